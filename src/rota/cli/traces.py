@@ -1,0 +1,157 @@
+"""`rota traces`: list, describe and convert job logs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path  # noqa: TC003
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rota.errors import ConfigError
+from rota.traces import SACCT_COMMAND
+
+if TYPE_CHECKING:
+    from rota.traces import Trace
+
+app = typer.Typer(help="List, describe and convert job logs.", add_completion=False)
+
+_SLURM = (
+    f"To export a Slurm cluster's history, run (with the first day you want):\n\n{SACCT_COMMAND}"
+)
+
+Source = Annotated[
+    str, typer.Argument(help="A job log, or a preset such as venus:jobs=5000,load=0.9.")
+]
+FormatName = Annotated[
+    str | None, typer.Option("--format", help="Read the file as this format; default: look at it.")
+]
+Seed = Annotated[int, typer.Option(help="Seeds a preset; same seed, same jobs.", min=0)]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Pass over broken lines and count them.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback(invoke_without_command=True)
+def traces(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the built-in workloads and the formats of job logs that rota reads."""
+    if context.invoked_subcommand is not None:
+        return
+    from rota.traces import FORMATS, PRESETS
+
+    presets = {
+        name: {
+            "about": preset.about,
+            "jobs": preset.workload.jobs,
+            "gpus": preset.workload.gpus,
+            "load": preset.workload.load or preset.usual_load,
+        }
+        for name, preset in PRESETS.items()
+    }
+    formats = {name: known.about for name, known in FORMATS.items()}
+    if as_json:
+        _print_json({"presets": presets, "formats": formats, "sacct_command": SACCT_COMMAND})
+        return
+    typer.echo("Presets (NAME:jobs=…,gpus=…,load=…,users=… changes them)")
+    for name, facts in presets.items():
+        typer.echo(f"  {name:<10} {facts['about']}")
+        sizes = f"{facts['jobs']:,} jobs, load {facts['load']:g} on {facts['gpus']:,} GPUs"
+        typer.echo(f"  {'':<10} {sizes}")
+    typer.echo("\nFormats of files, told by their content (--format NAME overrides)")
+    for name, about in formats.items():
+        typer.echo(f"  {name:<10} {about}")
+    typer.echo(f"\nA Slurm cluster's history:\n  {SACCT_COMMAND}")
+
+
+@app.command(epilog=_SLURM)
+def describe(
+    source: Source,
+    format_name: FormatName = None,
+    seed: Seed = 0,
+    skip_bad: SkipBad = False,
+    gpus: Annotated[int | None, typer.Option(help="Also give the load on N GPUs.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what is in SOURCE: how many jobs, how long, how large, how much load."""
+    from rota.traces import summary
+
+    trace = _load(source, format_name, seed, skip_bad)
+    facts = summary.describe(trace, gpus)
+    if as_json:
+        _print_json(facts)
+        return
+    for line in _summary(facts):
+        typer.echo(line)
+    typer.echo("\nrun time")
+    typer.echo("\n".join(summary.duration_bars(trace)))
+    typer.echo("\nGPUs per job")
+    typer.echo("\n".join(summary.size_bars(trace)))
+
+
+@app.command(epilog=_SLURM)
+def convert(
+    source: Source,
+    out: Annotated[Path, typer.Argument(help="File to write: .csv, or .csv.gz to compress.")],
+    format_name: FormatName = None,
+    seed: Seed = 0,
+    skip_bad: SkipBad = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite OUT if it exists.")] = False,
+) -> None:
+    """Write SOURCE in rota's plain CSV form."""
+    from rota.traces import write_csv
+
+    if not out.name.endswith((".csv", ".csv.gz")):
+        raise ConfigError(f"{str(out)!r} must end in .csv or .csv.gz.")
+    if out.is_dir():
+        raise ConfigError(f"{str(out)!r} is a directory; name a file in it.")
+    if out.exists() and not force:
+        raise ConfigError(f"{str(out)!r} exists already; --force overwrites it.")
+    trace = _load(source, format_name, seed, skip_bad)
+    write_csv(trace, out)
+    typer.echo(f"Wrote {len(trace):,} jobs to {out}.", err=True)
+
+
+def _load(source: str, format_name: str | None, seed: int, skip_bad: bool) -> Trace:
+    """Load a trace and tell, on stderr, what did not become a job."""
+    from rota.traces import load_trace
+
+    trace = load_trace(source, format=format_name, seed=seed, skip_bad=skip_bad)
+    if trace.skipped:
+        typer.echo(f"Skipped {trace.skipped:,} broken lines.", err=True)
+    for reason, count in trace.left_out.items():
+        typer.echo(f"Left out {count:,} jobs: {reason}.", err=True)
+    return trace
+
+
+def _print_json(facts: dict[str, Any]) -> None:
+    typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def _summary(facts: dict[str, Any]) -> list[str]:
+    run, gap = facts["duration_s"], facts["gap_s"]
+    lines = [
+        f"{facts['name']}: {facts['jobs']:,} jobs over {_time(facts['span_s'])}, "
+        f"{facts['gpu_hours']:,.1f} GPU hours",
+        f"run time     median {_time(run['p50'])}, mean {_time(run['mean'])}, "
+        f"p99 {_time(run['p99'])}, longest {_time(run['max'])}",
+    ]
+    if gap:
+        lines.append(f"between jobs median {_time(gap['p50'])}, mean {_time(gap['mean'])}")
+    if facts["mean_gpus_busy"] is not None:
+        lines.append(f"work arrives for {facts['mean_gpus_busy']:,.1f} GPUs on average")
+    if facts["load"] is not None:
+        lines.append(f"load on {facts['gpus']:,} GPUs: {facts['load']:.3f}")
+    if facts["with_deadline"]:
+        lines.append(f"{facts['with_deadline']:,} jobs have a deadline")
+    if facts["elastic"]:
+        lines.append(f"{facts['elastic']:,} jobs are elastic")
+    if facts["top_users"]:
+        top = ", ".join(f"{user['name']} ({user['jobs']:,})" for user in facts["top_users"][:3])
+        lines.append(f"{facts['users']:,} users, most jobs: {top}")
+    return lines
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s"

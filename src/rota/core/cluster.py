@@ -1,0 +1,116 @@
+"""The machines: flat columns, one entry per node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rota.core.layout import NODE
+from rota.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rota.core.types import Floats, Ints, Records
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What a cluster consists of; it says nothing about who uses it."""
+
+    gpus: Ints  # (N,)
+    names: tuple[str, ...] = ()
+    """One per node; `node-0`, `node-1`, … if left out."""
+    gpu_types: tuple[str, ...] = ("gpu",)
+    type: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # (N,) into gpu_types
+    rack: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # (N,)
+    cpus: Floats = field(default_factory=lambda: np.zeros(0))  # (N,) inf: not counted
+    memory_gb: Floats = field(default_factory=lambda: np.zeros(0))  # (N,) inf: not counted
+    link_gbps: Floats = field(default_factory=lambda: np.zeros(0))  # (N,) NIC bandwidth
+    price_per_gpu_h: Floats = field(default_factory=lambda: np.zeros(0))  # (N,)
+
+    def __post_init__(self) -> None:
+        n = len(self.gpus)
+        if n == 0:
+            raise ConfigError("A cluster needs at least one node; got none.")
+        defaults = {"type": 0, "rack": 0, "cpus": np.inf, "memory_gb": np.inf,
+                    "link_gbps": 100.0, "price_per_gpu_h": 0.0}  # fmt: skip
+        for name, value in defaults.items():
+            if len(getattr(self, name)) == 0:
+                dtype = np.int64 if name in ("type", "rack") else np.float64
+                object.__setattr__(self, name, np.full(n, value, dtype))
+            if len(getattr(self, name)) != n:
+                raise ConfigError(f"Cluster.{name} has {len(getattr(self, name))} entries for {n} nodes.")
+        object.__setattr__(self, "gpus", np.asarray(self.gpus, np.int64))
+        if not self.names:
+            object.__setattr__(self, "names", tuple(f"node-{i}" for i in range(n)))
+        self._check()
+        for column in (self.gpus, self.type, self.rack, self.cpus, self.memory_gb):
+            column.flags.writeable = False
+
+    def _check(self) -> None:
+        if len(self.names) != len(self.gpus) or len(set(self.names)) != len(self.names):
+            raise ConfigError("Cluster.names needs one distinct name per node.")
+        for name in ("gpus", "cpus", "memory_gb", "link_gbps", "price_per_gpu_h"):
+            column = np.asarray(getattr(self, name), np.float64)
+            bad = np.flatnonzero(~(column >= 0))
+            if bad.size:
+                node = self.names[int(bad[0])]
+                raise ConfigError(f"Node {node!r} has {name}={column[bad[0]]}; it must be 0 or more.")
+        if int(self.gpus.max()) > MAX_GPUS_PER_NODE:
+            raise ConfigError(
+                f"Node {self.names[int(self.gpus.argmax())]!r} has {self.gpus.max()} GPUs; "
+                f"at most {MAX_GPUS_PER_NODE} are supported."
+            )
+        if not ((self.type >= 0) & (self.type < len(self.gpu_types))).all():
+            raise ConfigError(f"Cluster.type must index gpu_types {self.gpu_types}.")
+
+    @classmethod
+    def uniform(
+        cls, nodes: int, gpus: int = 8, *, gpu_type: str = "gpu", per_rack: int = 16,
+        cpus: float = np.inf, memory_gb: float = np.inf,
+    ) -> Cluster:  # fmt: skip
+        """`nodes` equal nodes, `per_rack` of them in a rack."""
+        if nodes < 1 or gpus < 1 or per_rack < 1:
+            raise ConfigError(
+                f"A cluster needs nodes, gpus and per_rack of at least 1; got {nodes}, {gpus}, {per_rack}."
+            )
+        return cls(
+            gpus=np.full(nodes, gpus, np.int64),
+            gpu_types=(gpu_type,),
+            rack=np.arange(nodes, dtype=np.int64) // per_rack,
+            cpus=np.full(nodes, cpus),
+            memory_gb=np.full(nodes, memory_gb),
+        )
+
+    def __len__(self) -> int:
+        return len(self.gpus)
+
+    @property
+    def total_gpus(self) -> int:
+        """GPUs of all nodes together."""
+        return int(self.gpus.sum())
+
+    def type_code(self, gpu_type: str) -> int:
+        """The index of `gpu_type`, or −2, which no node matches, if there is none."""
+        return self.gpu_types.index(gpu_type) if gpu_type in self.gpu_types else -2
+
+    def empty(self) -> Records:
+        """Node records (N,) with everything free and up."""
+        nodes = np.zeros(len(self), NODE)
+        nodes["gpus"] = nodes["free"] = self.gpus
+        nodes["type"], nodes["rack"], nodes["up"] = self.type, self.rack, True
+        nodes["cpus"] = nodes["free_cpus"] = self.cpus
+        nodes["memory_gb"] = nodes["free_memory_gb"] = self.memory_gb
+        return nodes
+
+    def describe(self) -> str:
+        """A few words for a headline, such as `16 nodes × 8 GPUs`."""
+        counts: Sequence[int] = np.unique(self.gpus).tolist()
+        each = str(counts[0]) if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"
+        return f"{len(self)} node{'s' * (len(self) != 1)} × {each} GPU{'s' * (each != '1')}"
+
+
+MAX_GPUS_PER_NODE = 64

@@ -1,0 +1,63 @@
+"""All that a policy may know, at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rota.core.jobs import JobTable
+from rota.core.layout import RUNNING, SHARE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rota.core.cluster import Cluster
+    from rota.core.jobs import Job
+    from rota.core.types import Records
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Time, cluster, jobs and who holds what; read-only.
+
+    It is of the same kind whether it comes from the simulator or from a real cluster.
+    """
+
+    time_s: float
+    cluster: Cluster
+    jobs: JobTable
+    nodes: Records  # (N,) NODE: what is free now
+    shares: Records  # (S,) SHARE: what the jobs hold; JobTable.share_at points into it
+
+    @classmethod
+    def of(
+        cls,
+        cluster: Cluster,
+        jobs: Sequence[Job],
+        held: Mapping[int, Sequence[tuple[int, int]]] | None = None,
+        *,
+        time_s: float = 0.0,
+    ) -> Snapshot:
+        """A snapshot made by hand: `held` maps a job's index to its (node, workers) pairs."""
+        table, nodes = JobTable.of(jobs), cluster.empty()
+        entries: list[tuple[int, int, int]] = []
+        for index, share in (held or {}).items():
+            row = table.rows[index]
+            row["status"], row["share_at"], row["share_len"] = RUNNING, len(entries), len(share)
+            row["held_workers"] = sum(workers for _, workers in share)
+            row["started_s"] = row["since_s"] = row["settled_s"] = row["resume_s"] = time_s
+            row["pace"] = row["held_workers"] / row["workers"]
+            for node, workers in sorted(share):
+                entries.append((node, workers, 0))
+                nodes[node]["free"] -= workers * row["gpus_per_worker"]
+                nodes[node]["free_cpus"] -= workers * row["cpus_per_worker"]
+                nodes[node]["free_memory_gb"] -= workers * row["memory_gb_per_worker"]
+        return cls(time_s, cluster, table, nodes, np.array(entries, SHARE))
+
+    def share(self, job: int) -> list[tuple[int, int, int]]:
+        """What `job` (its index here) holds: (node, workers, servers), by node."""
+        row = self.jobs.rows[job]
+        at = int(row["share_at"])
+        return self.shares[at : at + int(row["share_len"])].tolist()  # type: ignore[no-any-return]

@@ -1,0 +1,77 @@
+"""Every error that rota raises on purpose.
+
+RotaError
+├── InputError            what the user gave us is wrong (exit code 2)
+│   ├── TraceError        a job log: names file, line and field
+│   ├── ConfigError       a setting or a configuration file
+│   └── UnknownNameError  a name that no registry holds: did you mean …?
+├── DecisionError         a decision that the cluster cannot carry out
+│   └── OverfillError     more asked of a node than it has
+├── PolicyError           a policy raised, looped or starved the cluster
+└── JournalError          the journal cannot be written or read
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class RotaError(Exception):
+    """Base of all errors that say what was wrong, which value it was and what to do next."""
+
+    exit_code = 1
+
+
+class InputError(RotaError):
+    """What the user gave us is wrong."""
+
+    exit_code = 2
+
+
+class TraceError(InputError):
+    """A job log cannot be read.
+
+    The message begins with as much of `file:line: field` as is known.
+    """
+
+    def __init__(
+        self, message: str, *, file: str = "", line: int | None = None, field: str = ""
+    ) -> None:
+        where = file if line is None else f"{file}:{line}"
+        parts = [part for part in (where, f"field {field!r}" if field else "") if part]
+        super().__init__(": ".join([*parts, message]))
+        self.file, self.line, self.field = file, line, field
+
+
+class ConfigError(InputError):
+    """A setting is unknown, missing or out of range."""
+
+
+class UnknownNameError(InputError):
+    """A registry was asked for a name it does not hold."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        names = sorted(known)
+        close = get_close_matches(name, names, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."
+        super().__init__(f"No {kind} is called {name!r}. {hint}")
+
+
+class DecisionError(RotaError):
+    """A decision asks for something that the cluster cannot do."""
+
+
+class OverfillError(DecisionError):
+    """A decision uses more of a node than the node has."""
+
+
+class PolicyError(RotaError):
+    """A policy raised, did not return, or starves the cluster."""
+
+
+class JournalError(RotaError):
+    """The journal cannot be written or read."""

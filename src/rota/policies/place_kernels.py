@@ -1,0 +1,328 @@
+"""Where a gang goes: one compiled rule per placement, over an index of free nodes.
+
+The index is a bitset of nodes per number of free GPUs, so "the fewest free GPUs that fit,
+lowest node first" is a matter of finding the first set bit. Row f of `level` (f = 0 … G) holds
+the nodes with f GPUs free, row G + 1 the nodes that are wholly free.
+
+A job of at most one node's GPUs sits on one node. A larger one takes whole free nodes, lowest
+first, and the rest on one further node. `consolidate`, `spread` and `topology` may split it
+otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from rota.core.layout import SLACK
+from rota.jit import allocating_part, inline, kernel, part
+
+if TYPE_CHECKING:
+    from rota.core.types import Floats, Ints, Records
+
+FIRST_FIT: Final = 0
+BEST_FIT: Final = 1
+WORST_FIT: Final = 2
+CONSOLIDATE: Final = 3
+SPREAD: Final = 4
+TOPOLOGY: Final = 5
+FGD: Final = 6
+
+NOWHERE: Final = -1
+_ONE: Final = np.uint64(1)
+_M1: Final = np.uint64(0x5555555555555555)
+_M2: Final = np.uint64(0x3333333333333333)
+_M4: Final = np.uint64(0x0F0F0F0F0F0F0F0F)
+_H01: Final = np.uint64(0x0101010101010101)
+
+
+def new_index(nodes: Records) -> Any:
+    """An index for `nodes` (N,), ready for use."""
+    words = -(-len(nodes) // 64)
+    level = np.zeros((int(nodes["gpus"].max()) + 2, words), np.uint64)
+    build(nodes, level)
+    return level
+
+
+@inline
+def first_bit(word: Any) -> int:
+    """The position of the lowest set bit of a word that is not 0."""
+    # It equals the number of ones below it; the compiler turns this count into one instruction.
+    x = (word & (~word + _ONE)) - _ONE
+    x = x - ((x >> _ONE) & _M1)
+    x = (x & _M2) + ((x >> np.uint64(2)) & _M2)
+    x = (x + (x >> np.uint64(4))) & _M4
+    return np.int64((x * _H01) >> np.uint64(56))
+
+
+@kernel
+def build(nodes: Records, level: Any) -> None:
+    """Fill the index anew."""
+    whole = level.shape[0] - 1
+    for free in range(level.shape[0]):
+        for w in range(level.shape[1]):
+            level[free, w] = np.uint64(0)
+    for n in range(nodes.size):
+        bit = _ONE << np.uint64(n & 63)
+        level[nodes[n]["free"], n >> 6] |= bit
+        if nodes[n]["free"] == nodes[n]["gpus"]:
+            level[whole, n >> 6] |= bit
+
+
+@part
+def shift(nodes: Records, level: Any, n: int, gpus: int) -> None:
+    """Add `gpus` (negative: take them) to what is free on node n, and keep the index right."""
+    word, bit, whole = n >> 6, _ONE << np.uint64(n & 63), level.shape[0] - 1
+    level[nodes[n]["free"], word] &= ~bit
+    nodes[n]["free"] += gpus
+    level[nodes[n]["free"], word] |= bit
+    if nodes[n]["free"] == nodes[n]["gpus"]:
+        level[whole, word] |= bit
+    else:
+        level[whole, word] &= ~bit
+
+
+@part
+def suits(nodes: Records, n: int, job: Any, workers: int) -> bool:
+    """Whether node n is of the job's GPU type and has CPUs and memory for so many workers."""
+    if job["gpu_type"] != -1 and job["gpu_type"] != nodes[n]["type"]:
+        return False
+    return (  # type: ignore[no-any-return]
+        workers * job["cpus_per_worker"] <= nodes[n]["free_cpus"] + SLACK
+        and workers * job["memory_gb_per_worker"] <= nodes[n]["free_memory_gb"] + SLACK
+    )
+
+
+@part
+def fits_beside(nodes: Records, n: int, job: Any, workers: int, taken: Ints, count: int) -> bool:
+    """Whether node n suits the job and is not among the `count` nodes it already takes."""
+    for k in range(count):
+        if taken[k] == n:
+            return False
+    return suits(nodes, n, job, workers)
+
+
+@part
+def tightest(nodes: Records, level: Any, job: Any, gpus: int, step: int, taken: Ints, count: int) -> int:
+    """The node with the fewest (step 1) or most (step −1) free GPUs that fit; lowest on ties."""
+    most = level.shape[0] - 2
+    workers = gpus // job["gpus_per_worker"]
+    free = gpus if step > 0 else most
+    while gpus <= free <= most:
+        for w in range(level.shape[1]):
+            word = level[free, w]
+            while word:
+                n = (w << 6) + first_bit(word)
+                if fits_beside(nodes, n, job, workers, taken, count):
+                    return n
+                word &= word - _ONE
+        free += step
+    return NOWHERE
+
+
+@part
+def lowest(nodes: Records, level: Any, job: Any, gpus: int, taken: Ints, count: int) -> int:
+    """The first node, by index, with enough free GPUs."""
+    workers = gpus // job["gpus_per_worker"]
+    for w in range(level.shape[1]):
+        word = np.uint64(0)
+        for free in range(gpus, level.shape[0] - 1):
+            word |= level[free, w]
+        while word:
+            n = (w << 6) + first_bit(word)
+            if fits_beside(nodes, n, job, workers, taken, count):
+                return n
+            word &= word - _ONE
+    return NOWHERE
+
+
+@part
+def least_fragmenting(
+    nodes: Records, job: Any, gpus: int, typical: Floats, taken: Ints, count: int
+) -> int:
+    """The node on which the job strands the fewest GPUs for typical jobs to come.
+
+    A free GPU is stranded for a job of g GPUs if its node has fewer than g free; the expected
+    number over the `typical` sizes is the fragmentation whose growth is least.
+    """
+    best, least = NOWHERE, np.inf
+    workers = gpus // job["gpus_per_worker"]
+    for n in range(nodes.size):
+        free = nodes[n]["free"]
+        if free >= gpus and fits_beside(nodes, n, job, workers, taken, count):
+            growth = stranded(free - gpus, typical) - stranded(free, typical)
+            if growth < least - SLACK:
+                best, least = n, growth
+    return best
+
+
+@part
+def stranded(free: int, typical: Floats) -> float:
+    """GPUs, of `free` ones on a node, that a typical job cannot use."""
+    share = 0.0
+    for size in range(free + 1, typical.size):
+        share += typical[size]
+    return share * free
+
+
+@part
+def one_node(
+    rule: int, nodes: Records, level: Any, job: Any, gpus: int, typical: Floats, taken: Ints, count: int
+) -> int:
+    """The node that holds all `gpus`, other than those already taken, or NOWHERE."""
+    if gpus > level.shape[0] - 2:
+        return NOWHERE
+    if rule == FIRST_FIT:
+        return lowest(nodes, level, job, gpus, taken, count)
+    if rule == FGD:
+        return least_fragmenting(nodes, job, gpus, typical, taken, count)
+    step = -1 if rule == WORST_FIT or rule == SPREAD else 1
+    return tightest(nodes, level, job, gpus, step, taken, count)
+
+
+@part
+def whole_nodes(
+    rule: int, nodes: Records, level: Any, job: Any, gpus: int, typical: Floats, node: Ints, part: Ints
+) -> int:
+    """A gang larger than a node: whole free nodes, lowest first, the rest on one further."""
+    count, left, whole, each = 0, gpus, level.shape[0] - 1, job["gpus_per_worker"]
+    for w in range(level.shape[1]):
+        word = level[whole, w]
+        while word and left > 0:
+            n = (w << 6) + first_bit(word)
+            word &= word - _ONE
+            use = nodes[n]["gpus"] // each * each
+            if 0 < use <= left and suits(nodes, n, job, use // each):
+                node[count], part[count] = n, use
+                count, left = count + 1, left - use
+    if left > 0:
+        n = one_node(rule, nodes, level, job, left, typical, node, count)
+        if n == NOWHERE:
+            return 0
+        node[count], part[count] = n, left
+        count += 1
+    return count
+
+
+@part
+def fewest_nodes(nodes: Records, level: Any, job: Any, gpus: int, rack: int, node: Ints, part: Ints) -> int:
+    """As few nodes as possible, of one rack unless `rack` is −1: the emptiest first, the rest tight."""
+    count, left, each = 0, gpus, job["gpus_per_worker"]
+    while left > 0:
+        best = NOWHERE
+        for n in range(nodes.size):
+            if rack != -1 and nodes[n]["rack"] != rack:
+                continue
+            use = min(nodes[n]["free"] // each * each, left)
+            if use == 0 or not fits_beside(nodes, n, job, use // each, node, count):
+                continue
+            # A node that holds all the rest beats one that does not; among the former the
+            # fullest is best, among the latter the emptiest.
+            if best == NOWHERE:
+                better = True
+            elif (use == left) != (nodes[best]["free"] // each * each >= left):
+                better = use == left
+            elif use == left:
+                better = nodes[n]["free"] < nodes[best]["free"]
+            else:
+                better = nodes[n]["free"] > nodes[best]["free"]
+            if better:
+                best = n
+        if best == NOWHERE:
+            return 0
+        use = min(nodes[best]["free"] // each * each, left)
+        node[count], part[count] = best, use
+        count, left = count + 1, left - use
+    return count
+
+
+@part
+def widest(nodes: Records, job: Any, gpus: int, node: Ints, part: Ints) -> int:
+    """One worker after the other on the node that then has most free GPUs, so over many nodes."""
+    count, left, each = 0, gpus, job["gpus_per_worker"]
+    while left > 0:
+        best, most, place = NOWHERE, 0, 0
+        for n in range(nodes.size):
+            k = 0
+            while k < count and node[k] != n:
+                k += 1
+            mine = part[k] if k < count else 0
+            free = nodes[n]["free"] - mine
+            if free >= each and free > most and suits(nodes, n, job, mine // each + 1):
+                best, most, place = n, free, k
+        if best == NOWHERE:
+            return 0
+        if place == count:
+            node[count], part[count] = best, 0
+            count += 1
+        part[place] += each
+        left -= each
+    return count
+
+
+@allocating_part
+def within_a_rack(nodes: Records, level: Any, job: Any, gpus: int, node: Ints, part: Ints) -> int:
+    """The rack with the least room that holds the job; over racks, as few nodes as possible."""
+    racks = 0
+    for n in range(nodes.size):
+        racks = max(racks, nodes[n]["rack"] + 1)
+    room = np.zeros(racks, np.int64)
+    for n in range(nodes.size):
+        room[nodes[n]["rack"]] += nodes[n]["free"]
+    for _ in range(racks):
+        best = -1
+        for r in range(racks):
+            if room[r] >= gpus and (best == -1 or room[r] < room[best]):
+                best = r
+        if best == -1:
+            break
+        count = fewest_nodes(nodes, level, job, gpus, best, node, part)
+        if count > 0:
+            return count
+        room[best] = 0
+    return fewest_nodes(nodes, level, job, gpus, -1, node, part)
+
+
+@part
+def find(rule: int, nodes: Records, level: Any, job: Any, gpus: int, typical: Floats, node: Ints, part: Ints) -> int:
+    """Where `gpus` GPUs of `job` go: fills `node` and `part` (GPUs there), ordered by node.
+
+    Returns on how many nodes, 0 if it does not fit. Changes nothing else.
+    """
+    if rule == SPREAD:
+        count = widest(nodes, job, gpus, node, part)
+    elif rule == TOPOLOGY:
+        count = within_a_rack(nodes, level, job, gpus, node, part)
+    elif gpus <= level.shape[0] - 2:
+        n = one_node(rule, nodes, level, job, gpus, typical, node, 0)
+        if n != NOWHERE:
+            node[0], part[0] = n, gpus
+            return 1
+        if rule != CONSOLIDATE:
+            return 0
+        count = fewest_nodes(nodes, level, job, gpus, -1, node, part)
+    elif rule == CONSOLIDATE:
+        count = fewest_nodes(nodes, level, job, gpus, -1, node, part)
+    else:
+        count = whole_nodes(rule, nodes, level, job, gpus, typical, node, part)
+    for i in range(1, count):
+        n, p, k = node[i], part[i], i
+        while k > 0 and node[k - 1] > n:
+            node[k], part[k] = node[k - 1], part[k - 1]
+            k -= 1
+        node[k], part[k] = n, p
+    return count
+
+
+@part
+def hold(nodes: Records, level: Any, job: Any, n: int, workers: int, servers: int, sign: int) -> None:
+    """Take (sign −1) or give back (sign 1) what so many workers and servers use on node n."""
+    if nodes[n]["up"]:
+        shift(nodes, level, n, sign * workers * job["gpus_per_worker"])
+    cpus = workers * job["cpus_per_worker"] + servers * job["cpus_per_server"]
+    memory_gb = workers * job["memory_gb_per_worker"] + servers * job["memory_gb_per_server"]
+    if cpus != 0.0:
+        nodes[n]["free_cpus"] += sign * cpus
+    if memory_gb != 0.0:
+        nodes[n]["free_memory_gb"] += sign * memory_gb

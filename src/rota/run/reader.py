@@ -1,0 +1,340 @@
+"""Reading a journal: whole or as it grows, from any process, whatever became of the writer."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from rota.core import layout
+from rota.core.layout import EVENT, ROUND, SHARE
+from rota.errors import JournalError
+from rota.run.journal import APPLICATION_ID, FORMAT, LISTED, SUMS, checksum, reason
+from rota.run.outcome import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from rota.core.types import Floats, Ints, Records
+    from rota.run.journal import FileName
+
+
+class Events(NamedTuple):
+    """What happened: event e came with `shares[offsets[e] : offsets[e + 1]]`."""
+
+    events: Records  # (E,) EVENT
+    shares: Records  # (S,) SHARE
+    offsets: Ints  # (E+1,)
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The jobs of a journal, or of one chunk of it, by number."""
+
+    job_id: Any  # (J,) str
+    user: Ints  # (J,) into `users`, −1: none
+    users: tuple[str, ...]
+    """Of a chunk: the names it adds to those of the chunks before it."""
+    num_gpus: Ints  # (J,)
+    submit_s: Floats  # (J,)
+    duration_s: Floats  # (J,)
+
+
+@dataclass(frozen=True)
+class JobChunk:
+    """Jobs that were added together."""
+
+    id: int
+    first: int
+    """Number of the first job, by which events name it."""
+    jobs: Jobs
+
+
+@dataclass(frozen=True)
+class EventChunk:
+    """Events that were added together."""
+
+    id: int
+    first: int
+    events: Events
+
+
+@dataclass(frozen=True)
+class RoundChunk:
+    """Rounds that were added together."""
+
+    id: int
+    first: int
+    rounds: Records  # (R,) ROUND
+    notes: tuple[Mapping[str, Any], ...] | None
+    """One per round, if the writer gave any."""
+
+
+Chunk: TypeAlias = JobChunk | EventChunk | RoundChunk
+
+
+class JournalView:
+    """The reader's side of a journal; made by `read_journal`.
+
+    Each call sees what was committed when it began. Nothing is remembered in between, so a
+    view of a running journal grows with it.
+    """
+
+    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
+        self.path, self._db = path, db
+        db.row_factory = sqlite3.Row
+        with _reading(path):
+            identity = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in
+                        ("application_id", "user_version")]  # fmt: skip
+            _check_identity(path, *identity)
+            rows = db.execute("SELECT key, value FROM meta").fetchall()
+            self.meta: Mapping[str, Any] = {key: json.loads(value) for key, value in rows}
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended; if not it still goes on, or it died."""
+        with _reading(self.path):
+            return self._db.execute("SELECT 1 FROM ending").fetchone() is not None
+
+    @property
+    def jobs(self) -> Jobs:
+        """All jobs."""
+        with _reading(self.path):
+            return _as_jobs(self._rows("jobs"))
+
+    def events(self, since: int = 0) -> Events:
+        """All events, or those of the chunks after `since`."""
+        with _reading(self.path):
+            return _as_events(self._rows("events", since))
+
+    def rounds(self, since: int = 0) -> Records:
+        """All rounds (R,), or those of the chunks after `since`."""
+        with _reading(self.path):
+            return _unpack(self._rows("rounds", since), "rounds", ROUND)
+
+    def notes(self) -> dict[int, Mapping[str, Any]]:
+        """What the writer noted of its rounds, by the number of the round."""
+        with _reading(self.path):
+            noted = [row for row in self._rows("rounds") if row["notes"] is not None]
+            return {
+                row["first"] + k: note
+                for row in noted
+                for k, note in enumerate(json.loads(row["notes"]))
+            }
+
+    def chunks(self, since: int = 0) -> Iterator[Chunk]:
+        """The chunks after `since` that are there now, in the order they were written."""
+        union = " UNION ALL ".join(
+            f"SELECT id, '{table}' FROM {table} WHERE id > :since" for table in _AS_CHUNK
+        )
+        with _reading(self.path):
+            listed = self._db.execute(f"{union} ORDER BY id", {"since": since}).fetchall()
+        for chunk, table in listed:
+            with _reading(self.path):
+                made = _AS_CHUNK[table](self._rows(table, chunk - 1, chunk))
+            yield made
+
+    def outcome(self) -> Outcome:
+        """How the run went, as far as it got; sums that it did not leave follow from the rounds."""
+        with self._snapshot():
+            jobs, events, rounds = self.jobs, self.events().events, self.rounds()
+            with _reading(self.path):
+                ending = self._rows("ending")
+        J, left = len(jobs.submit_s), dict(ending[0]) if ending else {}
+        sums = {name: left[name] for name in SUMS if left.get(name) is not None}
+        lost_s = np.zeros(J) if left.get("lost_s") is None else np.frombuffer(left["lost_s"], "<f8")
+        job = events["job"][events["kind"] < layout.NODE_DOWN]
+        if len(lost_s) != J or (len(job) and not (job.min() >= 0 and job.max() < J)):
+            raise _unreadable(self.path, f"it holds {J} jobs, but speaks of others too")
+        return Outcome(
+            policy=str(self.meta["policy"]), seed=int(self.meta.get("seed", 0)),
+            total_gpus=int(self.meta["total_gpus"]), job_id=jobs.job_id, user=jobs.user,
+            users=jobs.users, num_gpus=jobs.num_gpus, submit_s=jobs.submit_s,
+            duration_s=jobs.duration_s, lost_s=lost_s, series=rounds,
+            **_fates(events, J), **(_sums(events, rounds) | sums),
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def __enter__(self) -> JournalView:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+    def _rows(self, table: str, since: int = 0, until: int = 2**62) -> list[sqlite3.Row]:
+        """The chunks after `since` up to `until`, checked."""
+        sql = f"SELECT * FROM {table} WHERE id > ? AND id <= ? ORDER BY id"
+        rows: list[sqlite3.Row] = self._db.execute(sql, (since, until)).fetchall()
+        for row in rows:
+            if checksum(value for value in row if isinstance(value, str | bytes)) != row["crc"]:
+                raise ValueError(f"chunk {row['id']} of {table} has the wrong checksum")
+        return rows
+
+    @contextmanager
+    def _snapshot(self) -> Iterator[None]:
+        with _reading(self.path):
+            self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("ROLLBACK")
+
+
+def read_journal(path: FileName) -> JournalView:
+    """Open a journal for reading, be it finished, being written, or left behind by a crash."""
+    path = Path(path)
+    if path.is_dir():
+        raise JournalError(f"{path} is a directory, not a journal.")
+    if not path.exists():
+        raise JournalError(f"There is no journal at {path}.")
+    if path.stat().st_size == 0:
+        raise JournalError(f"{path} is empty: its writer died, or has just begun.")
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    with _reading(path):
+        db = sqlite3.connect(uri, uri=True, isolation_level=None)
+    try:
+        return JournalView(path, db)
+    except BaseException:
+        db.close()
+        raise
+
+
+def follow(
+    path: FileName, since: int = 0, *, poll_s: float = 0.2, patience_s: float = np.inf
+) -> Iterator[Chunk]:
+    """Yield the chunks after `since` as they are written, until the run has ended.
+
+    A writer that died looks like one that is slow; `patience_s` without news ends the iteration
+    too. To go on later, give the `id` of the last chunk seen.
+    """
+    heard_s = time.monotonic()
+    while True:
+        # Opened anew each time, so that a finishing writer can tidy up its log in between.
+        with read_journal(path) as view:
+            finished = view.finished  # asked first: whatever came before the end is then there
+            for chunk in view.chunks(since):
+                since, heard_s = chunk.id, time.monotonic()
+                yield chunk
+        if finished or time.monotonic() - heard_s >= patience_s:
+            return
+        time.sleep(poll_s)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError, TypeError, ValueError) as error:
+        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
+            raise JournalError(f"{path} is not a journal of rota, nor an SQLite file.") from error
+        what = reason(error) if isinstance(error, sqlite3.Error | OSError) else str(error)
+        raise _unreadable(path, what) from error
+
+
+def _unreadable(path: Path, what: str) -> JournalError:
+    return JournalError(f"Cannot read the journal {path}: {what}.")
+
+
+def _check_identity(path: Path, application_id: int, version: int) -> None:
+    if application_id != APPLICATION_ID:
+        raise JournalError(f"{path} is an SQLite file, but not a journal of rota.")
+    if version > FORMAT:
+        raise JournalError(
+            f"{path} has journal format {version}, but this rota reads up to {FORMAT}; "
+            "read it with a newer rota."
+        )
+
+
+def _unpack(rows: Iterable[sqlite3.Row], name: str, dtype: np.dtype[Any]) -> Records:
+    """The records of one BLOB column of several chunks; see `journal.pack`."""
+    blobs = (row[name].partition(b"\n") for row in rows)
+    parts = []
+    # A live run leaves many small chunks of few types: equal ones are taken together.
+    for types, group in groupby(blobs, key=itemgetter(0)):
+        raw = np.frombuffer(b"".join(part[2] for part in group), types.decode())
+        part = np.zeros(len(raw), dtype)
+        for field, column in zip(dtype.names or (), raw.dtype.names or (), strict=True):
+            part[field] = raw[column]
+        parts.append(part)
+    return np.concatenate(parts) if parts else np.zeros(0, dtype)
+
+
+def _as_jobs(rows: Sequence[sqlite3.Row]) -> Jobs:
+    jobs = _unpack(rows, "jobs", LISTED)
+    return Jobs(
+        job_id=np.array([name for row in rows for name in json.loads(row["job_id"])], np.str_),
+        users=tuple(name for row in rows for name in json.loads(row["users"])),
+        **{name: jobs[name].copy() for name in LISTED.names or ()},
+    )
+
+
+def _as_events(rows: Sequence[sqlite3.Row]) -> Events:
+    events, shares = _unpack(rows, "events", EVENT), _unpack(rows, "shares", SHARE)
+    offsets = np.concatenate(([0], events["entries"].cumsum(dtype=np.int64)))
+    if offsets[-1] != len(shares):
+        raise ValueError(f"events announce {offsets[-1]} shares, but {len(shares)} are there")
+    return Events(events, shares, offsets)
+
+
+def _as_round_chunk(rows: Sequence[sqlite3.Row]) -> RoundChunk:
+    row = rows[0]
+    notes = None if row["notes"] is None else tuple(json.loads(row["notes"]))
+    return RoundChunk(row["id"], row["first"], _unpack(rows, "rounds", ROUND), notes)
+
+
+_AS_CHUNK: Final[Mapping[str, Callable[[Sequence[sqlite3.Row]], Chunk]]] = {
+    "jobs": lambda rows: JobChunk(rows[0]["id"], rows[0]["first"], _as_jobs(rows)),
+    "events": lambda rows: EventChunk(rows[0]["id"], rows[0]["first"], _as_events(rows)),
+    "rounds": _as_round_chunk,
+}
+
+
+def _fates(events: Records, jobs: int) -> dict[str, Any]:
+    """What became of each job (J,), as far as the events tell."""
+    kind, job, time_s = events["kind"], events["job"], events["time_s"]
+    started_s, done_s = np.full((2, jobs), np.nan)
+    whose, first = np.unique(job[kind == layout.START], return_index=True)
+    started_s[whose] = time_s[kind == layout.START][first]
+    ended, gave_up = (kind == layout.FINISH) | (kind == layout.GIVE_UP), np.zeros(jobs, np.bool_)
+    done_s[job[ended]] = time_s[ended]
+    gave_up[job[kind == layout.GIVE_UP]] = True
+    preemptions = np.bincount(job[kind == layout.STOP], minlength=jobs)
+    return {
+        "started_s": started_s, "done_s": done_s, "gave_up": gave_up, "preemptions": preemptions,
+    }  # fmt: skip
+
+
+def _sums(events: Records, rounds: Records) -> dict[str, Any]:
+    """What a run that died did not add up itself.
+
+    What a round says is taken to hold until the next one, the last until the last event.
+    """
+    times_s = np.concatenate((events["time_s"], rounds["time_s"]))
+    begin_s, end_s = (float(times_s.min()), float(times_s.max())) if len(times_s) else (0.0, 0.0)
+    span_s = np.diff(rounds["time_s"], append=end_s)
+    held, up, stray = (
+        float(rounds[name] @ span_s) for name in ("held_gpus", "up_gpus", "stray_gpus")
+    )
+    if len(rounds):  # nobody holds anything before the first round, but the nodes are up
+        up += float(rounds["up_gpus"][0] * (rounds["time_s"][0] - begin_s))
+    count = np.bincount(events["kind"], minlength=layout.NODE_UP + 1).tolist()
+    return {
+        "begin_s": begin_s, "end_s": end_s, "held_gpu_s": held, "up_gpu_s": up,
+        "stray_gpu_s": stray, "rounds": len(rounds), "moves": count[layout.MOVE],
+        "resizes": count[layout.RESIZE], "kills": count[layout.KILL],
+    }  # fmt: skip

@@ -1,0 +1,175 @@
+"""Whole traces under compiled policies: the rounds of `policies`, without leaving compiled code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+
+
+from rota.core.layout import RUNNING
+from rota.jit import inline, kernel, part
+from rota.policies.backfill_kernels import decide_with_backfill
+from rota.policies.place_kernels import hold
+from rota.policies.round_kernels import decide
+from rota.sim.event_kernels import advance, copy_share, enact, stray, tidy
+from rota.sim.state import State
+
+if TYPE_CHECKING:
+    from rota.core.types import Ints, Records
+    from rota.policies.rule import Rule
+
+MORE: Final = 0
+OVER: Final = 1
+FLUSH: Final = 2
+"""The log is full: empty it and go on."""
+
+
+@part
+def open_draft(s: State) -> None:
+    """Begin a round over all live jobs: each shall hold what it holds."""
+    for i in range(s.clock[0]["live"]):
+        j = s.order[i]
+        s.at[j], s.length[j] = s.jobs[j]["share_at"], s.jobs[j]["share_len"]
+
+
+@part
+def enact_draft(s: State) -> None:
+    """Carry a round out: stops first."""
+    for i in range(s.clock[0]["live"]):
+        j = s.order[i]
+        if s.length[j] == 0 and s.jobs[j]["status"] == RUNNING:
+            enact(s, j, 0, 0)
+    for i in range(s.clock[0]["live"]):
+        j = s.order[i]
+        if s.length[j] > 0:
+            enact(s, j, s.at[j], s.length[j])
+
+
+@kernel
+def note_round(s: State) -> None:
+    """Count a round and log where things stand after it."""
+    clock = s.clock[0]
+    clock["rounds"] += 1
+    if s.rounds.size == 0:
+        return
+    r = clock["logged"]
+    s.rounds[r]["time_s"] = clock["now_s"]
+    s.rounds[r]["waiting"] = clock["arrived"] - clock["ended"] - clock["running"]
+    s.rounds[r]["running"], s.rounds[r]["held_gpus"] = clock["running"], clock["held"]
+    s.rounds[r]["up_gpus"], s.rounds[r]["stray_gpus"] = clock["up"], stray(s)
+    clock["logged"] += 1
+
+
+@part
+def log_is_full(s: State) -> bool:
+    """Whether one more round might not fit into the log."""
+    clock = s.clock[0]
+    if s.events.size == 0:
+        return False
+    # In one round every job may arrive, end and change, and every GPU may be given anew.
+    most = 3 * (clock["arrived"] - clock["ended"]) + 64
+    return (  # type: ignore[no-any-return]
+        clock["logged"] >= s.rounds.size
+        or clock["events"] + most > s.events.size
+        or clock["entries"] + 2 * clock["up"] + s.nodes.size > s.entries.size
+    )
+
+
+@inline
+def one_of(s: State, b: int) -> State:
+    """The b-th cluster of a batch."""
+    return State(
+        s.jobs[b], s.truth[b], s.clock[b], s.nodes[b], s.level[b], s.running[b], s.order[b], s.key[b],
+        s.at[b], s.length[b], s.shares[b], s.spare[b], s.node[b], s.part[b], s.queue[b], s.begins[b],
+        s.waits[b], s.full[b], s.faults[b], s.failures[b], s.events[b], s.entries[b], s.rounds[b],
+    )  # fmt: skip
+
+
+@part
+def to_next_round(s: State) -> int:
+    """Go to the next decision, if there is one and the log has room for it."""
+    if log_is_full(s):
+        return FLUSH
+    if not advance(s):
+        return OVER
+    tidy(s, s.shares.size // 2)
+    return MORE
+
+
+@kernel
+def replay(rule: Rule, s: State, rounds: int, status: Ints) -> None:
+    """Up to `rounds` rounds of each cluster b; status[b] becomes MORE, OVER or FLUSH."""
+    for b in range(status.size):
+        one = one_of(s, b)
+        clock = one.clock[0]
+        for _ in range(rounds):
+            status[b] = to_next_round(one)
+            if status[b] != MORE:
+                break
+            open_draft(one)
+            clock["used"], clock["wake_s"] = decide(
+                rule, one.jobs, one.order, clock["live"], clock["now_s"], one.key, one.nodes, one.level,
+                one.at, one.length, one.shares, clock["used"], one.node, one.part,
+            )  # fmt: skip
+            enact_draft(one)
+            note_round(one)
+
+
+@kernel
+def replay_backfill(rule: Rule, s: State, rounds: int, status: Ints) -> None:
+    """The same for policies that backfill; apart, so that others need not wait for it to compile."""
+    for b in range(status.size):
+        one = one_of(s, b)
+        clock = one.clock[0]
+        for _ in range(rounds):
+            status[b] = to_next_round(one)
+            if status[b] != MORE:
+                break
+            open_draft(one)
+            clock["used"], clock["wake_s"] = decide_with_backfill(
+                rule, one.jobs, one.order, clock["live"], clock["now_s"], one.key, one.nodes, one.level,
+                one.at, one.length, one.shares, clock["used"], one.node, one.part,
+            )  # fmt: skip
+            enact_draft(one)
+            note_round(one)
+
+
+@kernel
+def observe(s: State, rows: Records, shares: Records) -> int:
+    """Copy the live jobs, settled to now, and what they hold; returns how many shares."""
+    clock, used = s.clock[0], 0
+    now_s = clock["now_s"]
+    for i in range(clock["live"]):
+        rows[i] = s.jobs[s.order[i]]
+        job = rows[i]
+        if job["status"] != RUNNING:
+            continue
+        done_s = job["pace"] * max(0.0, now_s - max(job["settled_s"], job["resume_s"]))
+        job["progress_s"] += done_s
+        job["remaining_s"] = max(0.0, job["remaining_s"] - done_s)
+        job["attained_gpu_s"] += job["held_workers"] * job["gpus_per_worker"] * (now_s - job["settled_s"])
+        job["settled_s"] = now_s
+        for k in range(job["share_len"]):
+            copy_share(shares, used + k, s.shares, job["share_at"] + k)
+        job["share_at"] = used
+        used += job["share_len"]
+    return used
+
+
+@kernel
+def carry_out(s: State, uid: Ints, first: Ints, last: Ints, shares: Records) -> None:
+    """Give job uid[k] shares[first[k] : last[k]]; the plan lists only what changes, stops first."""
+    clock = s.clock[0]
+    for k in range(uid.size):
+        job = s.jobs[uid[k]]
+        for e in range(job["share_at"], job["share_at"] + job["share_len"]):
+            hold(s.nodes, s.level, job, s.shares[e]["node"], s.shares[e]["workers"], s.shares[e]["servers"], 1)
+    for k in range(uid.size):
+        begins = clock["used"]
+        for e in range(first[k], last[k]):
+            copy_share(s.shares, clock["used"], shares, e)
+            clock["used"] += 1
+            hold(s.nodes, s.level, s.jobs[uid[k]], shares[e]["node"], shares[e]["workers"], shares[e]["servers"], -1)
+        enact(s, uid[k], begins, last[k] - first[k])
+
+

@@ -1,0 +1,173 @@
+"""From traces and a cluster to the arrays that the kernels work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rota.core.layout import EVENT, FUTURE, JOB, ROUND, SHARE
+from rota.errors import ConfigError, InputError
+from rota.policies.place_kernels import new_index
+from rota.sim.faults import Faults
+from rota.sim.state import CLOCK, FAULT, TRUTH, State
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rota.core.cluster import Cluster
+    from rota.core.types import Ints, Records
+    from rota.traces.trace import Trace
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What a simulation adds to trace and cluster: costs, cadence, faults, knowledge."""
+
+    restart_s: float = 0.0
+    """Seconds without progress after a job was stopped, moved or resized, unless its trace says."""
+    min_run_s: float = 0.0
+    """A started job may not be stopped or moved for so long."""
+    slot_s: float = 0.0
+    """Decide at multiples of this time only; 0: at every arrival and completion."""
+    checkpoint_s: float = 1800.0
+    """Progress between two checkpoints, which is what a failure can cost, unless its trace says."""
+    estimate_error: float = 0.0
+    """Policies see duration × exp(estimate_error × z) with z standard normal, one per job."""
+    trust_trace: bool = False
+    """Policies see the trace's own estimates (such as time limits) where it has them."""
+    faults: Faults = field(default_factory=Faults)
+
+    def __post_init__(self) -> None:
+        for name in ("restart_s", "min_run_s", "slot_s", "checkpoint_s", "estimate_error"):
+            value = getattr(self, name)
+            if not value >= 0 or (not np.isfinite(value) and name != "checkpoint_s"):
+                raise ConfigError(f"{name}={value} must be 0 or more.")
+
+
+def job_records(trace: Trace, cluster: Cluster, when: Conditions, rng: np.random.Generator) -> Records:
+    """The trace's jobs (J,) as a policy will see them, none submitted yet."""
+    rows = np.zeros(len(trace), JOB)
+    for name in ("submit_s", "user", "model", "min_workers", "max_workers", "gpus_per_worker",
+                 "cpus_per_worker", "memory_gb_per_worker", "cpus_per_server", "memory_gb_per_server",
+                 "deadline_s"):  # fmt: skip
+        rows[name] = getattr(trace, name)
+    rows["uid"], rows["status"] = np.arange(len(trace)), FUTURE
+    rows["gpus"], rows["servers"] = trace.num_gpus, trace.num_servers
+    rows["workers"] = trace.num_gpus // trace.gpus_per_worker
+    codes = np.array([cluster.type_code(name) for name in trace.gpu_types] or [-1])
+    rows["gpu_type"] = np.where(trace.gpu_type < 0, -1, codes[trace.gpu_type])
+    estimate_s = trace.duration_s
+    if when.trust_trace:
+        estimate_s = np.where(np.isnan(trace.estimate_s), estimate_s, trace.estimate_s)
+    if when.estimate_error > 0:
+        estimate_s = estimate_s * np.exp(when.estimate_error * rng.standard_normal(len(trace)))
+    rows["estimate_s"] = rows["remaining_s"] = estimate_s
+    rows["started_s"] = rows["since_s"] = np.nan
+    rows["restart_s"] = np.where(np.isnan(trace.restart_s), when.restart_s, trace.restart_s)
+    rows["min_run_s"] = when.min_run_s
+    return rows
+
+
+def _truth(trace: Trace, rows: Records, when: Conditions) -> tuple[Records, int]:
+    truth = np.zeros(len(trace), TRUTH)
+    truth["work_s"], truth["event_s"], truth["done_s"] = trace.duration_s, np.inf, np.nan
+    truth["heap"], truth["fail_in_s"] = -1, np.inf
+    truth["checkpoint_s"] = np.where(np.isnan(trace.checkpoint_s), when.checkpoint_s, trace.checkpoint_s)
+    asks = np.stack([rows[name] for name in (
+        "gpus", "gpus_per_worker", "gpu_type", "servers", "cpus_per_worker", "memory_gb_per_worker",
+        "cpus_per_server", "memory_gb_per_server")])  # fmt: skip
+    if (asks == asks[:, :1])[1:].all():  # the common case: only the number of GPUs differs
+        kinds, shape = np.unique(asks[0], return_inverse=True)
+    else:
+        kinds, shape = np.unique(asks, axis=1, return_inverse=True)
+    truth["shape"] = shape.ravel()
+    return truth, kinds.shape[-1]
+
+
+class Limits(NamedTuple):
+    """How large the shared arrays of a batch must be."""
+
+    jobs: int
+    shapes: int
+    faults: int
+    retries: int
+
+
+def build_state(
+    cluster: Cluster, traces: Sequence[Trace], when: Conditions, seeds: Sequence[int], log: int = 0
+) -> State:
+    """A batch of simulations, one per trace and seed, not started yet.
+
+    `log` is how many events the log holds before it must be emptied; 0: no log. Traces of a
+    batch may differ in length.
+    """
+    parts = [_one(cluster, trace, when, seed) for trace, seed in zip(traces, seeds, strict=True)]
+    size = Limits(*(max(1, *(part["size"][k] for part in parts)) if k < 2 else
+                    max(part["size"][k] for part in parts) for k in range(4)))  # fmt: skip
+    B, J, N, C = len(parts), size.jobs, len(cluster), size.shapes
+    pool = 16 * cluster.total_gpus + 4 * N + 256
+    entries = max(log, 8 * cluster.total_gpus + N) if log else 0
+    events = max(log, 4096) if log else 0
+    state = State(
+        jobs=np.zeros((B, J), JOB), truth=np.zeros((B, J), TRUTH), clock=np.zeros((B, 1), CLOCK),
+        nodes=np.stack([cluster.empty()] * B), level=np.stack([new_index(cluster.empty())] * B),
+        running=np.zeros((B, J), np.int64), order=np.zeros((B, J), np.int64), key=np.zeros((B, J)),
+        at=np.zeros((B, J), np.int64), length=np.zeros((B, J), np.int64),
+        shares=np.zeros((B, pool), SHARE), spare=np.zeros((B, pool), SHARE),
+        node=np.zeros((B, N), np.int64), part=np.zeros((B, N), np.int64),
+        queue=np.zeros((B, J), np.int64), begins=np.zeros((B, C + 1), np.int64),
+        waits=np.zeros((B, C), np.int64), full=np.zeros((B, C), np.bool_),
+        faults=np.zeros((B, size.faults), FAULT), failures=np.full((B, J, size.retries), np.inf),
+        events=np.zeros((B, events), EVENT), entries=np.zeros((B, entries), SHARE),
+        rounds=np.zeros((B, events), ROUND),
+    )  # fmt: skip
+    state.faults["time_s"] = np.inf
+    for b, part in enumerate(parts):
+        _install(state, b, part, cluster, when)
+    return state
+
+
+def _one(cluster: Cluster, trace: Trace, when: Conditions, seed: int) -> dict[str, Any]:
+    noise, breaks = (np.random.default_rng([seed, k]) for k in range(2))
+    rows = job_records(trace, cluster, when, noise)
+    truth, shapes = _truth(trace, rows, when)
+    begin_s = float(trace.submit_s[0]) if len(trace) else 0.0
+    busy_s = float((trace.duration_s * trace.num_gpus).sum()) / cluster.total_gpus
+    horizon_s = (float(trace.submit_s[-1]) if len(trace) else 0.0) + 4 * busy_s + 30 * 86400.0
+    faults = when.faults.of_nodes(len(cluster), begin_s, horizon_s, breaks)
+    failures = when.faults.of_jobs(len(trace), breaks)
+    if failures.shape[1]:
+        truth["fail_in_s"] = failures[:, 0]
+    return {"rows": rows, "truth": truth, "faults": faults, "failures": failures, "begin_s": begin_s,
+            "size": (len(trace), shapes, len(faults), failures.shape[1])}  # fmt: skip
+
+
+def _install(state: State, b: int, part: dict[str, Any], cluster: Cluster, when: Conditions) -> None:
+    J, shapes, faults, retries = part["size"]
+    state.jobs[b, :J], state.truth[b, :J] = part["rows"], part["truth"]
+    state.faults[b, :faults] = part["faults"]
+    state.failures[b, :J, :retries] = part["failures"]
+    counts = np.bincount(part["truth"]["shape"], minlength=state.waits.shape[1])
+    state.begins[b, 1:] = counts.cumsum()
+    clock = state.clock[b, 0]
+    clock["jobs"], clock["up"] = J, cluster.total_gpus
+    clock["now_s"], clock["since_s"] = -np.inf, part["begin_s"]
+    clock["slot_s"], clock["wake_s"] = when.slot_s, np.inf
+
+
+def check_fits(cluster: Cluster, trace: Trace, rows: Records, fits: Ints) -> None:
+    """Refuse a trace with a job that an empty cluster cannot hold; `fits` tells which can (J,)."""
+    if fits.all():
+        return
+    bad = int((fits == 0).argmax())
+    gpus, wanted = int(trace.num_gpus[bad]), int(rows["gpu_type"][bad])
+    what = f"{gpus} GPUs" if wanted == -1 else f"{gpus} GPUs of type {trace.gpu_types[int(trace.gpu_type[bad])]!r}"
+    line = f", line {int(trace.line[bad])}" if trace.line[bad] else ""
+    more = int((fits == 0).sum()) - 1
+    raise InputError(
+        f"{trace.name}{line}: job {str(trace.job_id[bad])!r} asks for {what}, which the empty cluster "
+        f"({cluster.describe()}) cannot hold{f', nor can {more} others be held' if more else ''}. "
+        "Give a larger cluster (--nodes, --gpus or --cluster), or leave such jobs out with --drop-oversized."
+    )

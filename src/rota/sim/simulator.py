@@ -1,0 +1,78 @@
+"""The simulator as a backend: observe, apply, wait; and whole replays of compiled policies."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rota.core.jobs import JobTable
+from rota.core.layout import JOB, SHARE
+from rota.core.snapshot import Snapshot
+from rota.jit import kernel
+from rota.policies.place_kernels import find
+from rota.sim.event_kernels import advance, tidy
+from rota.sim.replay_kernels import carry_out, note_round, observe
+from rota.sim.setup import Conditions, build_state, check_fits
+from rota.sim.state import State
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from rota.core.cluster import Cluster
+    from rota.core.plan import Plan
+    from rota.core.types import Floats, Ints, Records
+    from rota.traces.trace import Trace
+
+
+@kernel
+def fits_empty(jobs: Records, nodes: Records, level: Any, place: int, typical: Floats, node: Ints, part: Ints, fits: Ints) -> None:
+    """Mark in `fits` (J,) which jobs an empty cluster can hold."""
+    for j in range(jobs.size):
+        fits[j] = find(place, nodes, level, jobs[j], jobs[j]["gpus"], typical, node, part)
+
+
+class Simulator:
+    """One simulated cluster that replays a trace; a Backend."""
+
+    def __init__(
+        self, cluster: Cluster, trace: Trace, when: Conditions | None = None, *, seed: int = 0, log: int = 0
+    ) -> None:
+        self.cluster, self.trace, self.when = cluster, trace, when or Conditions()
+        self.batch = build_state(cluster, [trace], self.when, [seed], log)
+        self.state = State(*(array[0] for array in self.batch))
+        self.clock = self.state.clock[0]
+        s = self.state
+        fits = np.zeros(len(trace), np.int64)
+        fits_empty(s.jobs, s.nodes, s.level, 0, np.zeros(1), s.node, s.part, fits)
+        check_fits(cluster, trace, s.jobs, fits)
+
+    def observe(self) -> Snapshot:
+        """Everything a policy may know now."""
+        s, live = self.state, int(self.clock["live"])
+        rows = np.empty(live, JOB)
+        shares = np.empty(int(self.clock["held"]) + live, SHARE)
+        used = observe(s, rows, shares)
+        rows.flags.writeable = shares.flags.writeable = False
+        nodes = s.nodes.copy()
+        nodes.flags.writeable = False
+        return Snapshot(float(self.clock["now_s"]), self.cluster, JobTable(rows), nodes, shares[:used])
+
+    def apply(self, plan: Plan) -> None:
+        """Start, resize, move and stop what the plan says, at no time passed."""
+        decision, job = plan.decision, plan.job
+        if job.size:
+            if not tidy(self.state, len(decision.shares)):
+                raise AssertionError("the share pool is too small for a valid decision")
+            carry_out(self.state, decision.uid[job], decision.at[job], decision.at[job + 1], decision.shares)
+        note_round(self.state)
+
+    def wait(self, wake_s: float = np.inf) -> bool:
+        """Let time pass to the next event, slot or `wake_s`; False when all jobs have ended."""
+        self.clock["wake_s"] = wake_s
+        return bool(advance(self.state))
+
+    @property
+    def finished(self) -> int:
+        """How many jobs have ended."""
+        return int(self.clock["ended"])

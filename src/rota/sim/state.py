@@ -1,0 +1,93 @@
+"""The simulator's memory: flat arrays with a leading batch axis, one cluster per entry."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from rota.core.types import Floats, Ints, Records
+
+TRUTH: Final = np.dtype(
+    [
+        ("work_s", np.float64),  # what is really left, in seconds at the requested size
+        ("event_s", np.float64),  # when the running job ends or fails
+        ("done_s", np.float64),  # NaN until it has ended
+        ("stint_s", np.float64),  # progress_s at the start of the present stint
+        ("checkpoint_s", np.float64),  # progress between two checkpoints; inf: none
+        ("fail_in_s", np.float64),  # progress time until its next failure
+        ("lost_s", np.float64),  # progress lost in failures
+        ("failures", np.int32),
+        ("moves", np.int32),
+        ("resizes", np.int32),
+        ("shape", np.int32),  # equal shapes ask for equal resources
+        ("heap", np.int64),  # place among the running, −1 if not running
+    ],
+    align=True,
+)
+"""What the simulator knows of a job and a policy does not."""
+
+CLOCK: Final = np.dtype(
+    [
+        ("now_s", np.float64),
+        ("slot_s", np.float64),  # decide only at multiples of this; 0: at every event
+        ("wake_s", np.float64),  # the policy asked to be called by then
+        ("since_s", np.float64),  # the integrals below reach up to here
+        ("held_gpu_s", np.float64),
+        ("up_gpu_s", np.float64),
+        ("stray_gpu_s", np.float64),  # free GPUs on partly used nodes, over time
+        ("jobs", np.int64),
+        ("arrived", np.int64),
+        ("ended", np.int64),  # done or failed for good
+        ("running", np.int64),
+        ("live", np.int64),
+        ("used", np.int64),  # shares in use, dead ones included
+        ("held", np.int64),  # GPUs
+        ("up", np.int64),  # GPUs
+        ("fault", np.int64),  # next in `faults`
+        ("rounds", np.int64),
+        ("starts", np.int64),
+        ("stops", np.int64),
+        ("moves", np.int64),
+        ("resizes", np.int64),
+        ("kills", np.int64),  # by a failing node or by a failure of its own
+        ("events", np.int64),  # in the log
+        ("entries", np.int64),
+        ("logged", np.int64),  # rounds in the log
+        ("freed", np.bool_),  # something became free since the last decision
+        ("indexed", np.bool_),  # waiting jobs are in `queue`, not in `order`
+        ("queued", np.int64),  # jobs put into `queue` so far
+    ],
+    align=True,
+)
+"""Where one simulated cluster stands."""
+
+FAULT: Final = np.dtype([("time_s", np.float64), ("node", np.int64), ("up", np.bool_)], align=True)
+"""A node goes down, or comes back."""
+
+class State(NamedTuple):
+    """All of it. With a batch axis B in front; kernels see one cluster, without it."""
+
+    jobs: Records  # (J,) JOB
+    truth: Records  # (J,) TRUTH
+    clock: Records  # (1,) CLOCK
+    nodes: Records  # (N,) NODE
+    level: Any  # (G+2, N/64) index of nodes by free GPUs
+    running: Ints  # (J,) heap of running jobs by event_s
+    order: Ints  # (J,) live jobs; policies sort them
+    key: Floats  # (J,) the policy's scores
+    at: Ints  # (J,) the draft: what a job shall hold
+    length: Ints  # (J,)
+    shares: Records  # (S,) SHARE
+    spare: Records  # (S,) SHARE, to tidy up with
+    node: Ints  # (N,) scratch
+    part: Ints  # (N,) scratch
+    queue: Ints  # (J,) waiting jobs, a heap per shape
+    begins: Ints  # (C+1,) where each shape's heap lies in `queue`
+    waits: Ints  # (C,) how many are in it
+    full: Any  # (C,) bool: this shape does not fit at present
+    faults: Records  # (F,) FAULT
+    failures: Floats  # (J, R) progress time between failures of a job; (0, 0) if none
+    events: Records  # (E,) EVENT: the log; (0,) if nobody wants it
+    entries: Records  # (E,) SHARE
+    rounds: Records  # (E,) ROUND

@@ -1,0 +1,178 @@
+"""The columns of a job log: their names, units, defaults and the rules they keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from rota.core.types import Bools, Floats
+
+Strings: TypeAlias = NDArray[np.str_]
+Kind: TypeAlias = Literal["id", "time", "count", "amount", "name"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the plain form, which is also one field of a `Trace`."""
+
+    name: str
+    kind: Kind
+    about: str
+    default: float | None = None
+    """Value where none is given; None when the column is required or follows from others."""
+    required: bool = False
+
+
+COLUMNS: Final = (
+    Column("job_id", "id", "unique name of the job", required=True),
+    Column("submit_s", "time", "submission, seconds on any clock, may be negative", required=True),
+    Column("duration_s", "time", "seconds the job runs on `num_gpus`", required=True),
+    Column("num_gpus", "count", "GPUs of the whole gang", required=True),
+    Column("gpus_per_worker", "count", "GPUs that one worker holds", 1),
+    Column("min_workers", "count", "fewest workers; default: all of `num_gpus`"),
+    Column("max_workers", "count", "most workers; default: all of `num_gpus`"),
+    Column("cpus_per_worker", "amount", "CPU cores per worker, 0 = no demand", 0),
+    Column("memory_gb_per_worker", "amount", "host memory per worker in GB, 0 = no demand", 0),
+    Column("num_servers", "count", "parameter servers", 0),
+    Column("cpus_per_server", "amount", "CPU cores per parameter server", 0),
+    Column("memory_gb_per_server", "amount", "host memory per parameter server in GB", 0),
+    Column("gpu_type", "name", "the only GPU type the job accepts; empty = any"),
+    Column("user", "name", "who submitted it"),
+    Column("model", "name", "what it trains"),
+    Column("deadline_s", "time", "absolute deadline on the clock of `submit_s`", np.inf),
+    Column("restart_s", "time", "seconds lost by a restart; empty = not given", np.nan),
+    Column("checkpoint_s", "time", "seconds between checkpoints; empty = not given", np.nan),
+    Column("estimate_s", "time", "the user's estimate or time limit; empty = not given", np.nan),
+)
+NAMES: Final = ("gpu_type", "user", "model")
+"""The columns kept as integer codes into `gpu_types`, `users` and `models`."""
+
+LONGEST_ID: Final = 256
+"""Ids are stored at one common width, so a single absurd one would cost memory for all."""
+LARGEST_COUNT: Final = 2**31 - 1
+LARGEST_TIME_S: Final = 1e12
+"""About 30,000 years. Above it lie only wrong units, such as epoch milliseconds."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A rule and the rows that break it."""
+
+    field: str
+    bad: Bools  # (J,)
+    complaint: str
+    """Continues a sentence that begins with the offending value."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What must hold for the values of one column."""
+
+    field: str
+    holds: Callable[[Floats], Bools]
+    complaint: str
+
+
+def _time(values: Floats) -> Bools:
+    return np.abs(values) < LARGEST_TIME_S  # false for NaN
+
+
+def _positive(values: Floats) -> Bools:
+    return (values > 0) & (values < LARGEST_TIME_S)
+
+
+def _not_negative(values: Floats) -> Bools:
+    return (values >= 0) & (values < LARGEST_TIME_S)
+
+
+def _whole(least: int) -> Callable[[Floats], Bools]:
+    return lambda v: (v >= least) & (v <= LARGEST_COUNT) & (v == np.floor(v))
+
+
+def _if_given(holds: Callable[[Floats], Bools]) -> Callable[[Floats], Bools]:
+    return lambda values: np.isnan(values) | holds(values)
+
+
+_RULES: Final = (
+    Rule("submit_s", _time, "is not a time in seconds (are these milliseconds?)"),
+    Rule("duration_s", _positive, "is not a positive, finite number of seconds"),
+    Rule("num_gpus", _whole(1), "is not a whole number of GPUs, one or more"),
+    Rule("gpus_per_worker", _whole(1), "is not a whole number of GPUs, one or more"),
+    Rule("min_workers", _whole(1), "is not a whole number of workers, one or more"),
+    Rule("max_workers", _whole(1), "is not a whole number of workers, one or more"),
+    Rule("num_servers", _whole(0), "is not a whole number of servers, zero or more"),
+    Rule("cpus_per_worker", _not_negative, "is not a number of cores, zero or more"),
+    Rule("memory_gb_per_worker", _not_negative, "is not a number of GB, zero or more"),
+    Rule("cpus_per_server", _not_negative, "is not a number of cores, zero or more"),
+    Rule("memory_gb_per_server", _not_negative, "is not a number of GB, zero or more"),
+    Rule("restart_s", _if_given(_not_negative), "is not a number of seconds, zero or more"),
+    Rule("checkpoint_s", _if_given(_positive), "is not a positive, finite number of seconds"),
+    Rule("estimate_s", _if_given(_positive), "is not a positive, finite number of seconds"),
+)
+
+
+def faults(columns: Mapping[str, NDArray[Any]]) -> Iterator[Fault]:
+    """Check columns (each (J,), counts still as floats) and yield every rule that is broken."""
+    for rule in _RULES:
+        if rule.field in columns:
+            holds = rule.holds(columns[rule.field])
+            if not holds.all():
+                yield Fault(rule.field, ~holds, rule.complaint)
+    for fault in _faults_between(columns):
+        if fault.bad.any():
+            yield fault
+
+
+def _faults_between(columns: Mapping[str, NDArray[Any]]) -> Iterator[Fault]:
+    gpus = columns["num_gpus"]
+    size = columns.get("gpus_per_worker")
+    if size is not None:
+        # A size of zero has been reported already; here it must only not divide by zero.
+        odd = np.fmod(gpus, np.where(size >= 1, size, 1)) != 0
+        yield Fault("num_gpus", odd, "GPUs cannot be shared out: not divisible by gpus_per_worker")
+    if "min_workers" in columns or "max_workers" in columns:
+        all_workers = gpus if size is None else gpus // np.where(size >= 1, size, 1)
+        fewest = columns.get("min_workers", all_workers)
+        most = columns.get("max_workers", all_workers)
+        yield Fault(
+            "min_workers" if "min_workers" in columns else "max_workers",
+            fewest > most,
+            "does not fit: min_workers exceeds max_workers (each is num_gpus / gpus_per_worker "
+            "where not given)",
+        )
+    if "deadline_s" in columns:
+        late = ~(columns["deadline_s"] > columns["submit_s"])
+        yield Fault(
+            "deadline_s", late, "does not lie after submit_s; deadlines are absolute, not relative"
+        )
+    if "job_id" in columns:
+        ids = columns["job_id"]
+        yield Fault("job_id", ids == "", "is empty; every job needs a name of its own")
+        if ids.dtype.itemsize // 4 > LONGEST_ID:
+            long = np.char.str_len(ids) > LONGEST_ID
+            yield Fault("job_id", long, f"is longer than {LONGEST_ID} characters")
+
+
+def repeated(job_id: Strings) -> dict[int, int]:
+    """Find the rows whose id an earlier row already has: that row, and the earlier one."""
+    ids = job_id.tolist()
+    if len(set(ids)) == len(ids):
+        return {}
+    first: dict[str, int] = {}
+    for row, name in enumerate(ids):
+        first.setdefault(name, row)
+    return {row: first[name] for row, name in enumerate(ids) if first[name] != row}
+
+
+def show(value: object) -> str:
+    """Write an offending value the way a log would: 4 rather than np.float64(4.0)."""
+    if isinstance(value, (int, float, np.number)):
+        return f"{float(value):.15g}"
+    text = str(value)
+    return repr(text if len(text) <= 60 else text[:57] + "…")

@@ -1,0 +1,248 @@
+"""The formats of job logs that rota reads, recognised by what is in the file.
+
+One parser per format turns a sheet into columns of the plain form. A parser says which rows are
+no jobs to replay (`sheet.leave_out`); what is wrong with a value is checked for all alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from rota.errors import TraceError
+from rota.traces.plain import parse_plain
+from rota.traces.sacct import ADVICE, parse_sacct
+from rota.traces.swf import SWF_FIELDS, is_swf, parse_swf
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rota.traces.sheet import Layout, Sheet
+
+
+@dataclass(frozen=True)
+class Format:
+    """How one kind of job log is recognised and read."""
+
+    name: str
+    about: str
+    columns: tuple[str, ...]
+    """Columns that a file of this format has; together they tell it from the others."""
+    parse: Callable[[Sheet], dict[str, Any]]
+    layout: Layout = "commas"
+    header: Sequence[str] = field(default=())
+    """Names of the fields where the file itself has no header."""
+
+
+def _renamed(**sources: str) -> Callable[[Sheet], dict[str, Any]]:
+    """A parser that only renames columns: plain name = name in the file."""
+    texts = {"job_id", "user", "model"}
+
+    def parse(sheet: Sheet) -> dict[str, Any]:
+        sheet.require(*sources.values())
+        return {
+            name: sheet.cells[source] if name in texts else sheet.numbers(source)
+            for name, source in sources.items()
+        }
+
+    return parse
+
+
+def _parse_chronus(sheet: Sheet) -> dict[str, Any]:
+    """Minutes to seconds; strict jobs must end `expect_time_list` after their submission."""
+    sheet.require(*_CHRONUS)
+    gpus, submit_s = sheet.numbers("num_gpu"), 60 * sheet.numbers("submit_time")
+    sheet.leave_out(gpus == 0, "no GPU")
+    strict = np.array([kind == "strict" for kind in sheet.cells["job_type"]])
+    allowed_s = 60 * sheet.numbers("expect_time_list", empty=np.inf)
+    return {
+        "job_id": sheet.cells["job_id"],
+        "submit_s": submit_s,
+        "duration_s": 60 * sheet.numbers("duration"),
+        "num_gpus": gpus,
+        "user": sheet.cells["user"],
+        "model": sheet.cells["model_name"],
+        "deadline_s": np.where(strict, submit_s + allowed_s, np.inf),
+    }
+
+
+def _parse_openb(sheet: Sheet) -> dict[str, Any]:
+    """Pods; a share of a GPU counts as one GPU, several allowed types count as any."""
+    sheet.require(*_OPENB)
+    gpus = sheet.numbers("num_gpu")
+    duration_s = sheet.numbers("duration_s", empty=np.nan)
+    sheet.leave_out(gpus == 0, "no GPU")
+    sheet.leave_out(np.array([cell == "" for cell in sheet.cells["duration_s"]]), "never ran")
+    per_worker = 1 / np.maximum(gpus, 1)
+    types = sheet.cells.get("gpu_spec_aug33", [""] * len(sheet))
+    return {
+        "job_id": sheet.cells["name"],
+        "submit_s": sheet.numbers("creation_time"),
+        "duration_s": duration_s,
+        "num_gpus": gpus,
+        "cpus_per_worker": sheet.numbers("cpu_milli") / 1000 * per_worker,
+        "memory_gb_per_worker": sheet.numbers("memory_mib") / 1024 * per_worker,
+        "gpu_type": ["" if "|" in allowed else allowed for allowed in types],
+    }
+
+
+def _without_durations(columns: tuple[str, ...], work: str) -> Callable[[Sheet], dict[str, Any]]:
+    """A parser for logs that give work instead of time: it can only say so."""
+
+    def parse(sheet: Sheet) -> dict[str, Any]:
+        sheet.require(*columns)
+        raise TraceError(
+            f"Format {sheet.kind!r} has no durations: they follow from {work} and the speed of "
+            f"the hardware, which rota's speed models will supply in a later release. Until then, "
+            f"add a column duration_s and name the columns as the plain form does "
+            f"(job_id, submit_s, duration_s, num_gpus).",
+            file=sheet.file,
+            field="duration_s",
+        )
+
+    return parse
+
+
+_PHILLY = ("job_id", "submit_time", "submit_s", "duration_s", "num_gpus", "vc")
+_HELIOS = ("job_id", "submit_time", "submit_s", "duration_s", "num_gpus", "clamped_48h")
+_PAI = ("job_id", "start_s", "duration_s", "num_gpus", "task_role")
+_OPENB = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "creation_time", "duration_s")
+_MURI = ("job_id", "vc", "submit_s", "duration_s", "num_gpus", "model_name", "iteration_time_ms")
+_TIRESIAS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "duration")
+_CHRONUS = (*_TIRESIAS, "user", "expect_time_list", "job_type")
+_SHOCKWAVE = ("seq", "job_type", "total_steps", "num_gpus", "mode", "duration_s", "arrival_s")
+_GAVEL = ("vc", "seq", "job_type", "total_steps", "arrival_s", "num_gpus")
+_POLLUX = ("load", "workload", "name", "time", "application", "num_replicas")
+_DEEPSHARE = ("job_id", "submit_s", "model", "num_gpus", "total_samples")
+_PLAIN = ("job_id", "submit_s", "duration_s", "num_gpus")
+
+_TIMES = {"submit_s": "submit_s", "duration_s": "duration_s", "num_gpus": "num_gpus"}
+
+# Where one format's columns include another's, the richer one stands first.
+_ALL: Final = (
+    Format(
+        "muri",
+        "Muri's Philly traces; the virtual cluster is the user",
+        _MURI,
+        _renamed(job_id="job_id", **_TIMES, user="vc", model="model_name"),
+    ),
+    Format(
+        "philly",
+        "Microsoft Philly jobs; the virtual cluster is the user",
+        _PHILLY,
+        _renamed(job_id="job_id", **_TIMES, user="vc"),
+    ),
+    Format(
+        "helios",
+        "SenseTime Helios jobs (cluster Venus)",
+        _HELIOS,
+        _renamed(job_id="job_id", **_TIMES),
+    ),
+    Format(
+        "pai",
+        "Alibaba PAI 2020 tasks; the start stands for the submission",
+        _PAI,
+        _renamed(job_id="job_id", **(_TIMES | {"submit_s": "start_s"})),
+    ),
+    Format(
+        "openb", "Alibaba OpenB 2023 pods; a share of a GPU counts as one", _OPENB, _parse_openb
+    ),
+    Format("chronus", "Chronus's Philly jobs with deadlines, in minutes", _CHRONUS, _parse_chronus),
+    Format(
+        "tiresias",
+        "Tiresias's simulator input",
+        _TIRESIAS,
+        _renamed(
+            job_id="job_id",
+            submit_s="submit_time",
+            duration_s="duration",
+            num_gpus="num_gpu",
+            model="model_name",
+        ),
+    ),
+    Format(
+        "shockwave",
+        "Shockwave's generated traces",
+        _SHOCKWAVE,
+        _renamed(job_id="seq", **(_TIMES | {"submit_s": "arrival_s"}), model="job_type"),
+    ),
+    Format(
+        "gavel",
+        "Gavel's Philly traces: steps, no durations (recognised, not yet read)",
+        _GAVEL,
+        _without_durations(_GAVEL, "job_type and total_steps"),
+    ),
+    Format(
+        "pollux",
+        "Pollux's workloads: applications, no durations (recognised, not yet read)",
+        _POLLUX,
+        _without_durations(_POLLUX, "application and num_replicas"),
+    ),
+    Format(
+        "deepshare",
+        "DeepShare's trace: samples, no durations (recognised, not yet read)",
+        _DEEPSHARE,
+        _without_durations(_DEEPSHARE, "model and total_samples"),
+    ),
+    Format("csv", "rota's plain form", _PLAIN, parse_plain),
+    Format(
+        "sacct",
+        "Slurm's accounting log, from `sacct --parsable2`",
+        ("JobID", "State"),
+        parse_sacct,
+        layout="pipes",
+    ),
+    Format(
+        "swf",
+        "Standard Workload Format; processors count as GPUs",
+        (),
+        parse_swf,
+        layout="blanks",
+        header=SWF_FIELDS,
+    ),
+)
+FORMATS: Final = {known.name: known for known in _ALL}
+
+_NOT_JOB_LOGS: Final = (
+    (
+        ("id", "job_num", "gpu_job_num"),
+        "a summary per cluster (job counts and means), not a list of jobs",
+    ),
+    (("date", "total"), "a daily series of GPU quotas, not a list of jobs"),
+    (("time", "vc", "running_gpu_num"), "a series of GPU usage over time, not a list of jobs"),
+    (("time", "active", "total"), "a series of nodes in use over time, not a list of jobs"),
+    (("machine_id", "num_gpus"), "a list of machines; it describes a cluster, not jobs"),
+    (("vc", "num_nodes"), "a list of nodes per virtual cluster; it describes a cluster, not jobs"),
+    (("sn", "cpu_milli", "gpu"), "a list of nodes; it describes a cluster, not jobs"),
+    (("cap_gpu", "num_machines"), "a list of machine types; it describes a cluster, not jobs"),
+    (("duration",), "a sample of durations without arrivals or GPU counts, not a list of jobs"),
+)
+
+
+def recognise(text: str, file: str) -> Format:
+    """Tell the format from the first lines; what looks like no other is taken for the plain form.
+
+    Files that hold something else than jobs are named for what they are.
+    """
+    lines = [line for line in text[:65536].splitlines() if line.strip()][:50]
+    first = lines[0].strip()
+    if first[0] in "{[":
+        raise TraceError(
+            f"This is JSON, which rota does not read as a job log. For Slurm: {ADVICE}", file=file
+        )
+    if "JobID" in first and "|" not in first and "," not in first:
+        raise TraceError(f"This is sacct's table for the eye. {ADVICE}", file=file, line=1)
+    if first.count("|") >= 3:
+        return FORMATS["sacct"]
+    if is_swf(lines):
+        return FORMATS["swf"]
+    header = [name.strip().strip('"') for name in first.split(",")]
+    for known in FORMATS.values():
+        if known.layout == "commas" and {*known.columns} <= {*header}:
+            return known
+    for columns, what in _NOT_JOB_LOGS:
+        if {*columns} <= {*header} and (len(columns) > 1 or len(header) == 1):
+            raise TraceError(f"This is {what}.", file=file)
+    return FORMATS["csv"]

@@ -1,0 +1,88 @@
+"""The small languages inside sacct's cells: resources, spans of time and timestamps."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
+
+_SIZE_GB: Final = {"K": 1 / 2**20, "M": 1 / 2**10, "G": 1.0, "T": 2.0**10, "P": 2.0**20}
+# gpu:2, gpu:a100:2, gres:gpu:2, gres/gpu:a100:2, each perhaps with a socket note like (S:0-1)
+_OLD_GRES: Final = re.compile(
+    r"(?:gres[:/])?gpu(?::(?P<type>[^:=()]*[^:=()\d][^:=()]*))?:(?P<n>\d+)"
+)
+_SPAN: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one line of sacct holds: the totals of the job."""
+
+    gpus: int = 0
+    gpu_type: str = ""
+    """The one type named, or "" when none or several are."""
+    cpus: float = 0.0
+    memory_gb: float = 0.0
+
+
+@lru_cache(maxsize=65536)  # few distinct texts, and parsing them is the larger cost
+def parse_tres(text: str) -> Resources:
+    """Read AllocTRES, ReqTRES, AllocGRES or ReqGRES.
+
+    `gres/gpu=4,gres/gpu:a100=4` are four GPUs, not eight: the typed entry repeats the plain one.
+    Raises ValueError when a count is not a number.
+    """
+    plain, typed, cpus, memory_gb = 0, dict[str, int](), 0.0, 0.0
+    for item in text.split(","):
+        key, _, value = item.strip().partition("=")
+        if not value:
+            if old := _OLD_GRES.match(key):
+                kind, count = old["type"], int(old["n"])
+                if kind:
+                    typed[kind] = typed.get(kind, 0) + count
+                else:
+                    plain += count
+        elif key == "gres/gpu":
+            plain = int(value)
+        elif key.startswith("gres/gpu:"):
+            typed[key.removeprefix("gres/gpu:")] = int(value)
+        elif key == "cpu":
+            cpus = float(value)
+        elif key == "mem":
+            memory_gb = parse_memory_gb(value)
+    gpus = max(plain, sum(typed.values()))
+    return Resources(gpus, next(iter(typed)) if len(typed) == 1 else "", cpus, memory_gb)
+
+
+def parse_memory_gb(text: str) -> float:
+    """Read `64G`, `512000M` or `0`; a bare number is in megabytes. Raises ValueError."""
+    unit = text[-1:].upper()
+    if unit in _SIZE_GB:
+        return float(text[:-1]) * _SIZE_GB[unit]
+    return float(text) * _SIZE_GB["M"]
+
+
+def parse_span_s(text: str) -> float:
+    """Read `[days-][hours:]minutes:seconds` or `days-hours`; NaN for UNLIMITED and the like."""
+    if match := _SPAN.fullmatch(text):
+        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds
+    if match := re.fullmatch(r"(\d+)-(\d+)", text):
+        return (int(match[1]) * 24 + int(match[2])) * 3600.0
+    return float("nan")
+
+
+def parse_instant_s(text: str) -> float:
+    """Read an ISO timestamp or epoch seconds; NaN for `Unknown` and `None`. Raises ValueError.
+
+    A timestamp without a zone counts as UTC: differences then never depend on where the
+    importer runs. Export with TZ=UTC, or an hour is lost or doubled when clocks change.
+    """
+    if text in ("Unknown", "None", "N/A", ""):
+        return float("nan")
+    if text.isdecimal():
+        return float(text)
+    instant = datetime.fromisoformat(text)
+    return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,216 @@
+"""Public formats: small samples by hand, and the real files where they are at hand."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rota.errors import TraceError
+from rota.traces import FORMATS, load_trace
+
+if TYPE_CHECKING:
+    from rota.traces import Trace
+
+SHARED = Path(__file__).parents[2].parent / "shared"
+TRACES = SHARED / "data" / "traces"
+needs_data = pytest.mark.skipif(not TRACES.is_dir(), reason="the public traces are not at hand")
+
+
+def read(folder: Path, text: str, name: str = "log.csv") -> Trace:
+    path = folder / name
+    path.write_text(text)
+    return load_trace(path)
+
+
+def test_chronus_minutes_become_seconds_and_strict_jobs_get_deadlines(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        "job_id,user,num_gpu,submit_time,iterations,model_name,duration,interval,"
+        "expect_time_list,expect_value_list,best_effort,job_type\n"
+        "0,vc_a,1,10,5,vgg16,7,14,11,10,0,strict\n"
+        "1,vc_b,2,20,5,vgg16,7,14,20,10,1,best\n"
+        "2,vc_b,0,20,5,vgg16,7,14,20,10,1,best\n",
+    )
+    assert trace.submit_s.tolist() == [600, 1200]
+    assert trace.duration_s.tolist() == [420, 420]
+    assert trace.deadline_s.tolist() == [600 + 660, np.inf]
+    assert trace.left_out == {"no GPU": 1}
+
+
+def test_openb_pods_without_gpu_or_run_are_left_out(tmp_path: Path) -> None:
+    trace = read(
+        tmp_path,
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,qos,pod_phase,creation_time,deletion_time,"
+        "scheduled_time,gpu_spec_aug33,duration_s\n"
+        "p0,12000,16384,1,460,LS,Running,0,10,0.0,T4,10.0\n"
+        "p1,12000,16384,2,1000,LS,Running,1,11,1.0,T4|P100,10.0\n"
+        "p2,1000,1024,0,0,LS,Running,1,11,1.0,,10.0\n"
+        "p3,1000,1024,1,1000,LS,Pending,1,11,,,\n",
+    )
+    assert trace.num_gpus.tolist() == [1, 2]
+    assert trace.cpus_per_worker.tolist() == [12, 6]
+    assert trace.memory_gb_per_worker.tolist() == [16, 8]
+    assert trace.names("gpu_type") == ["T4", ""]
+    assert trace.left_out == {"no GPU": 1, "never ran": 1}
+
+
+SWF = """\
+; Version: 2.2
+; MaxProcs: 64
+  1   0  5  100  8 -1 -1  8  600 -1 1  3 1 -1 1 -1 -1 -1
+  2  10  5   50 -1 -1 -1  4   -1 -1 1 -1 1 -1 1 -1 -1 -1
+  3  20 -1   -1 -1 -1 -1  4  600 -1 5  3 1 -1 1 -1 -1 -1
+  4  30  5    0  4 -1 -1  4  600 -1 0  3 1 -1 1 -1 -1 -1
+  5  40  5   50 -1 -1 -1 -1  600 -1 1  3 1 -1 1 -1 -1 -1
+  6  50  5   90  2 -1 -1  2  600 -1 1  3 1 -1 1 -1 -1 -1
+  6  50  5   40  2 -1 -1  2  600 -1 2  3 1 -1 1 -1 -1 -1
+  6  95  5   50  2 -1 -1  2  600 -1 3  3 1 -1 1 -1 -1 -1
+"""
+
+
+def test_swf_processors_count_as_gpus(tmp_path: Path) -> None:
+    trace = read(tmp_path, SWF, "log.swf")
+
+    assert trace.job_id.tolist() == ["1", "2", "6"]
+    assert trace.num_gpus.tolist() == [8, 4, 2]  # the request stands in for job 2
+    assert trace.duration_s.tolist() == [100, 50, 90]
+    np.testing.assert_array_equal(trace.estimate_s, [600, np.nan, 600])
+    assert trace.names("user") == ["3", "", "3"]
+    assert trace.left_out == {
+        "part of another job": 2,
+        "no run time recorded": 1,
+        "never ran": 1,
+        "no processors recorded": 1,
+    }
+
+
+def test_swf_reports_a_cut_line(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match=r"log.swf:4: The line is cut short: it has 3 fields"):
+        read(tmp_path, "\n".join(SWF.splitlines()[:3]) + "\n 2 10 5\n", "log.swf")
+
+
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [
+        ("gavel", "vc,seq,job_type,batch_size,total_steps,arrival_s,num_gpus"),
+        ("pollux", "load,workload,name,time,application,num_replicas,batch_size"),
+        ("deepshare", "job_id,submit_s,model,num_gpus,total_samples"),
+    ],
+)
+def test_a_log_without_durations_is_recognised_and_refused(
+    tmp_path: Path, name: str, header: str
+) -> None:
+    with pytest.raises(TraceError, match=rf"'duration_s': Format '{name}' .* speed models"):
+        read(tmp_path, f"{header}\n{','.join('1' * (header.count(',') + 1))}\n")
+
+
+@pytest.mark.parametrize(
+    ("header", "what"),
+    [
+        ("id,gpu_num,job_num,cpu_job_num,gpu_job_num", "a summary per cluster"),
+        ("machine_id,num_gpus", "a list of machines"),
+        ("sn,cpu_milli,memory_mib,gpu,model", "a list of nodes"),
+        ("time,active,total", "nodes in use over time"),
+        ("duration", "a sample of durations"),
+    ],
+)
+def test_files_that_hold_no_jobs_are_called_what_they_are(
+    tmp_path: Path, header: str, what: str
+) -> None:
+    with pytest.raises(TraceError, match=f"This is .*{what}"):
+        read(tmp_path, f"{header}\n{','.join('1' * (header.count(',') + 1))}\n")
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("file", "jobs", "left_out"),
+    [
+        ("philly/philly_jobs.csv.gz", 70342, {}),
+        ("helios_venus/venus_jobs.csv.gz", 99707, {}),
+        ("alibaba_pai2020/pai_tasks.csv.gz", 39043, {}),
+        ("alibaba_openb2023/openb_pods.csv.gz", 4579, {"no GPU": 850, "never ran": 583}),
+        ("muri_philly/muri_0e4a51.csv.gz", 2241, {}),
+        ("muri_philly/muri_ee9e8c.csv.gz", 4509, {}),
+        ("tiresias/60_job.csv", 60, {}),
+        ("shockwave/shockwave_120jobs_100.csv.gz", 120, {}),
+    ],
+)
+def test_reads_the_public_traces(file: str, jobs: int, left_out: dict[str, int]) -> None:
+    trace = load_trace(TRACES / file)
+    assert (len(trace), trace.skipped, dict(trace.left_out)) == (jobs, 0, left_out)
+
+
+@needs_data
+def test_reads_the_chronus_trace() -> None:
+    trace = load_trace(TRACES / "chronus_philly_slo" / "chronus_MIX1.csv.gz")
+    assert len(trace) + trace.left_out["no GPU"] == 22511
+    slack_s = trace.deadline_s - trace.submit_s - trace.duration_s
+    assert slack_s.min() > 0
+
+
+@needs_data
+def test_every_file_in_the_data_folder_is_read_or_named() -> None:
+    refused = {}
+    for path in sorted(TRACES.glob("*/*.csv*")):
+        try:
+            load_trace(path)
+        except TraceError as error:
+            refused[path.name] = str(error)
+    assert len(refused) == 14
+    assert all("This is" in why or "no durations" in why for why in refused.values()), refused
+
+
+@needs_data
+@pytest.mark.parametrize("name", ["tiresias60", "philly_ee9e8c", "muri3", "philly_103959"])
+def test_reads_the_golden_traces_as_plain(name: str) -> None:
+    jobs = {"tiresias60": 60, "philly_ee9e8c": 1053, "muri3": 992, "philly_103959": 1450}
+    assert len(load_trace(SHARED / "golden" / f"{name}.csv")) == jobs[name]
+
+
+@needs_data
+def test_venus_loads_well_within_a_second() -> None:
+    path = TRACES / "helios_venus" / "venus_jobs.csv.gz"
+    load_trace(path)
+    begin_s = time.process_time()
+    load_trace(path)
+    assert time.process_time() - begin_s < 1.0
+
+
+def test_every_format_has_a_line_about_it() -> None:
+    assert all(known.about and known.name == name for name, known in FORMATS.items())
+
+
+SEEDS = (
+    SWF,
+    "JobID|User|State|Submit|ElapsedRaw|AllocTRES|ReqMem|Timelimit\n"
+    "1|ann|COMPLETED|2026-01-01T00:00:00|60|gres/gpu=2|4Gn|1-00:00:00\n"
+    "8+0|ann|TIMEOUT|2026-01-01T00:00:00|60|gres/gpu:a100=2|4Gc|UNLIMITED\n",
+    "job_id,submit_s,duration_s,num_gpus,min_workers,gpus_per_worker,user,deadline_s\n"
+    "a,0,10,4,,2,ann,\nb,-5,2.5,8,1,,,1e9\n",
+)
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(SEEDS),
+    st.lists(st.tuples(st.integers(0, 400), st.sampled_from([*'|,;\n\r"\0-.e:+9aé', "", "nan"]))),
+    st.booleans(),
+)
+def test_a_damaged_file_is_read_or_refused_but_never_crashes(
+    text: str, damage: list[tuple[int, str]], skip_bad: bool
+) -> None:
+    for at, mark in damage:
+        text = text[:at] + mark + text[at + 1 :]
+    with TemporaryDirectory() as folder, suppress(TraceError):
+        path = Path(folder) / "log"
+        path.write_text(text)
+        trace = load_trace(path, skip_bad=skip_bad)
+        assert len(trace) > 0

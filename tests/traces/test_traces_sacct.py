@@ -1,0 +1,228 @@
+"""Slurm's accounting log."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from rota.errors import TraceError
+from rota.traces import SACCT_COMMAND, load_trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rota.traces import Trace
+
+# Shape as printed by Slurm 22.05 on a small test cluster; names are made up.
+SAMPLE = """\
+JobID|JobName|Partition|State|ExitCode|Submit|Start|End|ElapsedRaw|AllocNodes|AllocTRES|NodeList|Comment|Reason
+1|shrunk|free|RESIZING|0:0|2026-01-15T20:51:27|2026-01-15T20:51:27|2026-01-15T20:51:28|1|4|billing=4,cpu=4,gres/gpu=8,node=4|n[1-4]||None
+1|shrunk|free|CANCELLED by 0|0:0|2026-01-15T20:51:28|2026-01-15T20:51:28|2026-01-15T20:51:57|29|2|billing=2,cpu=2,gres/gpu=4,node=2|n[1,3]||None
+9|ok|free|COMPLETED|0:0|2026-01-15T20:51:58|2026-01-15T20:51:58|2026-01-15T20:51:59|1|1|billing=1,cpu=1,gres/gpu=1,node=1|n1|c1|None
+9.batch|batch||COMPLETED|0:0|2026-01-15T20:51:58|2026-01-15T20:51:58|2026-01-15T20:51:59|1|1|cpu=1,gres/gpu=1,mem=0,node=1|n1||
+10|fail|free|FAILED|3:0|2026-01-15T20:51:58|2026-01-15T20:51:58|2026-01-15T20:51:59|1|1|billing=1,cpu=1,gres/gpu=1,node=1|n1||None
+11_0|arr|free|COMPLETED|0:0|2026-01-15T20:51:58|2026-01-15T20:51:58|2026-01-15T20:51:59|1|1|billing=1,cpu=1,gres/gpu=1,node=1|n1||None
+11_[3-5]|arr|free|PENDING|0:0|2026-01-15T20:51:58|Unknown|Unknown|0|0||None assigned||Resources
+12|canc|free|CANCELLED by 0|0:0|2026-01-15T20:51:58|2026-01-15T20:51:58|2026-01-15T20:52:00|2|2|billing=2,cpu=2,gres/gpu=4,node=2|n[2-3]||None
+12.0|canc||CANCELLED by 0|0:15|2026-01-15T20:51:58|2026-01-15T20:51:58|2026-01-15T20:52:00|2|2|cpu=2,gres/gpu=4,mem=0,node=2|n[2-3]||
+13|tmo|free|TIMEOUT|0:0|2026-01-15T20:51:58|2026-01-15T20:51:58|2026-01-15T20:53:25|87|1|billing=1,cpu=1,gres/gpu=1,node=1|n2||None
+14|req|free|REQUEUED|0:0|2026-01-15T20:51:58|2026-01-15T20:51:58|2026-01-15T20:52:00|2|2|billing=2,cpu=2,gres/gpu=4,node=2|n[3-4]||None
+14|req|free|CANCELLED by 0|0:0|2026-01-15T20:52:01|2026-01-15T20:52:03|2026-01-15T20:52:05|2|1|billing=2,cpu=2,gres/gpu=1,node=1|n2||JobHeldUser
+15|idle|free|CANCELLED by 1000|0:0|2026-01-15T20:51:58|2026-01-15T20:52:05|2026-01-15T20:52:05|0|0||None assigned||None
+16|long|free|RUNNING|0:0|2026-01-15T20:51:58|2026-01-15T20:51:58|Unknown|500|1|billing=1,cpu=1,gres/gpu=1,node=1|n2||None
+17|cpu|free|COMPLETED|0:0|2026-01-15T20:51:58|2026-01-15T20:51:58|2026-01-15T20:52:58|60|1|billing=1,cpu=1,node=1|n2||None
+"""  # noqa: E501
+
+SHORT = "JobID|User|State|Submit|ElapsedRaw|TimelimitRaw|AllocTRES"
+
+
+def read(folder: Path, text: str, **options: Any) -> Trace:
+    path = folder / "sacct.txt"
+    path.write_text(text)
+    return load_trace(path, **options)
+
+
+def test_reads_one_job_per_id(tmp_path: Path) -> None:
+    trace = read(tmp_path, SAMPLE)
+    jobs = zip(trace.job_id, trace.submit_s, trace.duration_s, trace.num_gpus, strict=True)
+
+    assert [(str(name), *map(int, numbers)) for name, *numbers in jobs] == [
+        ("1", 0, 30, 8),  # resized: 1 s + 29 s, at its largest
+        ("9", 31, 1, 1),
+        ("10", 31, 1, 1),
+        ("11_0", 31, 1, 1),
+        ("12", 31, 2, 4),
+        ("13", 31, 87, 1),
+        ("14", 31, 4, 4),  # requeued: 2 s + 2 s, first submission
+    ]
+    assert trace.names("model")[:3] == ["shrunk", "ok", "fail"]
+    assert trace.cpus_per_worker[0] == 0.5
+
+
+def test_counts_what_is_left_out_by_reason(tmp_path: Path) -> None:
+    trace = read(tmp_path, SAMPLE)
+
+    assert trace.skipped == 0
+    assert trace.left_out == {"still queued": 1, "still running": 1, "never ran": 1, "no GPU": 1}
+
+
+@pytest.mark.parametrize(
+    "state",
+    ["COMPLETED", "FAILED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "PREEMPTED", "CANCELLED by 0"],
+)
+def test_a_job_that_ran_is_kept_however_it_ended(tmp_path: Path, state: str) -> None:
+    line = f"1|ann|{state}|2026-01-01T00:00:00|60|10|gres/gpu=2"
+    trace = read(tmp_path, f"{SHORT}\n{line}\n")
+
+    assert trace.duration_s.tolist() == [60]
+    assert trace.estimate_s.tolist() == [600]
+    assert trace.names("user") == ["ann"]
+
+
+def test_a_requeued_job_that_runs_again_is_still_running(tmp_path: Path) -> None:
+    lines = [
+        "1|ann|REQUEUED|2026-01-01T00:00:00|60|10|gres/gpu=2",
+        "1|ann|RUNNING|2026-01-01T00:05:00|60|10|gres/gpu=2",
+        "2|ann|REQUEUED|2026-01-01T00:00:00|60|10|gres/gpu=2",
+        "2|ann|PENDING|2026-01-01T00:05:00|0|10|",
+        "3|ann|COMPLETED|2026-01-01T00:00:00|60|10|gres/gpu=2",
+    ]
+    trace = read(tmp_path, "\n".join([SHORT, *lines]))
+
+    assert trace.job_id.tolist() == ["3"]
+    assert trace.left_out == {"still queued": 1, "still running": 1}
+
+
+def test_components_of_a_het_job_are_one_gang(tmp_path: Path) -> None:
+    lines = [
+        "8+0|ann|COMPLETED|2026-01-01T00:00:00|60|10|cpu=4,gres/gpu:a100=4,gres/gpu=4",
+        "8+1|ann|COMPLETED|2026-01-01T00:00:00|58|10|cpu=2,gres/gpu:v100=2,gres/gpu=2",
+    ]
+    trace = read(tmp_path, "\n".join([SHORT, *lines]))
+
+    assert trace.job_id.tolist() == ["8"]
+    assert trace.num_gpus.tolist() == [6]
+    assert trace.duration_s.tolist() == [60]
+    assert trace.names("gpu_type") == [""]
+
+
+@pytest.mark.parametrize(
+    ("resources", "gpus", "kind"),
+    [
+        ("billing=8,gres/gpu=8,mem=64G", 8, ""),
+        ("gres/gpu:a100=4", 4, "a100"),
+        ("gres/gpu:a100=4,gres/gpu=4", 4, "a100"),
+        ("gres/gpu=4,gres/gpu:a100=4,gres/gpumem=0", 4, "a100"),
+        ("gres/gpu:a100=1,gres/gpu:v100=1,gres/gpu=2", 2, ""),
+        ("gpu:a100:2", 2, "a100"),
+        ("gpu:2", 2, ""),
+        ("gres:gpu:3", 3, ""),
+        ("gres/gpu:a100:2", 2, "a100"),
+        ("gpu:a100:2(S:0-1)", 2, "a100"),
+    ],
+)
+def test_counts_gpus_once_in_every_spelling(
+    tmp_path: Path, resources: str, gpus: int, kind: str
+) -> None:
+    line = f"1|ann|COMPLETED|2026-01-01T00:00:00|60|10|{resources}"
+    trace = read(tmp_path, f"{SHORT}\n{line}\n")
+    assert (trace.num_gpus.tolist(), trace.names("gpu_type")) == ([gpus], [kind])
+
+
+def test_falls_back_to_the_request_and_to_start_and_end(tmp_path: Path) -> None:
+    text = (
+        "JobID|State|Submit|Start|End|Timelimit|AllocTRES|ReqTRES|AllocCPUS|ReqMem\n"
+        "1|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:01:00|2026-01-02T00:01:00|1-12:00:00||"
+        "gres/gpu=2|8|4Gc\n"
+        "2|COMPLETED|2026-01-01T00:00:01|2026-01-01T00:01:00|2026-01-01T00:01:09|UNLIMITED||"
+        "gres/gpu=2|8|64G\n"
+    )
+    trace = read(tmp_path, text)
+
+    assert trace.duration_s.tolist() == [86400, 9]
+    np.testing.assert_array_equal(trace.estimate_s, [36 * 3600, np.nan])
+    assert trace.cpus_per_worker.tolist() == [4, 4]
+    assert trace.memory_gb_per_worker.tolist() == [16, 32]
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone cannot be changed here")
+def test_times_do_not_depend_on_where_the_importer_sits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Between these two, clocks in Berlin went forward: local arithmetic would give 1 h.
+    lines = [
+        "1|ann|COMPLETED|2026-03-29T01:30:00|60|10|gres/gpu=2",
+        "2|ann|COMPLETED|2026-03-29T03:30:00|60|10|gres/gpu=2",
+    ]
+    monkeypatch.setitem(os.environ, "TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        trace = read(tmp_path, "\n".join([SHORT, *lines]))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert trace.submit_s.tolist() == [0, 7200]
+
+
+def test_a_bar_in_a_last_comment_does_no_harm(tmp_path: Path) -> None:
+    text = f"{SHORT}|Comment\n1|ann|COMPLETED|2026-01-01T00:00:00|60|10|gres/gpu=2|a|b|c\n"
+    assert len(read(tmp_path, text)) == 1
+
+
+def test_a_bar_in_an_inner_comment_is_a_broken_line(tmp_path: Path) -> None:
+    good = "1|ann||COMPLETED|2026-01-01T00:00:00|60|gres/gpu=2"
+    bad = "2|ann|x|y|COMPLETED|2026-01-01T00:00:00|60|gres/gpu=2"
+    text = f"JobID|User|Comment|State|Submit|ElapsedRaw|AllocTRES\n{good}\n{bad}\n"
+
+    with pytest.raises(TraceError, match=r"sacct.txt:3: .* 8 fields, the header names 7"):
+        read(tmp_path, text)
+    assert read(tmp_path, text, skip_bad=True).skipped == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "field"),
+    [
+        ("2|ann|COMPLETED|yesterday|60|10|gres/gpu=2", "Submit"),
+        ("2|ann|COMPLETED|2026-01-01T00:00:00|long|10|gres/gpu=2", "ElapsedRaw"),
+        ("2|ann|COMPLETED|2026-01-01T00:00:00|-60|10|gres/gpu=2", "ElapsedRaw"),
+        ("2|ann|COMPLETED|2026-01-01T00:00:00|60|10|gres/gpu=two", "AllocTRES"),
+        ("|ann|COMPLETED|2026-01-01T00:00:00|60|10|gres/gpu=2", "JobID"),
+    ],
+)
+def test_names_the_field_of_a_broken_line(tmp_path: Path, line: str, field: str) -> None:
+    text = f"{SHORT}\n1|ann|COMPLETED|2026-01-01T00:00:00|60|10|gres/gpu=2\n{line}\n"
+
+    with pytest.raises(TraceError, match=rf"sacct.txt:3: field '{field}'"):
+        read(tmp_path, text)
+    assert read(tmp_path, text, skip_bad=True).skipped == 1
+
+
+@pytest.mark.parametrize("column", ["JobID", "Submit", "State", "ElapsedRaw", "AllocTRES"])
+def test_a_missing_field_is_answered_with_the_command(tmp_path: Path, column: str) -> None:
+    text = f"{SHORT}\n1|ann|COMPLETED|2026-01-01T00:00:00|60|10|gres/gpu=2\n"
+    with pytest.raises(TraceError, match=f"'{column}' is missing") as caught:
+        read(tmp_path, text.replace(column, "Else"), format="sacct")
+    assert SACCT_COMMAND in str(caught.value)
+
+
+def test_the_table_for_the_eye_is_answered_with_the_command(tmp_path: Path) -> None:
+    text = "       JobID    JobName      State\n------------ ---------- ----------\n"
+    with pytest.raises(TraceError, match="--parsable2"):
+        read(tmp_path, text)
+
+
+def test_nothing_but_waiting_jobs_is_an_error(tmp_path: Path) -> None:
+    text = f"{SHORT}\n1|ann|PENDING|2026-01-01T00:00:00|0|10|\n"
+    with pytest.raises(TraceError, match="No job remains \\(1 still queued\\)"):
+        read(tmp_path, text)
+
+
+def test_the_command_asks_for_all_that_the_reader_needs(tmp_path: Path) -> None:
+    header = SACCT_COMMAND.rpartition(" ")[2].replace(",", "|")
+    line = "1|ann|COMPLETED|2026-01-01T00:00:00|60|10|gres/gpu=2|train|it"
+    trace = read(tmp_path, f"{header}\n{line}\n")
+    assert trace.names("model") == ["train|it"]

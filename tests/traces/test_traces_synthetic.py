@@ -1,0 +1,186 @@
+"""Generators and presets, held against the real traces where those are at hand."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from rota.errors import ConfigError, UnknownNameError
+from rota.traces import PRESETS, Workload, generate, load_trace
+from rota.traces.distributions import Bursts, Exponential, Lognormals, Quantiles
+from rota.traces.presets import preset
+from rota.traces.synthetic import WEEK_S, Rhythm
+
+if TYPE_CHECKING:
+    from rota.core.types import Floats, Ints
+
+TRACES = Path(__file__).parents[2].parent / "shared" / "data" / "traces"
+REAL = {
+    "philly": "philly/philly_jobs.csv.gz",
+    "venus": "helios_venus/venus_jobs.csv.gz",
+    "pai": "alibaba_pai2020/pai_tasks.csv.gz",
+}
+
+
+def distance(one: Floats | Ints, other: Floats | Ints) -> float:
+    """Two-sample Kolmogorov-Smirnov distance: the largest gap between the distributions."""
+    points = np.concatenate([one, other])
+    shares = [
+        np.searchsorted(np.sort(sample), points, side="right") / sample.size
+        for sample in (one, other)
+    ]
+    return float(np.abs(shares[0] - shares[1]).max())
+
+
+def test_distance_is_zero_for_the_same_and_one_for_disjoint_samples() -> None:
+    one = np.array([1.0, 2.0, 3.0])
+    assert distance(one, one) == 0
+    assert distance(one, one + 10) == 1
+
+
+@pytest.mark.skipif(not TRACES.is_dir(), reason="the public traces are not at hand")
+@pytest.mark.parametrize("name", list(REAL))
+def test_calibrated_presets_resemble_the_real_trace(name: str) -> None:
+    real = load_trace(TRACES / REAL[name])
+    gpus = PRESETS[name].workload.gpus
+    for seed in (1, 2):
+        made = load_trace(f"{name}:jobs={len(real)}", seed=seed)
+        assert distance(made.duration_s, real.duration_s) <= 0.025
+        assert distance(made.num_gpus, real.num_gpus) <= 0.01
+        assert distance(np.diff(made.submit_s), np.diff(real.submit_s)) <= 0.05
+        assert made.load(gpus) == pytest.approx(real.load(gpus), rel=0.15)
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_a_preset_is_a_function_of_its_seed(name: str) -> None:
+    one, same, other = (load_trace(f"{name}:jobs=500", seed=seed) for seed in (7, 7, 8))
+
+    np.testing.assert_array_equal(one.submit_s, same.submit_s)
+    np.testing.assert_array_equal(one.duration_s, same.duration_s)
+    assert one.duration_s.tolist() != other.duration_s.tolist()
+    assert len(one) == 500
+    assert one.submit_s[0] == 0
+
+
+@pytest.mark.parametrize("name", list(PRESETS))
+def test_load_is_what_was_asked_for(name: str) -> None:
+    gpus = PRESETS[name].workload.gpus
+    assert load_trace(f"{name}:jobs=2000,load=0.9").load(gpus) == pytest.approx(0.9, rel=1e-3)
+
+
+def test_a_load_can_be_had_even_if_all_jobs_come_at_once() -> None:
+    together = Workload(jobs=3, gpus=8, load=0.5, gaps=Quantiles((0,) * 32))
+    trace = generate(together, np.random.default_rng(0))
+    assert trace.load(8) == pytest.approx(0.5, rel=0.01)
+
+
+def test_a_smaller_cluster_gets_smaller_gangs_at_the_usual_load() -> None:
+    trace = load_trace("venus:jobs=2000,gpus=16")
+    assert trace.num_gpus.max() <= 16
+    assert trace.load(16) == pytest.approx(PRESETS["venus"].usual_load, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ("jobs=0", "jobs=0 must lie between 1"),
+        ("jobs=many", "jobs=many needs a whole number"),
+        ("jobs=1.5", "needs a whole number"),
+        ("load=0", "must lie in"),
+        ("load=nan", "must lie in"),
+        ("load=high", "needs a number"),
+        ("jobs=1,load=0.5", "at least two jobs"),
+        ("gpus=0", "gpus=0 must lie between"),
+        ("jobs=5,jobs=6", "set twice"),
+        ("jobs", "needs a whole number"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load_trace(f"venus:{settings}")
+
+
+def test_an_unknown_setting_suggests_another() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'jobs'"):
+        load_trace("venus:job=5")
+
+
+def test_an_unknown_preset_suggests_another() -> None:
+    with pytest.raises(UnknownNameError, match="Did you mean 'philly'"):
+        preset("phily")
+
+
+def test_bursts_bunch_arrivals_and_days_follow_the_sun() -> None:
+    even, bursty, daily = (
+        load_trace(f"{name}:jobs=20000") for name in ("poisson", "bursty", "diurnal")
+    )
+    spread = [
+        np.std(np.diff(one.submit_s)) / np.mean(np.diff(one.submit_s)) for one in (even, bursty)
+    ]
+    assert 0.9 < spread[0] < 1.1  # Poisson: 1
+    assert spread[1] > 3
+
+    hour = daily.submit_s % 86400 // 3600
+    noon, night = np.sum(hour == 12), np.sum(hour == 2)
+    assert 3.5 < noon / night < 5.5  # rates 1.8 and 0.4
+
+
+def test_a_rhythm_bends_time_back_and_forth() -> None:
+    rhythm = Rhythm(hours=(*(0.5,) * 12, *(1.5,) * 12), days=(2.0, *(1.0,) * 6))
+    even_s = np.linspace(0, 3 * WEEK_S, 1000)
+
+    np.testing.assert_allclose(rhythm.to_even(rhythm.to_clock(even_s)), even_s, atol=1e-3)
+    assert rhythm.to_clock(np.array([WEEK_S]))[0] == pytest.approx(WEEK_S)
+
+
+def test_long_jobs_may_be_the_large_ones() -> None:
+    short, long = Lognormals((1,), (10.0,), (0.1,)), Lognormals((1,), (1000.0,), (0.1,))
+    trace = generate(
+        Workload(jobs=500, durations=((1, short), (np.inf, long))), np.random.default_rng(0)
+    )
+    assert trace.duration_s[trace.num_gpus == 1].max() < 20
+    assert trace.duration_s[trace.num_gpus > 1].min() > 500
+
+
+def test_a_mixture_respects_weights_and_cap() -> None:
+    law = Lognormals((3, 1), (1.0, 1e6), (0.1, 0.1), cap=1000.0)
+    values = law.sample(np.random.default_rng(0), 10000)
+
+    assert values.max() == 1000
+    assert np.mean(values > 100) == pytest.approx(0.25, abs=0.02)
+
+
+def test_users_follow_zipf() -> None:
+    trace = load_trace("poisson:jobs=30000,users=3")
+    shares = np.bincount(trace.user) / len(trace)
+    np.testing.assert_allclose(shares, np.array([6, 3, 2]) / 11, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Exponential(0),
+        lambda: Bursts(jobs=0.5, within=1, between=1),
+        lambda: Lognormals((1,), (1, 2), (1,)),
+        lambda: Lognormals((1,), (1,), (-1,)),
+        lambda: Quantiles((1, 2, 3)),
+        lambda: Rhythm(hours=(1,) * 23),
+        lambda: Workload(durations=((4, Exponential(1)),)),
+        lambda: replace(Workload(), gpus=2, sizes=((4, 1.0),)),
+    ],
+)
+def test_a_law_that_makes_no_sense_is_refused(make: object) -> None:
+    with pytest.raises(ConfigError):
+        make()  # type: ignore[operator]
+
+
+def test_a_million_jobs_take_seconds() -> None:
+    begin_s = time.process_time()
+    trace = load_trace("venus:jobs=1000000")
+    assert len(trace) == 1_000_000
+    assert time.process_time() - begin_s < 10
