@@ -100,6 +100,12 @@ def kernel(function: F) -> F:
     return compiled  # type: ignore[no-any-return]
 
 
+def is_ready(compiled: Callable[..., Any]) -> bool:
+    """Whether a kernel has been compiled before, in this process or another."""
+    dispatcher: Any = compiled
+    return bool(dispatcher.overloads or dispatcher._cache._cache_file._load_index())
+
+
 def part(function: F) -> F:
     """Compile a function that only kernels call; it lives in their cached code."""
     return _part(function, counted=False)

@@ -5,9 +5,10 @@ from rota.core.decision import Decision
 from rota.core.draft import Draft
 from rota.core.jobs import Job, JobTable
 from rota.core.plan import Move, Plan, Resize, Start, Stop, Tune
+from rota.core.seams import Backend, Policy
 from rota.core.snapshot import Snapshot
 
 __all__ = [
-    "Cluster", "Decision", "Draft", "Job", "JobTable", "Move", "Plan", "Resize", "Snapshot",
-    "Start", "Stop", "Tune",
+    "Backend", "Cluster", "Decision", "Draft", "Job", "JobTable", "Move", "Plan", "Policy",
+    "Resize", "Snapshot", "Start", "Stop", "Tune",
 ]  # fmt: skip

@@ -42,7 +42,9 @@ class Cluster:
                 dtype = np.int64 if name in ("type", "rack") else np.float64
                 object.__setattr__(self, name, np.full(n, value, dtype))
             if len(getattr(self, name)) != n:
-                raise ConfigError(f"Cluster.{name} has {len(getattr(self, name))} entries for {n} nodes.")
+                raise ConfigError(
+                    f"Cluster.{name} has {len(getattr(self, name))} entries for {n} nodes."
+                )
         object.__setattr__(self, "gpus", np.asarray(self.gpus, np.int64))
         if not self.names:
             object.__setattr__(self, "names", tuple(f"node-{i}" for i in range(n)))
@@ -58,7 +60,9 @@ class Cluster:
             bad = np.flatnonzero(~(column >= 0))
             if bad.size:
                 node = self.names[int(bad[0])]
-                raise ConfigError(f"Node {node!r} has {name}={column[bad[0]]}; it must be 0 or more.")
+                raise ConfigError(
+                    f"Node {node!r} has {name}={column[bad[0]]}; it must be 0 or more."
+                )
         if int(self.gpus.max()) > MAX_GPUS_PER_NODE:
             raise ConfigError(
                 f"Node {self.names[int(self.gpus.argmax())]!r} has {self.gpus.max()} GPUs; "
@@ -75,7 +79,8 @@ class Cluster:
         """`nodes` equal nodes, `per_rack` of them in a rack."""
         if nodes < 1 or gpus < 1 or per_rack < 1:
             raise ConfigError(
-                f"A cluster needs nodes, gpus and per_rack of at least 1; got {nodes}, {gpus}, {per_rack}."
+                "A cluster needs nodes, gpus and per_rack of at least 1; "
+                f"got {nodes}, {gpus}, {per_rack}."
             )
         return cls(
             gpus=np.full(nodes, gpus, np.int64),

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rota.core.decision import Decision, overfill
+from rota.core.decision import Decision, overfill, size_error
 from rota.core.layout import SHARE, SLACK
 from rota.errors import DecisionError
 
@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from rota.core.snapshot import Snapshot
     from rota.core.types import Ints, Records
 
-_DEMAND = [
-    "gpus_per_worker", "gpu_type", "min_workers", "max_workers", "cpus_per_worker",
-    "memory_gb_per_worker", "cpus_per_server", "memory_gb_per_server",
-]  # fmt: skip
+_DEMAND = ["cpus_per_worker", "memory_gb_per_worker", "cpus_per_server", "memory_gb_per_server"]
 
 
 class Draft:
@@ -35,27 +32,36 @@ class Draft:
 
     def __init__(self, snapshot: Snapshot, *, blank: bool = False) -> None:
         self.snapshot = snapshot
-        rows = snapshot.jobs.rows
+        self.rows: Records = snapshot.jobs.rows  # (J,) JOB
+        self.nodes: Records = snapshot.nodes.copy()  # (N,) NODE
         self.at: Ints  # (J,)
         self.length: Ints  # (J,)
+        self.shares: Records  # (S,) SHARE
         if blank:
-            self.nodes: Records = snapshot.nodes.copy()  # (N,) NODE
             self.nodes["free"] = np.where(self.nodes["up"], self.nodes["gpus"], 0)
             self.nodes["free_cpus"] = self.nodes["cpus"]
             self.nodes["free_memory_gb"] = self.nodes["memory_gb"]
-            self.at, self.length = np.zeros((2, len(rows)), np.int64)
-            self.shares: Records = np.empty(max(64, len(snapshot.shares)), SHARE)
+            self.at, self.length = np.zeros((2, len(self.rows)), np.int64)
             self.used = 0
         else:
-            self.nodes = snapshot.nodes.copy()
-            self.at, self.length = rows["share_at"].copy(), rows["share_len"].astype(np.int64)
+            self.at = self.rows["share_at"].astype(np.int64)
+            self.length = self.rows["share_len"].astype(np.int64)
             self.used = len(snapshot.shares)
-            self.shares = np.empty(self.used + 64, SHARE)
-            self.shares[: self.used] = snapshot.shares
+        self.shares = np.empty(self.used + len(self.rows) + 64, SHARE)
+        self.shares[: self.used] = snapshot.shares[: self.used]
+        self._blank = blank
+        self._resized: set[int] = set()
         self._tunes: dict[int, dict[str, float]] = {}
         self._reasons: dict[int, str] = {}
-        self._demand = rows[_DEMAND]
-        self._free = memoryview(self.nodes["free"])  # ten times faster than NumPy, one by one
+        self._free = _view(self.nodes["free"])
+        self._at, self._length = _view(self.at), _view(self.length)
+        self._gpus, self._each = _view(self.rows["gpus"]), _view(self.rows["gpus_per_worker"])
+        self._fewest, self._most = _view(self.rows["min_workers"]), _view(self.rows["max_workers"])
+        self._entries = _view(self.shares.view(np.int32))
+        self._plain = bool(
+            (self.rows["gpu_type"] == -1).all()
+            and not any(self.rows[name].any() for name in _DEMAND)
+        )
 
     def held(self, job: int) -> list[tuple[int, int, int]]:
         """What `job` holds in this draft: (node, workers, servers), by node."""
@@ -65,6 +71,14 @@ class Draft:
     def free(self, node: int) -> int:
         """GPUs that nobody holds on `node`."""
         return self._free[node]
+
+    def gpus(self, job: int) -> int:
+        """GPUs that `job` asks for."""
+        return self._gpus[job]
+
+    def gpus_per_worker(self, job: int) -> int:
+        """GPUs that one worker of `job` needs."""
+        return self._each[job]
 
     def place(
         self,
@@ -78,24 +92,22 @@ class Draft:
         enough left, is of the wrong GPU type, or the number of workers is not the job's.
         """
         if len(share) == 1 and not servers:
-            entries = [(share[0][0], share[0][1], 0)]
+            node, total = share[0]
+            entries = [(node, total, 0)]
         else:
             entries = _merged(share, servers)
-        _, _, fewest, most, *_ = self._demand[job].item()
-        total = sum(entry[1] for entry in entries)
-        if not fewest <= total <= most:
-            raise DecisionError(
-                f"Job {self._uid(job)} runs with {fewest} to {most} workers, not with {total}. "
-                "Use stop() to take everything from it."
-            )
+            total = sum(entry[1] for entry in entries)
+        if not self._fewest[job] <= total <= self._most[job]:
+            raise size_error(self.rows[job], total)
         self._replace(job, entries)
 
     def grow(self, job: int, node: int, workers: int = 1, servers: int = 0) -> None:
         """Give `job` more workers or servers on `node`."""
         before = self.held(job)
-        most = self._demand[job].item()[3]
-        if sum(entry[1] for entry in before) + workers > most:
-            raise DecisionError(f"Job {self._uid(job)} cannot use more than {most} workers.")
+        total = sum(entry[1] for entry in before) + workers
+        if total > self._most[job]:
+            raise size_error(self.rows[job], total)
+        self._resized.add(job)
         self._replace(job, _merged([(n, w) for n, w, _ in before] + [(node, workers)],
                                    [(n, s) for n, _, s in before] + [(node, servers)]))  # fmt: skip
 
@@ -109,11 +121,12 @@ class Draft:
                 f"{self.snapshot.cluster.names[node]!r}: cannot take {workers} and {servers} away."
             )
         before[node] = (has_workers - workers, has_servers - servers)
+        self._resized.add(job)
         self._replace(job, [(n, w, s) for n, (w, s) in sorted(before.items()) if w or s])
 
     def stop(self, job: int) -> None:
         """Take everything from `job`; it waits."""
-        self._give_back(job)
+        self._undo(job, self.held(job))
         self.length[job] = 0
 
     def tune(self, job: int, **settings: float) -> None:
@@ -125,11 +138,21 @@ class Draft:
         self._reasons[job] = why
 
     def commit(self, *, wake_s: float = np.inf) -> Decision:
-        """The decision this draft has become; the policy is asked again by `wake_s` at the latest."""
-        at = np.concatenate(([0], self.length.cumsum()))
-        owner_shift = np.repeat(self.at - at[:-1], self.length)
-        shares = self.shares[owner_shift + np.arange(at[-1])]
-        return Decision(self.snapshot.jobs.uid, at, shares, self._tunes, self._reasons, wake_s)
+        """The decision this draft has become; it must not be edited any more.
+
+        The policy is asked again by `wake_s` at the latest.
+        """
+        for job in self._resized:
+            total = sum(entry[1] for entry in self.held(job))
+            if 0 < total < self._fewest[job]:
+                raise size_error(self.rows[job], total)
+        untouched = None
+        if not self._blank:
+            untouched = (self.at == self.rows["share_at"]) & (self.length == self.rows["share_len"])
+        return Decision(
+            self.rows["uid"], self.at, self.length, self.shares, self._tunes, self._reasons, wake_s,
+            self.snapshot, untouched,
+        )  # fmt: skip
 
     def reserve(self, entries: int) -> None:
         """Make room for so many further shares; for kernels, which cannot."""
@@ -137,67 +160,71 @@ class Draft:
             grown = np.empty(2 * (self.used + entries), SHARE)
             grown[: self.used] = self.shares[: self.used]
             self.shares = grown
+            self._entries = _view(grown.view(np.int32))
 
     def _replace(self, job: int, entries: list[tuple[int, int, int]]) -> None:
-        before = self.held(job) if self.length[job] else []
+        before = self.held(job) if self._length[job] else []
         if before:
-            self._give_back(job)
+            self._undo(job, before)
         try:
             self._take(job, entries)
         except DecisionError:
             self._take(job, before)
             raise
-        self.reserve(len(entries))
-        self.at[job], self.length[job] = self.used, len(entries)
-        for entry in entries:
-            self.shares[self.used] = entry
-            self.used += 1
+        if self.used + len(entries) > len(self.shares):
+            self.reserve(len(entries))
+        self._at[job], self._length[job] = self.used, len(entries)
+        k = 3 * self.used
+        for node, workers, servers in entries:
+            self._entries[k], self._entries[k + 1], self._entries[k + 2] = node, workers, servers
+            k += 3
+        self.used += len(entries)
 
     def _take(self, job: int, entries: list[tuple[int, int, int]]) -> None:
-        gpus, gpu_type, _, _, cpus, memory, server_cpus, server_memory = self._demand[job].item()
-        plain = gpu_type == -1 and not (cpus or memory or server_cpus or server_memory)
+        each, free = self._each[job], self._free
         for done, (node, workers, servers) in enumerate(entries):
-            need = workers * gpus
-            if not 0 <= node < len(self._free):
+            if not 0 <= node < len(free):
                 self._undo(job, entries[:done])
-                raise DecisionError(f"There is no node {node}: the cluster has {len(self._free)} nodes.")
-            if need > self._free[node] or workers < 0 or servers < 0:
+                raise DecisionError(f"There is no node {node}: the cluster has {len(free)} nodes.")
+            wrong: tuple[str, float] | None = None
+            if workers * each > free[node] or workers < 0 or servers < 0:
+                wrong = ("GPUs", workers * each)
+            elif not self._plain:
+                wrong = self._misfit(job, node, workers, servers)
+            if wrong:
                 self._undo(job, entries[:done])
-                raise self._refusal(job, node, "GPUs", need)
-            if not plain:
-                here = self.nodes[node]
-                need_cpus = workers * cpus + servers * server_cpus
-                need_memory = workers * memory + servers * server_memory
-                wrong = self._misfit(here, gpu_type if workers else -1, need_cpus, need_memory)
-                if wrong:
-                    self._undo(job, entries[:done])
-                    raise self._refusal(job, node, *wrong)
-                here["free_cpus"] -= need_cpus
-                here["free_memory_gb"] -= need_memory
-            self._free[node] -= need
+                raise self._refusal(job, node, *wrong)
+            free[node] -= workers * each
+            if not self._plain:
+                self._add(job, node, -workers, -servers)
 
-    @staticmethod
-    def _misfit(
-        here: np.void, gpu_type: int, cpus: float, memory_gb: float
-    ) -> tuple[str, float] | None:
-        if gpu_type not in (-1, here["type"]):
+    def _misfit(self, job: int, node: int, workers: int, servers: int) -> tuple[str, float] | None:
+        """What, beside GPUs, the node lacks for so many workers and servers."""
+        row, here = self.rows[job], self.nodes[node]
+        if workers and row["gpu_type"] not in (-1, here["type"]):
             return "GPUs of its type", 1
+        cpus = workers * row["cpus_per_worker"] + servers * row["cpus_per_server"]
+        memory_gb = workers * row["memory_gb_per_worker"] + servers * row["memory_gb_per_server"]
         if cpus > here["free_cpus"] + SLACK:
-            return "CPUs", cpus
+            return "CPUs", float(cpus)
         if memory_gb > here["free_memory_gb"] + SLACK:
-            return "GB of memory", memory_gb
+            return "GB of memory", float(memory_gb)
         return None
 
-    def _undo(self, job: int, entries: list[tuple[int, int, int]]) -> None:
-        gpus, _, _, _, cpus, memory, server_cpus, server_memory = self._demand[job].item()
-        for node, workers, servers in entries:
-            self._free[node] += workers * gpus
-            here = self.nodes[node]
-            here["free_cpus"] += workers * cpus + servers * server_cpus
-            here["free_memory_gb"] += workers * memory + servers * server_memory
+    def _add(self, job: int, node: int, workers: int, servers: int) -> None:
+        """Give the node back the CPUs and memory of so many workers and servers."""
+        row, here = self.rows[job], self.nodes[node]
+        here["free_cpus"] += workers * row["cpus_per_worker"] + servers * row["cpus_per_server"]
+        here["free_memory_gb"] += (
+            workers * row["memory_gb_per_worker"] + servers * row["memory_gb_per_server"]
+        )
 
-    def _give_back(self, job: int) -> None:
-        self._undo(job, self.held(job))
+    def _undo(self, job: int, entries: list[tuple[int, int, int]]) -> None:
+        for node, workers, servers in entries:
+            if self.nodes["up"][node]:
+                self._free[node] += workers * self._each[job]
+            if not self._plain:
+                self._add(job, node, workers, servers)
 
     def _uid(self, job: int) -> int:
         return int(self.snapshot.jobs.uid[job])
@@ -206,9 +233,13 @@ class Draft:
         """Say which node, what it has, and which jobs hold or want it."""
         name, rows = self.snapshot.cluster.names[node], self.snapshot.jobs.rows
         if kind == "GPUs of its type":
-            return DecisionError(f"Node {name!r} has no GPUs of the type job {self._uid(job)} runs on.")
+            return DecisionError(
+                f"Node {name!r} has no GPUs of the type job {self._uid(job)} runs on."
+            )
         if not self.nodes[node]["up"]:
-            return DecisionError(f"Node {name!r} is down: job {self._uid(job)} cannot be placed there.")
+            return DecisionError(
+                f"Node {name!r} is down: job {self._uid(job)} cannot be placed there."
+            )
         per = {"GPUs": "gpus_per", "CPUs": "cpus_per"}.get(kind, "memory_gb_per")
         users = []
         for other in np.flatnonzero(self.length):
@@ -221,6 +252,11 @@ class Draft:
                 users.append((self._uid(int(other)), float(amount)))
         has = float(self.nodes[node][per.removesuffix("_per")])
         return overfill(name, kind, has, [*users, (self._uid(job), need)])
+
+
+def _view(array: Any) -> memoryview[int]:
+    """The array for access one by one, for which a memory view is several times faster."""
+    return memoryview(array)
 
 
 def _merged(

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
 from rota.core.layout import JOB, RUNNING, WAITING
-from rota.core.types import Bools, Floats, Ints
+from rota.core.types import Floats, Ints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rota.core.types import Records
+    from rota.core.types import Bools, Records
 
 T = TypeVar("T")
 
@@ -51,7 +51,8 @@ class _Column(Generic[T]):
         self.name = name
 
     def __get__(self, table: JobTable, owner: type | None = None) -> T:
-        return table.rows[self.name]  # type: ignore[no-any-return]
+        column: Any = table.rows[self.name]
+        return cast("T", column)
 
 
 @dataclass(frozen=True)
@@ -103,12 +104,12 @@ class JobTable:
     @property
     def running(self) -> Bools:
         """Which jobs hold something now (J,)."""
-        return self.status == RUNNING
+        return np.equal(self.status, RUNNING)
 
     @property
     def waiting(self) -> Bools:
         """Which jobs hold nothing (J,)."""
-        return self.status == WAITING
+        return np.equal(self.status, WAITING)
 
     @classmethod
     def of(cls, jobs: Sequence[Job]) -> JobTable:

@@ -60,7 +60,7 @@ class Tune:
 
 
 Action: TypeAlias = Start | Resize | Move | Stop | Tune
-_MAKES: Final = {START: Start, RESIZE: Resize, MOVE: Move}
+_MAKES: Final[dict[int, type[Start | Resize | Move]]] = {START: Start, RESIZE: Resize, MOVE: Move}
 
 
 @dataclass(frozen=True)

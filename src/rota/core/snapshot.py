@@ -31,6 +31,10 @@ class Snapshot:
     nodes: Records  # (N,) NODE: what is free now
     shares: Records  # (S,) SHARE: what the jobs hold; JobTable.share_at points into it
 
+    def __post_init__(self) -> None:
+        for array in (self.jobs.rows, self.nodes, self.shares):
+            array.flags.writeable = False
+
     @classmethod
     def of(
         cls,

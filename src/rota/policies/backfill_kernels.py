@@ -1,7 +1,7 @@
 """Backfilling: later jobs start early where that delays nobody who has a reservation.
 
 Both kinds work on nodes, not on a count of GPUs, so a reservation is one that can be kept.
-They believe the jobs' estimates.
+They believe the jobs' estimates. Arguments are those of `round_kernels`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from rota.core.layout import RUNNING
 from rota.jit import allocating_part, kernel, part
-from rota.policies.draft_kernels import claim, give, write
+from rota.policies.draft_kernels import Desk, claim, give, write
 from rota.policies.order_kernels import merge_sort, rank, remaining
 from rota.policies.place_kernels import build, find
 from rota.policies.rule import EASY
@@ -26,99 +26,117 @@ if TYPE_CHECKING:
 def end_s(job: Any, now_s: float) -> float:
     """When a job that runs, or starts now, is believed to end."""
     if job["status"] == RUNNING:
-        return max(now_s, job["resume_s"]) + remaining(job, now_s) / job["pace"]  # type: ignore[no-any-return]
+        return max(now_s, job["resume_s"]) + remaining(job, now_s) / job["pace"]
     pause_s = job["restart_s"] if job["progress_s"] > 0.0 else 0.0
-    return now_s + pause_s + job["remaining_s"]  # type: ignore[no-any-return]
+    return now_s + pause_s + job["remaining_s"]
 
 
 @allocating_part
-def easy(rule: Rule, jobs: Records, order: Ints, n: int, head: int, now_s: float, nodes: Records, level: Any,
-         at: Ints, length: Ints, shares: Records, used: int, node: Ints, part: Ints) -> int:  # fmt: skip
-    """EASY (Lifka, 1995): only the head has a reservation."""
+def easy(
+    rule: Rule, jobs: Records, order: Ints, n: int, head: int, now_s: float, d: Desk, used: int
+) -> int:
+    """EASY (Lifka, 1995): only the first that does not fit, `order[head]`, has a reservation."""
     first = jobs[order[head]]
-    later, later_level = nodes.copy(), level.copy()
+    later = Desk(d.nodes.copy(), d.level.copy(), d.at, d.length, d.shares, d.node, d.part)
     ends = np.full(n, np.inf)
     for i in range(n):
-        if length[order[i]] > 0:
+        if d.length[order[i]] > 0:
             ends[i] = end_s(jobs[order[i]], now_s)
-    shadow_s = np.inf
     ranks = np.arange(n)
     merge_sort(ranks, n, ends)
+    shadow_s = np.inf
     for r in range(n):
         i = ranks[r]
         if ends[i] == np.inf or ends[i] > shadow_s:  # all that end at the same moment count
             break
-        j = order[i]
-        give(jobs[j], j, later, later_level, at, length, shares, 1)
-        if shadow_s == np.inf and find(rule.place, later, later_level, first, first["gpus"], rule.typical, node, part) > 0:
+        give(later, jobs[order[i]], order[i], 1)
+        if shadow_s == np.inf and fits(rule, first, later):
             shadow_s = ends[i]
     for i in range(head + 1, n):
         j = order[i]
-        if length[j] > 0:
+        if d.length[j] > 0:
             continue
-        job = jobs[j]
-        used = claim(rule, job, j, nodes, level, at, length, shares, used, node, part)
-        if length[j] == 0 or end_s(job, now_s) <= shadow_s:
+        used = claim(d, rule.place, rule.typical, jobs[j], j, used)
+        if d.length[j] == 0 or end_s(jobs[j], now_s) <= shadow_s:
             continue
         # It runs into the reservation: fine if the head finds another place then.
-        give(job, j, later, later_level, at, length, shares, -1)
-        if find(rule.place, later, later_level, first, first["gpus"], rule.typical, node, part) == 0:
-            give(job, j, later, later_level, at, length, shares, 1)
-            give(job, j, nodes, level, at, length, shares, 1)
-            used -= length[j]
-            length[j] = 0
+        give(later, jobs[j], j, -1)
+        if not fits(rule, first, later):
+            give(later, jobs[j], j, 1)
+            give(d, jobs[j], j, 1)
+            used -= d.length[j]
+            d.length[j] = 0
     return used
 
 
+@part
+def fits(rule: Rule, job: Any, d: Desk) -> bool:
+    """Whether there is a place for the job."""
+    return find(rule.place, d.nodes, d.level, job, job["gpus"], rule.typical, d.node, d.part) > 0
+
+
 @allocating_part
-def conservative(rule: Rule, jobs: Records, order: Ints, n: int, head: int, now_s: float, nodes: Records,
-                 level: Any, at: Ints, length: Ints, shares: Records, used: int, node: Ints, part: Ints) -> int:  # fmt: skip
-    """Everybody who waits (the first `rule.depth`) has a reservation, in order; GPUs only are reserved."""
-    spots = 0
+def conservative(
+    rule: Rule, jobs: Records, order: Ints, n: int, head: int, now_s: float, d: Desk, used: int
+) -> int:
+    """Everybody who waits (the first `rule.depth`) has a reservation, in order; of GPUs only."""
+    running = 0
     for i in range(n):
-        spots += 1 if length[order[i]] > 0 else 0
-    spots += 2 * rule.depth + 2
-    times = np.empty(spots)
-    free = np.zeros((spots, nodes.size), np.int64)
-    times[0] = now_s
-    for k in range(nodes.size):
-        free[0, k] = nodes[k]["free"]
-    steps = 1
-    for i in range(n):
-        j = order[i]
-        if length[j] > 0:
-            steps = cut(times, free, steps, end_s(jobs[j], now_s))
-            for s in range(steps):
-                if times[s] >= end_s(jobs[j], now_s):
-                    for k in range(at[j], at[j] + length[j]):
-                        free[s, shares[k]["node"]] += shares[k]["workers"] * jobs[j]["gpus_per_worker"]
-    window, window_level = nodes.copy(), level.copy()
+        running += 1 if d.length[order[i]] > 0 else 0
+    # What is free from times[s] on, for s < steps.
+    times = np.empty(running + rule.depth + 2)
+    free = np.zeros((times.size, d.nodes.size), np.int64)
+    steps = profile(jobs, order, n, now_s, d, times, free)
+    window = Desk(d.nodes.copy(), d.level.copy(), d.at, d.length, d.shares, d.node, d.part)
     seen = 0
     for i in range(head, n):
         j = order[i]
-        if length[j] > 0:
+        if d.length[j] > 0:
             continue
         seen += 1
         if seen > rule.depth:
             break
-        job = jobs[j]
-        span_s = end_s(job, now_s) - now_s
+        span_s = end_s(jobs[j], now_s) - now_s
         for s in range(steps):
-            if not fits_through(job, window, window_level, times, free, steps, s, span_s):
+            if not open_window(jobs[j]["gpus"], window, times, free, steps, s, span_s):
                 continue
-            count = find(rule.place, window, window_level, job, job["gpus"], rule.typical, node, part)
+            count = find(rule.place, window.nodes, window.level, jobs[j], jobs[j]["gpus"],
+                         rule.typical, d.node, d.part)  # fmt: skip
             if count == 0:
                 continue
             begin_s = times[s]
             if s == 0:
-                used = write(job, j, count, nodes, level, at, length, shares, used, node, part)
+                used = write(d, jobs[j], j, count, used)
             steps = cut(times, free, steps, begin_s + span_s)
             for q in range(steps):
                 if begin_s <= times[q] < begin_s + span_s:
                     for k in range(count):
-                        free[q, node[k]] -= part[k]
+                        free[q, d.node[k]] -= d.part[k]
             break
     return used
+
+
+@part
+def profile(
+    jobs: Records, order: Ints, n: int, now_s: float, d: Desk, times: Floats, free: Any
+) -> int:
+    """Write down what is free now and after each end to come; returns the number of steps."""
+    times[0] = now_s
+    for k in range(d.nodes.size):
+        free[0, k] = d.nodes[k]["free"]
+    steps = 1
+    for i in range(n):
+        j = order[i]
+        if d.length[j] == 0:
+            continue
+        ends = end_s(jobs[j], now_s)
+        steps = cut(times, free, steps, ends)
+        for s in range(steps):
+            if times[s] >= ends:
+                for k in range(d.at[j], d.at[j] + d.length[j]):
+                    gpus = d.shares[k]["workers"] * jobs[j]["gpus_per_worker"]
+                    free[s, d.shares[k]["node"]] += gpus
+    return steps
 
 
 @part
@@ -140,45 +158,46 @@ def cut(times: Floats, free: Any, steps: int, at_s: float) -> int:
 
 
 @part
-def fits_through(job: Any, window: Records, window_level: Any, times: Floats, free: Any, steps: int,
-                 first: int, span_s: float) -> bool:  # fmt: skip
-    """Put into `window` what is free all the way from step `first` on for `span_s`; False if too little."""
+def open_window(
+    gpus: int, window: Desk, times: Floats, free: Any, steps: int, first: int, span_s: float
+) -> bool:
+    """Put into `window` what is free from step `first` on for `span_s`; False if too little."""
     total = 0
-    for k in range(window.size):
+    for k in range(window.nodes.size):
         total += free[first, k]
-    if total < job["gpus"]:
+    if total < gpus:
         return False
-    for k in range(window.size):
-        window[k]["free"] = free[first, k]
+    for k in range(window.nodes.size):
+        window.nodes[k]["free"] = free[first, k]
     for s in range(first + 1, steps):
         if times[s] >= times[first] + span_s:
             break
         total = 0
-        for k in range(window.size):
-            window[k]["free"] = min(window[k]["free"], free[s, k])
-            total += window[k]["free"]
-        if total < job["gpus"]:
+        for k in range(window.nodes.size):
+            window.nodes[k]["free"] = min(window.nodes[k]["free"], free[s, k])
+            total += window.nodes[k]["free"]
+        if total < gpus:
             return False
-    build(window, window_level)
+    build(window.nodes, window.level)
     return True
 
 
 @kernel
-def decide_with_backfill(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, key: Floats, nodes: Records,
-                         level: Any, at: Ints, length: Ints, shares: Records, used: int, node: Ints,
-                         part: Ints) -> tuple[int, float]:  # fmt: skip
+def decide_with_backfill(
+    rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, key: Floats, d: Desk, used: int
+) -> tuple[int, float]:
     """Play one round; returns `used`, and inf: only events matter (see `round_kernels.decide`)."""
-    rank(rule, jobs, order, n, now_s, nodes, key)
+    rank(rule, jobs, order, n, now_s, d.nodes, key)
     for i in range(n):
         j = order[i]
-        if length[j] > 0:
+        if d.length[j] > 0:
             continue
-        used = claim(rule, jobs[j], j, nodes, level, at, length, shares, used, node, part)
-        if length[j] > 0:
+        used = claim(d, rule.place, rule.typical, jobs[j], j, used)
+        if d.length[j] > 0:
             continue
         if rule.passing == EASY:
-            used = easy(rule, jobs, order, n, i, now_s, nodes, level, at, length, shares, used, node, part)
+            used = easy(rule, jobs, order, n, i, now_s, d, used)
         else:
-            used = conservative(rule, jobs, order, n, i, now_s, nodes, level, at, length, shares, used, node, part)
+            used = conservative(rule, jobs, order, n, i, now_s, d, used)
         break
     return used, np.inf

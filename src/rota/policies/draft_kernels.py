@@ -1,26 +1,36 @@
-"""Edits of a draft by compiled code: take, give back, place one gang.
-
-The draft's arrays are those of `rota.core.Draft`; see `round_kernels` for what each one is.
-"""
+"""Edits of a draft by compiled code: take, give back, place one gang."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rota.core.layout import SLACK
+from rota.core.types import Ints, Records
 from rota.jit import inline, part
 from rota.policies.place_kernels import find, hold
 
 if TYPE_CHECKING:
-    from rota.core.types import Ints, Records
-    from rota.policies.rule import Rule
+    from rota.core.types import Floats
+
+
+class Desk(NamedTuple):
+    """A draft (see `rota.core.Draft`) as compiled code edits it, with room to work in."""
+
+    nodes: Records  # (N,) NODE: what is free, under the draft
+    level: Any  # index of `nodes`
+    at: Ints  # (J,) job j shall hold shares[at[j] : at[j] + length[j]]
+    length: Ints  # (J,)
+    shares: Records  # (S,) SHARE; new ones go behind those in use, the caller sees to the room
+    node: Ints  # (N,) scratch
+    part: Ints  # (N,) scratch
 
 
 @part
-def give(job: Any, j: int, nodes: Records, level: Any, at: Ints, length: Ints, shares: Records, sign: int) -> None:
+def give(d: Desk, job: Any, j: int, sign: int) -> None:
     """Give back (sign 1) or take again (sign −1) all that job j holds in the draft."""
-    for k in range(at[j], at[j] + length[j]):
-        hold(nodes, level, job, shares[k]["node"], shares[k]["workers"], shares[k]["servers"], sign)
+    for k in range(d.at[j], d.at[j] + d.length[j]):
+        share = d.shares[k]
+        hold(d.nodes, d.level, job, share["node"], share["workers"], share["servers"], sign)
 
 
 @inline
@@ -28,7 +38,7 @@ def fits_on(job: Any, here: Any, workers: int, servers: int) -> bool:
     """Whether a node has room for so many workers and servers of the job."""
     cpus = workers * job["cpus_per_worker"] + servers * job["cpus_per_server"]
     memory_gb = workers * job["memory_gb_per_worker"] + servers * job["memory_gb_per_server"]
-    return (  # type: ignore[no-any-return]
+    return (
         workers * job["gpus_per_worker"] <= here["free"]
         and cpus <= here["free_cpus"] + SLACK
         and memory_gb <= here["free_memory_gb"] + SLACK
@@ -36,39 +46,38 @@ def fits_on(job: Any, here: Any, workers: int, servers: int) -> bool:
 
 
 @inline
-def still_free(job: Any, nodes: Records, shares: Records, first: int, count: int) -> bool:
+def still_free(d: Desk, job: Any, first: int, count: int) -> bool:
     """Whether shares that the job once held can be taken again."""
     for k in range(first, first + count):
-        if not fits_on(job, nodes[shares[k]["node"]], shares[k]["workers"], shares[k]["servers"]):
+        share = d.shares[k]
+        if not fits_on(job, d.nodes[share["node"]], share["workers"], share["servers"]):
             return False
     return True
 
 
 @part
-def write(job: Any, j: int, count: int, nodes: Records, level: Any, at: Ints, length: Ints, shares: Records,
-          used: int, node: Ints, part: Ints) -> int:  # fmt: skip
+def write(d: Desk, job: Any, j: int, count: int, used: int) -> int:
     """Give job j the `count` places found; its servers go beside the workers, evenly."""
     servers = job["servers"]
     for k in range(count):
-        workers, beside = part[k] // job["gpus_per_worker"], servers // count + (k < servers % count)
-        shares[used + k]["node"], shares[used + k]["workers"] = node[k], workers
-        shares[used + k]["servers"] = beside
-        hold(nodes, level, job, node[k], workers, beside, -1)
-    at[j], length[j] = used, count
+        share, workers = d.shares[used + k], d.part[k] // job["gpus_per_worker"]
+        beside = servers // count + (k < servers % count)
+        share["node"], share["workers"], share["servers"] = d.node[k], workers, beside
+        hold(d.nodes, d.level, job, d.node[k], workers, beside, -1)
+    d.at[j], d.length[j] = used, count
     return used + count
 
 
 @part
-def claim(rule: Rule, job: Any, j: int, nodes: Records, level: Any, at: Ints, length: Ints, shares: Records,
-          used: int, node: Ints, part: Ints) -> int:  # fmt: skip
+def claim(d: Desk, place: int, typical: Floats, job: Any, j: int, used: int) -> int:
     """Place job j at its requested size if it fits; returns `used`, unchanged if it does not."""
-    count = find(rule.place, nodes, level, job, job["gpus"], rule.typical, node, part)
+    count = find(place, d.nodes, d.level, job, job["gpus"], typical, d.node, d.part)
     if count == 0:
         return used
     servers = job["servers"]
     if servers > 0:
         for k in range(count):
             beside = servers // count + (k < servers % count)
-            if not fits_on(job, nodes[node[k]], part[k] // job["gpus_per_worker"], beside):
+            if not fits_on(job, d.nodes[d.node[k]], d.part[k] // job["gpus_per_worker"], beside):
                 return used
-    return write(job, j, count, nodes, level, at, length, shares, used, node, part)
+    return write(d, job, j, count, used)

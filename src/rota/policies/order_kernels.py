@@ -37,19 +37,19 @@ def ran_s(job: Any, now_s: float) -> float:
     """Seconds of progress time since the job was last settled; a restart's pause is left out."""
     if job["status"] != RUNNING:
         return 0.0
-    return max(0.0, now_s - max(job["settled_s"], job["resume_s"]))  # type: ignore[no-any-return]
+    return max(0.0, now_s - max(job["settled_s"], job["resume_s"]))
 
 
 @inline
 def remaining(job: Any, now_s: float) -> float:
     """What is believed to be left, in seconds at the requested size; never negative."""
-    return max(0.0, job["remaining_s"] - job["pace"] * ran_s(job, now_s))  # type: ignore[no-any-return]
+    return max(0.0, job["remaining_s"] - job["pace"] * ran_s(job, now_s))
 
 
 @inline
 def service(job: Any, now_s: float) -> float:
     """GPU-seconds of progress so far."""
-    return job["gpus"] * (job["progress_s"] + job["pace"] * ran_s(job, now_s))  # type: ignore[no-any-return]
+    return job["gpus"] * (job["progress_s"] + job["pace"] * ran_s(job, now_s))
 
 
 @inline
@@ -63,31 +63,31 @@ def class_of(limits: Floats, attained: float) -> int:
 
 @part
 def score(rule: Rule, job: Any, now_s: float, live: int, total_gpus: int, demand: float) -> float:
-    """How late the job's turn is; `demand` is the share of the cluster it asks for, `live` counts jobs."""
+    """How late the job's turn is; `demand` is the share it asks for of what there is."""
     kind = rule.order
     if kind == FIFO or kind == DOMINANT:
         return 0.0
     if kind == SHORTEST:
-        return job["estimate_s"]  # type: ignore[no-any-return]
+        return job["estimate_s"]
     if kind == REMAINING:
         left = remaining(job, now_s)
         if rule.exponent == 0.0:
             return left
         if rule.exponent == 1.0:
-            return left * job["gpus"]  # type: ignore[no-any-return]
-        return left * job["gpus"] ** rule.exponent  # type: ignore[no-any-return]
+            return left * job["gpus"]
+        return left * job["gpus"] ** rule.exponent
     if kind == ATTAINED or kind == MAX_MIN:
         return service(job, now_s)
     if kind == QUEUES:
         return class_of(rule.limits, service(job, now_s))
     if kind == GITTINS:
-        return -rule.index[class_of(rule.limits, service(job, now_s))]  # type: ignore[no-any-return]
+        return -rule.worth[class_of(rule.limits, service(job, now_s))]
     if kind == FINISH_FAIR:
         # Time shared so far and to come, over the time with a 1/live share of the cluster.
         alone_s = job["estimate_s"] * max(1.0, job["gpus"] * live / total_gpus)
-        return -(now_s - job["submit_s"] + remaining(job, now_s)) / alone_s  # type: ignore[no-any-return]
+        return -(now_s - job["submit_s"] + remaining(job, now_s)) / alone_s
     # PACKING: demand along what is free, less a tenth for each order of magnitude of work.
-    return 0.1 * np.log10(1.0 + remaining(job, now_s) * job["gpus"]) - demand  # type: ignore[no-any-return]
+    return 0.1 * np.log10(1.0 + remaining(job, now_s) * job["gpus"]) - demand
 
 
 @part
@@ -100,13 +100,13 @@ def next_turn_s(rule: Rule, job: Any, now_s: float) -> float:
     if k == rule.limits.size or job["pace"] <= 0.0:
         return np.inf
     left_s = (rule.limits[k] - attained) / (job["gpus"] * job["pace"])
-    return max(now_s, job["resume_s"]) + max(left_s, TICK_S)  # type: ignore[no-any-return]
+    return max(now_s, job["resume_s"]) + max(left_s, TICK_S)
 
 
 @inline
 def before(key: Floats, a: int, b: int) -> bool:
     """Whether job a is served before job b."""
-    return key[a] < key[b] or (key[a] == key[b] and a < b)  # type: ignore[no-any-return]
+    return key[a] < key[b] or (key[a] == key[b] and a < b)
 
 
 @part
@@ -146,14 +146,19 @@ def merge_sort(order: Ints, n: int, key: Floats) -> None:
 
 
 @part
-def rank(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, nodes: Records, key: Floats) -> None:
+def rank(
+    rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, nodes: Records, key: Floats
+) -> None:
     """Sort `order[:n]` by the policy's score."""
     gpus, cpus, memory_gb, free, free_cpus, free_gb = 0, 0.0, 0.0, 0, 0.0, 0.0
     for k in range(nodes.size):
         if nodes[k]["up"]:
             gpus, free = gpus + nodes[k]["gpus"], free + nodes[k]["free"]
             cpus, free_cpus = cpus + nodes[k]["cpus"], free_cpus + nodes[k]["free_cpus"]
-            memory_gb, free_gb = memory_gb + nodes[k]["memory_gb"], free_gb + nodes[k]["free_memory_gb"]
+            memory_gb, free_gb = (
+                memory_gb + nodes[k]["memory_gb"],
+                free_gb + nodes[k]["free_memory_gb"],
+            )
     for i in range(n):
         job = jobs[order[i]]
         demand = 0.0
@@ -162,6 +167,8 @@ def rank(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, nodes: Re
             if cpus < np.inf and cpus > 0.0:
                 demand += job["workers"] * job["cpus_per_worker"] / cpus * (free_cpus / cpus)
             if memory_gb < np.inf and memory_gb > 0.0:
-                demand += job["workers"] * job["memory_gb_per_worker"] / memory_gb * (free_gb / memory_gb)
+                demand += (
+                    job["workers"] * job["memory_gb_per_worker"] / memory_gb * (free_gb / memory_gb)
+                )
         key[order[i]] = score(rule, job, now_s, n, gpus, demand)
     sort(order, n, key)

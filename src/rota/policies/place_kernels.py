@@ -53,7 +53,7 @@ def first_bit(word: Any) -> int:
     x = x - ((x >> _ONE) & _M1)
     x = (x & _M2) + ((x >> np.uint64(2)) & _M2)
     x = (x + (x >> np.uint64(4))) & _M4
-    return np.int64((x * _H01) >> np.uint64(56))
+    return int((x * _H01) >> np.uint64(56))
 
 
 @kernel
@@ -88,7 +88,7 @@ def suits(nodes: Records, n: int, job: Any, workers: int) -> bool:
     """Whether node n is of the job's GPU type and has CPUs and memory for so many workers."""
     if job["gpu_type"] != -1 and job["gpu_type"] != nodes[n]["type"]:
         return False
-    return (  # type: ignore[no-any-return]
+    return (
         workers * job["cpus_per_worker"] <= nodes[n]["free_cpus"] + SLACK
         and workers * job["memory_gb_per_worker"] <= nodes[n]["free_memory_gb"] + SLACK
     )
@@ -104,7 +104,9 @@ def fits_beside(nodes: Records, n: int, job: Any, workers: int, taken: Ints, cou
 
 
 @part
-def tightest(nodes: Records, level: Any, job: Any, gpus: int, step: int, taken: Ints, count: int) -> int:
+def tightest(
+    nodes: Records, level: Any, job: Any, gpus: int, step: int, taken: Ints, count: int
+) -> int:
     """The node with the fewest (step 1) or most (step −1) free GPUs that fit; lowest on ties."""
     most = level.shape[0] - 2
     workers = gpus // job["gpus_per_worker"]
@@ -168,7 +170,14 @@ def stranded(free: int, typical: Floats) -> float:
 
 @part
 def one_node(
-    rule: int, nodes: Records, level: Any, job: Any, gpus: int, typical: Floats, taken: Ints, count: int
+    rule: int,
+    nodes: Records,
+    level: Any,
+    job: Any,
+    gpus: int,
+    typical: Floats,
+    taken: Ints,
+    count: int,
 ) -> int:
     """The node that holds all `gpus`, other than those already taken, or NOWHERE."""
     if gpus > level.shape[0] - 2:
@@ -183,7 +192,14 @@ def one_node(
 
 @part
 def whole_nodes(
-    rule: int, nodes: Records, level: Any, job: Any, gpus: int, typical: Floats, node: Ints, part: Ints
+    rule: int,
+    nodes: Records,
+    level: Any,
+    job: Any,
+    gpus: int,
+    typical: Floats,
+    node: Ints,
+    part: Ints,
 ) -> int:
     """A gang larger than a node: whole free nodes, lowest first, the rest on one further."""
     count, left, whole, each = 0, gpus, level.shape[0] - 1, job["gpus_per_worker"]
@@ -206,8 +222,8 @@ def whole_nodes(
 
 
 @part
-def fewest_nodes(nodes: Records, level: Any, job: Any, gpus: int, rack: int, node: Ints, part: Ints) -> int:
-    """As few nodes as possible, of one rack unless `rack` is −1: the emptiest first, the rest tight."""
+def fewest_nodes(nodes: Records, job: Any, gpus: int, rack: int, node: Ints, part: Ints) -> int:
+    """As few nodes as possible, of one rack unless `rack` is −1; the rest where it is tight."""
     count, left, each = 0, gpus, job["gpus_per_worker"]
     while left > 0:
         best = NOWHERE
@@ -262,7 +278,7 @@ def widest(nodes: Records, job: Any, gpus: int, node: Ints, part: Ints) -> int:
 
 
 @allocating_part
-def within_a_rack(nodes: Records, level: Any, job: Any, gpus: int, node: Ints, part: Ints) -> int:
+def within_a_rack(nodes: Records, job: Any, gpus: int, node: Ints, part: Ints) -> int:
     """The rack with the least room that holds the job; over racks, as few nodes as possible."""
     racks = 0
     for n in range(nodes.size):
@@ -277,15 +293,24 @@ def within_a_rack(nodes: Records, level: Any, job: Any, gpus: int, node: Ints, p
                 best = r
         if best == -1:
             break
-        count = fewest_nodes(nodes, level, job, gpus, best, node, part)
+        count = fewest_nodes(nodes, job, gpus, best, node, part)
         if count > 0:
             return count
         room[best] = 0
-    return fewest_nodes(nodes, level, job, gpus, -1, node, part)
+    return fewest_nodes(nodes, job, gpus, -1, node, part)
 
 
 @part
-def find(rule: int, nodes: Records, level: Any, job: Any, gpus: int, typical: Floats, node: Ints, part: Ints) -> int:
+def find(
+    rule: int,
+    nodes: Records,
+    level: Any,
+    job: Any,
+    gpus: int,
+    typical: Floats,
+    node: Ints,
+    part: Ints,
+) -> int:
     """Where `gpus` GPUs of `job` go: fills `node` and `part` (GPUs there), ordered by node.
 
     Returns on how many nodes, 0 if it does not fit. Changes nothing else.
@@ -293,7 +318,7 @@ def find(rule: int, nodes: Records, level: Any, job: Any, gpus: int, typical: Fl
     if rule == SPREAD:
         count = widest(nodes, job, gpus, node, part)
     elif rule == TOPOLOGY:
-        count = within_a_rack(nodes, level, job, gpus, node, part)
+        count = within_a_rack(nodes, job, gpus, node, part)
     elif gpus <= level.shape[0] - 2:
         n = one_node(rule, nodes, level, job, gpus, typical, node, 0)
         if n != NOWHERE:
@@ -301,9 +326,9 @@ def find(rule: int, nodes: Records, level: Any, job: Any, gpus: int, typical: Fl
             return 1
         if rule != CONSOLIDATE:
             return 0
-        count = fewest_nodes(nodes, level, job, gpus, -1, node, part)
+        count = fewest_nodes(nodes, job, gpus, -1, node, part)
     elif rule == CONSOLIDATE:
-        count = fewest_nodes(nodes, level, job, gpus, -1, node, part)
+        count = fewest_nodes(nodes, job, gpus, -1, node, part)
     else:
         count = whole_nodes(rule, nodes, level, job, gpus, typical, node, part)
     for i in range(1, count):
@@ -316,7 +341,9 @@ def find(rule: int, nodes: Records, level: Any, job: Any, gpus: int, typical: Fl
 
 
 @part
-def hold(nodes: Records, level: Any, job: Any, n: int, workers: int, servers: int, sign: int) -> None:
+def hold(
+    nodes: Records, level: Any, job: Any, n: int, workers: int, servers: int, sign: int
+) -> None:
     """Take (sign −1) or give back (sign 1) what so many workers and servers use on node n."""
     if nodes[n]["up"]:
         shift(nodes, level, n, sign * workers * job["gpus_per_worker"])

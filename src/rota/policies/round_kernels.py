@@ -1,15 +1,8 @@
 """One round of a compiled policy: who holds what from now on.
 
-All functions here share their last arguments, the draft that they edit (see `rota.core.Draft`):
-
-nodes   (N,)  what is free; on return, under the new allocation
-level         index of `nodes` (place_kernels)
-at      (J,)  job j holds shares[at[j] : at[j] + length[j]]; on entry what it holds now
-length  (J,)
-shares  (S,)  new shares go behind `used`; the caller makes sure that there is room
-node, part    scratch, as long as the cluster has nodes
-
-Jobs are indices into `jobs`; `order[:n]` are the live ones.
+Jobs are indices into `jobs`; `order[:n]` are the live ones. `d` is the draft that is edited: on
+entry it says what every job holds, on return what it shall hold. `used` is how many shares of
+the draft are in use.
 """
 
 from __future__ import annotations
@@ -20,7 +13,7 @@ import numpy as np
 
 from rota.core.layout import RUNNING
 from rota.jit import allocating_part, inline, kernel, part
-from rota.policies.draft_kernels import claim, give, still_free
+from rota.policies.draft_kernels import Desk, claim, give, still_free
 from rota.policies.order_kernels import next_turn_s, rank
 from rota.policies.place_kernels import build, hold
 from rota.policies.rule import DOMINANT, MAX_MIN, SKIP
@@ -33,7 +26,7 @@ if TYPE_CHECKING:
 @inline
 def pinned(job: Any, now_s: float) -> bool:
     """Whether the job runs and may not be touched yet."""
-    return job["status"] == RUNNING and now_s < job["since_s"] + job["min_run_s"]  # type: ignore[no-any-return]
+    return job["status"] == RUNNING and now_s < job["since_s"] + job["min_run_s"]
 
 
 @part
@@ -44,35 +37,37 @@ def dominant(rule: Rule, job: Any, nodes: Records) -> float:
         gpus, cpus = gpus + nodes[k]["gpus"], cpus + nodes[k]["cpus"]
         memory_gb += nodes[k]["memory_gb"]
     most = job["gpus"] / gpus
-    if rule.order == DOMINANT:
-        most = max(most, job["workers"] * job["cpus_per_worker"] / cpus if cpus > 0.0 else 0.0)
-        most = max(most, job["workers"] * job["memory_gb_per_worker"] / memory_gb if memory_gb > 0.0 else 0.0)
-    return most  # type: ignore[no-any-return]
+    if rule.order == DOMINANT and cpus > 0.0:
+        most = max(most, job["workers"] * job["cpus_per_worker"] / cpus)
+    if rule.order == DOMINANT and memory_gb > 0.0:
+        most = max(most, job["workers"] * job["memory_gb_per_worker"] / memory_gb)
+    return most
+
+
+@inline
+def owner_of(jobs: Records, j: int, i: int, users: int) -> int:
+    """Whose share the i-th job counts for: its user's, or its own beyond all users."""
+    return jobs[j]["user"] if jobs[j]["user"] >= 0 else users + i
 
 
 @allocating_part
-def fill_fairly(rule: Rule, jobs: Records, order: Ints, n: int, nodes: Records, level: Any,
-                at: Ints, length: Ints, shares: Records, used: int, node: Ints, part: Ints) -> int:  # fmt: skip
-    """Progressive filling: the next job comes from the user who has least; jobs without user are alone."""
+def fill_fairly(rule: Rule, jobs: Records, order: Ints, n: int, d: Desk, used: int) -> int:
+    """Progressive filling: the next job comes from the user who has least."""
     users = 0
     for i in range(n):
         users = max(users, jobs[order[i]]["user"] + 1)
-    # Owner of the i-th job: its user, or one of its own beyond all users.
     has = np.zeros(users + n)
     for i in range(n):
-        j = order[i]
-        owner = jobs[j]["user"] if jobs[j]["user"] >= 0 else users + i
-        if length[j] > 0:
-            has[owner] += dominant(rule, jobs[j], nodes)
+        if d.length[order[i]] > 0:
+            has[owner_of(jobs, order[i], i, users)] += dominant(rule, jobs[order[i]], d.nodes)
     tried = np.zeros(n, np.bool_)
     seen = np.zeros(users + n, np.int64)
     for turn in range(1, n + 1):
         best, least = -1, np.inf
         for i in range(n):
-            j = order[i]
-            if tried[i] or length[j] > 0:
+            if tried[i] or d.length[order[i]] > 0:
                 continue
-            owner = jobs[j]["user"] if jobs[j]["user"] >= 0 else users + i
+            owner = owner_of(jobs, order[i], i, users)
             if seen[owner] == turn:  # only a user's first job in line is a candidate
                 continue
             seen[owner] = turn
@@ -82,30 +77,29 @@ def fill_fairly(rule: Rule, jobs: Records, order: Ints, n: int, nodes: Records, 
             break
         j = order[best]
         tried[best] = True
-        used = claim(rule, jobs[j], j, nodes, level, at, length, shares, used, node, part)
-        if length[j] > 0:
-            has[jobs[j]["user"] if jobs[j]["user"] >= 0 else users + best] += dominant(rule, jobs[j], nodes)
+        used = claim(d, rule.place, rule.typical, jobs[j], j, used)
+        if d.length[j] > 0:
+            has[owner_of(jobs, j, best, users)] += dominant(rule, jobs[j], d.nodes)
     return used
 
 
 @part
-def fill(rule: Rule, jobs: Records, order: Ints, n: int, nodes: Records, level: Any,
-         at: Ints, length: Ints, shares: Records, used: int, node: Ints, part: Ints) -> int:  # fmt: skip
+def fill(rule: Rule, jobs: Records, order: Ints, n: int, d: Desk, used: int) -> int:
     """Give what is free to jobs that hold nothing, in order."""
     if rule.order == MAX_MIN or rule.order == DOMINANT:
-        return fill_fairly(rule, jobs, order, n, nodes, level, at, length, shares, used, node, part)
+        return fill_fairly(rule, jobs, order, n, d, used)
     free = 0
-    for k in range(nodes.size):
-        free += nodes[k]["free"]
+    for k in range(d.nodes.size):
+        free += d.nodes[k]["free"]
     for i in range(n):
         if free == 0:
             break
         j = order[i]
-        if length[j] > 0:
+        if d.length[j] > 0:
             continue
         if jobs[j]["gpus"] <= free:
-            used = claim(rule, jobs[j], j, nodes, level, at, length, shares, used, node, part)
-        if length[j] > 0:
+            used = claim(d, rule.place, rule.typical, jobs[j], j, used)
+        if d.length[j] > 0:
             free -= jobs[j]["gpus"]
         elif rule.passing != SKIP:
             break
@@ -113,19 +107,19 @@ def fill(rule: Rule, jobs: Records, order: Ints, n: int, nodes: Records, level: 
 
 
 @part
-def clear(jobs: Records, order: Ints, n: int, now_s: float, nodes: Records, level: Any,
-          at: Ints, length: Ints, shares: Records) -> None:  # fmt: skip
+def clear(jobs: Records, order: Ints, n: int, now_s: float, d: Desk) -> None:
     """Moving is free: take everything from everybody who may be touched."""
-    for k in range(nodes.size):
-        nodes[k]["free"] = nodes[k]["gpus"] if nodes[k]["up"] else 0
-        nodes[k]["free_cpus"], nodes[k]["free_memory_gb"] = nodes[k]["cpus"], nodes[k]["memory_gb"]
-    build(nodes, level)
+    for k in range(d.nodes.size):
+        here = d.nodes[k]
+        here["free"] = here["gpus"] if here["up"] else 0
+        here["free_cpus"], here["free_memory_gb"] = here["cpus"], here["memory_gb"]
+    build(d.nodes, d.level)
     for i in range(n):
         j = order[i]
-        if length[j] > 0 and pinned(jobs[j], now_s):
-            give(jobs[j], j, nodes, level, at, length, shares, -1)
+        if d.length[j] > 0 and pinned(jobs[j], now_s):
+            give(d, jobs[j], j, -1)
         else:
-            length[j] = 0
+            d.length[j] = 0
 
 
 @inline
@@ -145,118 +139,139 @@ def select(jobs: Records, order: Ints, n: int, now_s: float, nodes: Records, cho
             if pinned(job, now_s) != first:
                 continue
             kind = job["gpu_type"]
-            chosen[i] = gpus <= total and (kind == -1 or (0 <= kind < types and gpus <= room[kind]))
+            fits = kind == -1 or (0 <= kind < types and gpus <= room[kind])
+            chosen[i] = gpus <= total and fits
             if chosen[i]:
                 total -= gpus
                 if kind != -1:
                     room[kind] -= gpus
 
 
+@part
+def emptiest(nodes: Records, job: Any) -> int:
+    """The node with the most free GPUs of those that could hold the job, −1 if none could."""
+    target = -1
+    for k in range(nodes.size):
+        suitable = job["gpu_type"] == -1 or job["gpu_type"] == nodes[k]["type"]
+        if nodes[k]["up"] and suitable and nodes[k]["gpus"] >= job["gpus"]:
+            if target == -1 or nodes[k]["free"] > nodes[target]["free"]:
+                target = k
+    return target
+
+
+@part
+def smallest_on(target: int, jobs: Records, order: Ints, n: int, now_s: float, d: Desk) -> int:
+    """The smallest job that sits on this node alone and may be touched, −1 if there is none."""
+    least = -1
+    for i in range(n):
+        j = order[i]
+        if d.length[j] != 1 or d.shares[d.at[j]]["node"] != target or pinned(jobs[j], now_s):
+            continue
+        if least == -1 or jobs[j]["gpus"] < jobs[least]["gpus"]:
+            least = j
+    return least
+
+
+@part
+def move_off(rule: Rule, target: int, jobs: Records, j: int, d: Desk, used: int) -> int:
+    """Move job j from `target` to another node; returns `used`, unchanged if it fits nowhere."""
+    before, hidden = d.at[j], d.nodes[target]["free"]
+    d.nodes[target]["free"] = 0  # it must not be offered the node it leaves
+    build(d.nodes, d.level)
+    d.length[j] = 0
+    moved = claim(d, rule.place, rule.typical, jobs[j], j, used)
+    d.nodes[target]["free"] = hidden
+    build(d.nodes, d.level)
+    if moved == used:
+        d.at[j], d.length[j] = before, 1
+    else:
+        old = d.shares[before]
+        hold(d.nodes, d.level, jobs[j], target, old["workers"], old["servers"], 1)
+    return moved
+
+
 @allocating_part
-def clear_a_node(rule: Rule, jobs: Records, j: int, order: Ints, n: int, now_s: float, nodes: Records,
-                 level: Any, at: Ints, length: Ints, shares: Records, used: int, node: Ints, part: Ints) -> int:  # fmt: skip
+def make_room(
+    rule: Rule, jobs: Records, j: int, order: Ints, n: int, now_s: float, d: Desk, used: int
+) -> int:
     """Defragment: move the smallest jobs off the emptiest node so that job j fits there.
 
-    Only jobs that sit on that node alone and may be touched are moved, each to another node
-    with room. Nothing is changed unless job j fits in the end.
+    Nothing is changed unless job j fits in the end.
     """
-    need, target = jobs[j]["gpus"], -1
-    for k in range(nodes.size):
-        right = jobs[j]["gpu_type"] == -1 or jobs[j]["gpu_type"] == nodes[k]["type"]
-        if nodes[k]["up"] and right and nodes[k]["gpus"] >= need and (
-            target == -1 or nodes[k]["free"] > nodes[target]["free"]
-        ):
-            target = k
-    if target == -1 or used + nodes.size + nodes[target]["gpus"] > shares.size:
+    target = emptiest(d.nodes, jobs[j])
+    if target == -1 or used + d.nodes.size + d.nodes[target]["gpus"] > d.shares.size:
         return used
     first, moved = used, 0
     movers = np.empty(n, np.int64)
     came_from = np.empty(n, np.int64)
-    while nodes[target]["free"] < need:
-        least = -1
-        for i in range(n):
-            other = order[i]
-            if (length[other] == 1 and shares[at[other]]["node"] == target and not pinned(jobs[other], now_s)
-                    and (least == -1 or jobs[other]["gpus"] < jobs[least]["gpus"])):  # fmt: skip
-                least = other
+    while d.nodes[target]["free"] < jobs[j]["gpus"]:
+        least = smallest_on(target, jobs, order, n, now_s, d)
         if least == -1:
             break
-        movers[moved], came_from[moved] = least, at[least]
-        moved += 1
-        # It must not be offered the node it leaves: hide what is free there.
-        hidden = nodes[target]["free"]
-        nodes[target]["free"] = 0
-        build(nodes, level)
+        movers[moved], came_from[moved] = least, d.at[least]
         before = used
-        length[least] = 0
-        used = claim(rule, jobs[least], least, nodes, level, at, length, shares, used, node, part)
-        nodes[target]["free"] = hidden
-        build(nodes, level)
+        used = move_off(rule, target, jobs, least, d, used)
         if used == before:
-            length[least], at[least] = 1, came_from[moved - 1]
-            moved -= 1
             break
-        entry = shares[came_from[moved - 1]]
-        hold(nodes, level, jobs[least], target, entry["workers"], entry["servers"], 1)
-    if nodes[target]["free"] >= need:
+        moved += 1
+    if d.nodes[target]["free"] >= jobs[j]["gpus"]:
         before = used
-        used = claim(rule, jobs[j], j, nodes, level, at, length, shares, used, node, part)
+        used = claim(d, rule.place, rule.typical, jobs[j], j, used)
         if used > before:
             return used
     for m in range(moved - 1, -1, -1):
         mover = movers[m]
-        give(jobs[mover], mover, nodes, level, at, length, shares, 1)
-        at[mover], length[mover] = came_from[m], 1
-        give(jobs[mover], mover, nodes, level, at, length, shares, -1)
+        give(d, jobs[mover], mover, 1)
+        d.at[mover], d.length[mover] = came_from[m], 1
+        give(d, jobs[mover], mover, -1)
     return first
 
 
 @allocating_part
-def keep(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, nodes: Records, level: Any,
-         at: Ints, length: Ints, shares: Records, used: int, node: Ints, part: Ints) -> int:  # fmt: skip
-    """Moving costs: who runs and stays selected keeps its nodes; others give way to who is selected."""
+def keep(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, d: Desk, used: int) -> int:
+    """Moving costs: who runs and stays selected keeps its nodes; others give way to who is."""
     chosen = np.zeros(n, np.bool_)
-    select(jobs, order, n, now_s, nodes, chosen)
+    select(jobs, order, n, now_s, d.nodes, chosen)
     left = np.zeros(n, np.int64)  # what a job that gave way held
     for i in range(n):
         j = order[i]
-        if length[j] > 0 and not chosen[i]:
-            give(jobs[j], j, nodes, level, at, length, shares, 1)
-            left[i], length[j] = length[j], 0
+        if d.length[j] > 0 and not chosen[i]:
+            give(d, jobs[j], j, 1)
+            left[i], d.length[j] = d.length[j], 0
     for i in range(n):
         j = order[i]
-        if chosen[i] and length[j] == 0:
-            used = claim(rule, jobs[j], j, nodes, level, at, length, shares, used, node, part)
-            if length[j] == 0 and jobs[j]["gpus"] <= level.shape[0] - 2:
-                used = clear_a_node(rule, jobs, j, order, n, now_s, nodes, level, at, length, shares,
-                                    used, node, part)  # fmt: skip
+        if chosen[i] and d.length[j] == 0:
+            used = claim(d, rule.place, rule.typical, jobs[j], j, used)
+            if d.length[j] == 0 and jobs[j]["gpus"] <= d.level.shape[0] - 2:
+                used = make_room(rule, jobs, j, order, n, now_s, d, used)
     # Whoever gave way for nothing goes on where it was, if that is still free.
     for i in range(n):
         j = order[i]
-        if left[i] > 0 and still_free(jobs[j], nodes, shares, at[j], left[i]):
-            length[j] = left[i]
-            give(jobs[j], j, nodes, level, at, length, shares, -1)
+        if left[i] > 0 and still_free(d, jobs[j], d.at[j], left[i]):
+            d.length[j] = left[i]
+            give(d, jobs[j], j, -1)
     return used
 
 
 @kernel
-def decide(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, key: Floats, nodes: Records,
-           level: Any, at: Ints, length: Ints, shares: Records, used: int, node: Ints, part: Ints) -> tuple[int, float]:  # fmt: skip
+def decide(
+    rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, key: Floats, d: Desk, used: int
+) -> tuple[int, float]:
     """Play one round; returns `used` and when the policy wants to be asked again."""
-    rank(rule, jobs, order, n, now_s, nodes, key)
+    rank(rule, jobs, order, n, now_s, d.nodes, key)
     if rule.preempt:
         costly = False
         for i in range(n):
             costly |= jobs[order[i]]["restart_s"] > 0.0
         if costly:
-            used = keep(rule, jobs, order, n, now_s, nodes, level, at, length, shares, used, node, part)
+            used = keep(rule, jobs, order, n, now_s, d, used)
         else:
-            clear(jobs, order, n, now_s, nodes, level, at, length, shares)
-    used = fill(rule, jobs, order, n, nodes, level, at, length, shares, used, node, part)
+            clear(jobs, order, n, now_s, d)
+    used = fill(rule, jobs, order, n, d, used)
     wake_s, waiting = np.inf, False
     for i in range(n):
         j = order[i]
-        if length[j] > 0:
+        if d.length[j] > 0:
             wake_s = min(wake_s, next_turn_s(rule, jobs[j], now_s))
             if pinned(jobs[j], now_s):
                 wake_s = min(wake_s, jobs[j]["since_s"] + jobs[j]["min_run_s"])

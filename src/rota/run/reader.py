@@ -17,7 +17,7 @@ import numpy as np
 from rota.core import layout
 from rota.core.layout import EVENT, ROUND, SHARE
 from rota.errors import JournalError
-from rota.run.journal import APPLICATION_ID, FORMAT, LISTED, SUMS, checksum, reason
+from rota.run.journal import APPLICATION_ID, FORMAT, LISTED, NEEDED, SUMS, checksum, reason
 from rota.run.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -98,6 +98,8 @@ class JournalView:
             _check_identity(path, *identity)
             rows = db.execute("SELECT key, value FROM meta").fetchall()
             self.meta: Mapping[str, Any] = {key: json.loads(value) for key, value in rows}
+            if not self.meta.keys() >= set(NEEDED):
+                raise ValueError(f"its meta data lack {' or '.join(NEEDED)}")
 
     @property
     def finished(self) -> bool:
@@ -145,23 +147,24 @@ class JournalView:
 
     def outcome(self) -> Outcome:
         """How the run went, as far as it got; sums that it did not leave follow from the rounds."""
-        with self._snapshot():
-            jobs, events, rounds = self.jobs, self.events().events, self.rounds()
-            with _reading(self.path):
+        with _reading(self.path):
+            with self._snapshot():
+                jobs, events, rounds = self.jobs, self.events().events, self.rounds()
                 ending = self._rows("ending")
-        J, left = len(jobs.submit_s), dict(ending[0]) if ending else {}
-        sums = {name: left[name] for name in SUMS if left.get(name) is not None}
-        lost_s = np.zeros(J) if left.get("lost_s") is None else np.frombuffer(left["lost_s"], "<f8")
-        job = events["job"][events["kind"] < layout.NODE_DOWN]
-        if len(lost_s) != J or (len(job) and not (job.min() >= 0 and job.max() < J)):
-            raise _unreadable(self.path, f"it holds {J} jobs, but speaks of others too")
-        return Outcome(
-            policy=str(self.meta["policy"]), seed=int(self.meta.get("seed", 0)),
-            total_gpus=int(self.meta["total_gpus"]), job_id=jobs.job_id, user=jobs.user,
-            users=jobs.users, num_gpus=jobs.num_gpus, submit_s=jobs.submit_s,
-            duration_s=jobs.duration_s, lost_s=lost_s, series=rounds,
-            **_fates(events, J), **(_sums(events, rounds) | sums),
-        )  # fmt: skip
+            J, left = len(jobs.submit_s), dict(ending[0]) if ending else {}
+            sums = {name: left[name] for name in SUMS if left.get(name) is not None}
+            lost = left.get("lost_s")
+            lost_s = np.zeros(J) if lost is None else np.frombuffer(lost, "<f8")
+            job = events["job"][events["kind"] < layout.NODE_DOWN]
+            if len(lost_s) != J or (len(job) and not (job.min() >= 0 and job.max() < J)):
+                raise ValueError(f"it holds {J} jobs, but speaks of others too")
+            return Outcome(
+                policy=str(self.meta["policy"]), seed=int(self.meta.get("seed") or 0),
+                total_gpus=int(self.meta["total_gpus"]), job_id=jobs.job_id, user=jobs.user,
+                users=jobs.users, num_gpus=jobs.num_gpus, submit_s=jobs.submit_s,
+                duration_s=jobs.duration_s, lost_s=lost_s, series=rounds,
+                **_fates(events, J), **(_sums(events, rounds) | sums),
+            )  # fmt: skip
 
     def close(self) -> None:
         """Close the file."""
@@ -187,8 +190,7 @@ class JournalView:
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
-        with _reading(self.path):
-            self._db.execute("BEGIN")
+        self._db.execute("BEGIN")
         try:
             yield
         finally:
@@ -198,14 +200,14 @@ class JournalView:
 def read_journal(path: FileName) -> JournalView:
     """Open a journal for reading, be it finished, being written, or left behind by a crash."""
     path = Path(path)
-    if path.is_dir():
-        raise JournalError(f"{path} is a directory, not a journal.")
-    if not path.exists():
-        raise JournalError(f"There is no journal at {path}.")
-    if path.stat().st_size == 0:
-        raise JournalError(f"{path} is empty: its writer died, or has just begun.")
-    uri = f"{path.absolute().as_uri()}?mode=ro"
     with _reading(path):
+        if path.is_dir():
+            raise JournalError(f"{path} is a directory, not a journal.")
+        if not path.exists():
+            raise JournalError(f"There is no journal at {path}.")
+        if path.stat().st_size == 0:
+            raise JournalError(f"{path} is empty: its writer died, or has just begun.")
+        uri = f"{path.absolute().as_uri()}?mode=ro"
         db = sqlite3.connect(uri, uri=True, isolation_level=None)
     try:
         return JournalView(path, db)
@@ -239,15 +241,12 @@ def follow(
 def _reading(path: Path) -> Iterator[None]:
     try:
         yield
-    except (sqlite3.Error, OSError, TypeError, ValueError) as error:
+    # Bytes that are not what was written can fail in any of these ways.
+    except (sqlite3.Error, OSError, AttributeError, LookupError, TypeError, ValueError) as error:
         if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
             raise JournalError(f"{path} is not a journal of rota, nor an SQLite file.") from error
         what = reason(error) if isinstance(error, sqlite3.Error | OSError) else str(error)
-        raise _unreadable(path, what) from error
-
-
-def _unreadable(path: Path, what: str) -> JournalError:
-    return JournalError(f"Cannot read the journal {path}: {what}.")
+        raise JournalError(f"Cannot read the journal {path}: {what}.") from error
 
 
 def _check_identity(path: Path, application_id: int, version: int) -> None:

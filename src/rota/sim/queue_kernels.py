@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rota.jit import inline, kernel, part
 from rota.policies.draft_kernels import claim
 from rota.policies.rule import SHORTEST, STRICT
-from rota.sim.event_kernels import begin
-from rota.sim.replay_kernels import MORE, note_round, one_of, to_next_round
+from rota.sim.job_kernels import begin
+from rota.sim.replay_kernels import MORE, desk_of, note_round, one_of, to_next_round
 
 if TYPE_CHECKING:
     from rota.core.types import Ints
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @inline
 def earlier(s: State, a: int, b: int) -> bool:
     """Whether waiting job a is served before b."""
-    return s.key[a] < s.key[b] or (s.key[a] == s.key[b] and a < b)  # type: ignore[no-any-return]
+    return s.key[a] < s.key[b] or (s.key[a] == s.key[b] and a < b)
 
 
 @part
@@ -83,8 +83,7 @@ def serve(rule: Rule, s: State) -> None:
             return
         j = s.queue[s.begins[best]]
         used = clock["used"]
-        clock["used"] = claim(rule, s.jobs[j], j, s.nodes, s.level, s.at, s.length, s.shares, used,
-                              s.node, s.part)  # fmt: skip
+        clock["used"] = claim(desk_of(s), rule.place, rule.typical, s.jobs[j], j, used)
         if clock["used"] == used:
             s.full[best] = True
             continue

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-
-
 from rota.core.layout import RUNNING
 from rota.jit import inline, kernel, part
 from rota.policies.backfill_kernels import decide_with_backfill
+from rota.policies.draft_kernels import Desk
 from rota.policies.place_kernels import hold
 from rota.policies.round_kernels import decide
-from rota.sim.event_kernels import advance, copy_share, enact, stray, tidy
+from rota.sim.event_kernels import advance, stray, tidy
+from rota.sim.job_kernels import copy_share, enact
 from rota.sim.state import State
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def note_round(s: State) -> None:
     clock["logged"] += 1
 
 
-@part
+@kernel
 def log_is_full(s: State) -> bool:
     """Whether one more round might not fit into the log."""
     clock = s.clock[0]
@@ -68,7 +68,7 @@ def log_is_full(s: State) -> bool:
         return False
     # In one round every job may arrive, end and change, and every GPU may be given anew.
     most = 3 * (clock["arrived"] - clock["ended"]) + 64
-    return (  # type: ignore[no-any-return]
+    return (
         clock["logged"] >= s.rounds.size
         or clock["events"] + most > s.events.size
         or clock["entries"] + 2 * clock["up"] + s.nodes.size > s.entries.size
@@ -76,12 +76,19 @@ def log_is_full(s: State) -> bool:
 
 
 @inline
+def desk_of(s: State) -> Desk:
+    """The state's own arrays as the draft that policies edit."""
+    return Desk(s.nodes, s.level, s.at, s.length, s.shares, s.node, s.part)
+
+
+@inline
 def one_of(s: State, b: int) -> State:
     """The b-th cluster of a batch."""
     return State(
-        s.jobs[b], s.truth[b], s.clock[b], s.nodes[b], s.level[b], s.running[b], s.order[b], s.key[b],
-        s.at[b], s.length[b], s.shares[b], s.spare[b], s.node[b], s.part[b], s.queue[b], s.begins[b],
-        s.waits[b], s.full[b], s.faults[b], s.failures[b], s.events[b], s.entries[b], s.rounds[b],
+        s.jobs[b], s.truth[b], s.clock[b], s.nodes[b], s.level[b], s.running[b], s.order[b],
+        s.key[b], s.at[b], s.length[b], s.shares[b], s.spare[b], s.node[b], s.part[b],
+        s.queue[b], s.begins[b], s.waits[b], s.full[b], s.faults[b], s.failures[b],
+        s.events[b], s.entries[b], s.rounds[b],
     )  # fmt: skip
 
 
@@ -107,17 +114,24 @@ def replay(rule: Rule, s: State, rounds: int, status: Ints) -> None:
             if status[b] != MORE:
                 break
             open_draft(one)
+            desk = desk_of(one)
             clock["used"], clock["wake_s"] = decide(
-                rule, one.jobs, one.order, clock["live"], clock["now_s"], one.key, one.nodes, one.level,
-                one.at, one.length, one.shares, clock["used"], one.node, one.part,
-            )  # fmt: skip
+                rule,
+                one.jobs,
+                one.order,
+                clock["live"],
+                clock["now_s"],
+                one.key,
+                desk,
+                clock["used"],
+            )
             enact_draft(one)
             note_round(one)
 
 
 @kernel
 def replay_backfill(rule: Rule, s: State, rounds: int, status: Ints) -> None:
-    """The same for policies that backfill; apart, so that others need not wait for it to compile."""
+    """The same for policies that backfill; apart, so that others need not compile it."""
     for b in range(status.size):
         one = one_of(s, b)
         clock = one.clock[0]
@@ -126,10 +140,17 @@ def replay_backfill(rule: Rule, s: State, rounds: int, status: Ints) -> None:
             if status[b] != MORE:
                 break
             open_draft(one)
+            desk = desk_of(one)
             clock["used"], clock["wake_s"] = decide_with_backfill(
-                rule, one.jobs, one.order, clock["live"], clock["now_s"], one.key, one.nodes, one.level,
-                one.at, one.length, one.shares, clock["used"], one.node, one.part,
-            )  # fmt: skip
+                rule,
+                one.jobs,
+                one.order,
+                clock["live"],
+                clock["now_s"],
+                one.key,
+                desk,
+                clock["used"],
+            )
             enact_draft(one)
             note_round(one)
 
@@ -147,7 +168,9 @@ def observe(s: State, rows: Records, shares: Records) -> int:
         done_s = job["pace"] * max(0.0, now_s - max(job["settled_s"], job["resume_s"]))
         job["progress_s"] += done_s
         job["remaining_s"] = max(0.0, job["remaining_s"] - done_s)
-        job["attained_gpu_s"] += job["held_workers"] * job["gpus_per_worker"] * (now_s - job["settled_s"])
+        job["attained_gpu_s"] += (
+            job["held_workers"] * job["gpus_per_worker"] * (now_s - job["settled_s"])
+        )
         job["settled_s"] = now_s
         for k in range(job["share_len"]):
             copy_share(shares, used + k, s.shares, job["share_at"] + k)
@@ -157,19 +180,41 @@ def observe(s: State, rows: Records, shares: Records) -> int:
 
 
 @kernel
-def carry_out(s: State, uid: Ints, first: Ints, last: Ints, shares: Records) -> None:
-    """Give job uid[k] shares[first[k] : last[k]]; the plan lists only what changes, stops first."""
+def carry_out(s: State, uid: Ints, first: Ints, last: Ints, shares: Records, room: int) -> bool:
+    """Give job uid[k] shares[first[k] : last[k]], `room` shares in all; False if there is no room.
+
+    The plan lists only what changes, stops first. What is given back by all comes before what
+    is taken by any, so jobs may swap places.
+    """
     clock = s.clock[0]
+    if not tidy(s, room):
+        return False
     for k in range(uid.size):
         job = s.jobs[uid[k]]
         for e in range(job["share_at"], job["share_at"] + job["share_len"]):
-            hold(s.nodes, s.level, job, s.shares[e]["node"], s.shares[e]["workers"], s.shares[e]["servers"], 1)
+            hold(
+                s.nodes,
+                s.level,
+                job,
+                s.shares[e]["node"],
+                s.shares[e]["workers"],
+                s.shares[e]["servers"],
+                1,
+            )
     for k in range(uid.size):
         begins = clock["used"]
         for e in range(first[k], last[k]):
             copy_share(s.shares, clock["used"], shares, e)
             clock["used"] += 1
-            hold(s.nodes, s.level, s.jobs[uid[k]], shares[e]["node"], shares[e]["workers"], shares[e]["servers"], -1)
+            hold(
+                s.nodes,
+                s.level,
+                s.jobs[uid[k]],
+                shares[e]["node"],
+                shares[e]["workers"],
+                shares[e]["servers"],
+                -1,
+            )
         enact(s, uid[k], begins, last[k] - first[k])
-
-
+    note_round(s)
+    return True

@@ -46,12 +46,14 @@ class Conditions:
                 raise ConfigError(f"{name}={value} must be 0 or more.")
 
 
-def job_records(trace: Trace, cluster: Cluster, when: Conditions, rng: np.random.Generator) -> Records:
+def job_records(
+    trace: Trace, cluster: Cluster, when: Conditions, rng: np.random.Generator
+) -> Records:
     """The trace's jobs (J,) as a policy will see them, none submitted yet."""
     rows = np.zeros(len(trace), JOB)
-    for name in ("submit_s", "user", "model", "min_workers", "max_workers", "gpus_per_worker",
-                 "cpus_per_worker", "memory_gb_per_worker", "cpus_per_server", "memory_gb_per_server",
-                 "deadline_s"):  # fmt: skip
+    for name in ("submit_s", "deadline_s", "user", "model", "min_workers", "max_workers",
+                 "gpus_per_worker", "cpus_per_worker", "memory_gb_per_worker", "cpus_per_server",
+                 "memory_gb_per_server"):  # fmt: skip
         rows[name] = getattr(trace, name)
     rows["uid"], rows["status"] = np.arange(len(trace)), FUTURE
     rows["gpus"], rows["servers"] = trace.num_gpus, trace.num_servers
@@ -74,7 +76,9 @@ def _truth(trace: Trace, rows: Records, when: Conditions) -> tuple[Records, int]
     truth = np.zeros(len(trace), TRUTH)
     truth["work_s"], truth["event_s"], truth["done_s"] = trace.duration_s, np.inf, np.nan
     truth["heap"], truth["fail_in_s"] = -1, np.inf
-    truth["checkpoint_s"] = np.where(np.isnan(trace.checkpoint_s), when.checkpoint_s, trace.checkpoint_s)
+    truth["checkpoint_s"] = np.where(
+        np.isnan(trace.checkpoint_s), when.checkpoint_s, trace.checkpoint_s
+    )
     asks = np.stack([rows[name] for name in (
         "gpus", "gpus_per_worker", "gpu_type", "servers", "cpus_per_worker", "memory_gb_per_worker",
         "cpus_per_server", "memory_gb_per_server")])  # fmt: skip
@@ -140,12 +144,16 @@ def _one(cluster: Cluster, trace: Trace, when: Conditions, seed: int) -> dict[st
     failures = when.faults.of_jobs(len(trace), breaks)
     if failures.shape[1]:
         truth["fail_in_s"] = failures[:, 0]
-    return {"rows": rows, "truth": truth, "faults": faults, "failures": failures, "begin_s": begin_s,
-            "size": (len(trace), shapes, len(faults), failures.shape[1])}  # fmt: skip
+    return {
+        "rows": rows, "truth": truth, "faults": faults, "failures": failures, "begin_s": begin_s,
+        "size": (len(trace), shapes, len(faults), failures.shape[1]),
+    }  # fmt: skip
 
 
-def _install(state: State, b: int, part: dict[str, Any], cluster: Cluster, when: Conditions) -> None:
-    J, shapes, faults, retries = part["size"]
+def _install(
+    state: State, b: int, part: dict[str, Any], cluster: Cluster, when: Conditions
+) -> None:
+    J, _, faults, retries = part["size"]
     state.jobs[b, :J], state.truth[b, :J] = part["rows"], part["truth"]
     state.faults[b, :faults] = part["faults"]
     state.failures[b, :J, :retries] = part["failures"]
@@ -163,11 +171,16 @@ def check_fits(cluster: Cluster, trace: Trace, rows: Records, fits: Ints) -> Non
         return
     bad = int((fits == 0).argmax())
     gpus, wanted = int(trace.num_gpus[bad]), int(rows["gpu_type"][bad])
-    what = f"{gpus} GPUs" if wanted == -1 else f"{gpus} GPUs of type {trace.gpu_types[int(trace.gpu_type[bad])]!r}"
+    what = (
+        f"{gpus} GPUs"
+        if wanted == -1
+        else f"{gpus} GPUs of type {trace.gpu_types[int(trace.gpu_type[bad])]!r}"
+    )
     line = f", line {int(trace.line[bad])}" if trace.line[bad] else ""
     more = int((fits == 0).sum()) - 1
     raise InputError(
-        f"{trace.name}{line}: job {str(trace.job_id[bad])!r} asks for {what}, which the empty cluster "
-        f"({cluster.describe()}) cannot hold{f', nor can {more} others be held' if more else ''}. "
-        "Give a larger cluster (--nodes, --gpus or --cluster), or leave such jobs out with --drop-oversized."
+        f"{trace.name}{line}: job {str(trace.job_id[bad])!r} asks for {what}, which the empty "
+        f"cluster ({cluster.describe()}) cannot hold{f', nor {more} others' if more else ''}. "
+        "Give a larger cluster (--nodes, --gpus or --cluster), or leave such jobs out "
+        "(--drop-oversized)."
     )

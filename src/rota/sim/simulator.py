@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rota.core.jobs import JobTable
-from rota.core.layout import JOB, SHARE
+from rota.core.layout import JOB, SHARE, WAITING
 from rota.core.snapshot import Snapshot
+from rota.errors import PolicyError
 from rota.jit import kernel
 from rota.policies.place_kernels import find
-from rota.sim.event_kernels import advance, tidy
-from rota.sim.replay_kernels import carry_out, note_round, observe
+from rota.sim.event_kernels import advance
+from rota.sim.replay_kernels import carry_out, log_is_full, observe
 from rota.sim.setup import Conditions, build_state, check_fits
 from rota.sim.state import State
 
@@ -26,7 +27,16 @@ if TYPE_CHECKING:
 
 
 @kernel
-def fits_empty(jobs: Records, nodes: Records, level: Any, place: int, typical: Floats, node: Ints, part: Ints, fits: Ints) -> None:
+def fits_empty(
+    jobs: Records,
+    nodes: Records,
+    level: Any,
+    place: int,
+    typical: Floats,
+    node: Ints,
+    part: Ints,
+    fits: Ints,
+) -> None:
     """Mark in `fits` (J,) which jobs an empty cluster can hold."""
     for j in range(jobs.size):
         fits[j] = find(place, nodes, level, jobs[j], jobs[j]["gpus"], typical, node, part)
@@ -36,7 +46,13 @@ class Simulator:
     """One simulated cluster that replays a trace; a Backend."""
 
     def __init__(
-        self, cluster: Cluster, trace: Trace, when: Conditions | None = None, *, seed: int = 0, log: int = 0
+        self,
+        cluster: Cluster,
+        trace: Trace,
+        when: Conditions | None = None,
+        *,
+        seed: int = 0,
+        log: int = 0,
     ) -> None:
         self.cluster, self.trace, self.when = cluster, trace, when or Conditions()
         self.batch = build_state(cluster, [trace], self.when, [seed], log)
@@ -53,24 +69,43 @@ class Simulator:
         rows = np.empty(live, JOB)
         shares = np.empty(int(self.clock["held"]) + live, SHARE)
         used = observe(s, rows, shares)
-        rows.flags.writeable = shares.flags.writeable = False
-        nodes = s.nodes.copy()
-        nodes.flags.writeable = False
-        return Snapshot(float(self.clock["now_s"]), self.cluster, JobTable(rows), nodes, shares[:used])
+        return Snapshot(
+            float(self.clock["now_s"]), self.cluster, JobTable(rows), s.nodes.copy(), shares[:used]
+        )
 
     def apply(self, plan: Plan) -> None:
         """Start, resize, move and stop what the plan says, at no time passed."""
         decision, job = plan.decision, plan.job
-        if job.size:
-            if not tidy(self.state, len(decision.shares)):
-                raise AssertionError("the share pool is too small for a valid decision")
-            carry_out(self.state, decision.uid[job], decision.at[job], decision.at[job + 1], decision.shares)
-        note_round(self.state)
+        first, length = decision.at[job], decision.length[job]
+        if not carry_out(
+            self.state, decision.uid[job], first, first + length, decision.shares, int(length.sum())
+        ):
+            raise AssertionError("the share pool is too small for a valid decision")
 
     def wait(self, wake_s: float = np.inf) -> bool:
         """Let time pass to the next event, slot or `wake_s`; False when all jobs have ended."""
         self.clock["wake_s"] = wake_s
-        return bool(advance(self.state))
+        if advance(self.state):
+            return True
+        self.check_over()
+        return False
+
+    def check_over(self) -> None:
+        """Raise unless every job has ended, now that nothing more will happen by itself."""
+        left = int(self.clock["jobs"] - self.clock["ended"])
+        if left:
+            waiting = self.state.jobs["status"] == WAITING
+            first = int(waiting.argmax())
+            raise PolicyError(
+                f"At {self.clock['now_s']:g} s nothing runs and nothing is to come, but {left} "
+                f"of {self.clock['jobs']} jobs have not ended: the policy starves them. The first "
+                f"is job {str(self.trace.job_id[first])!r} with {self.trace.num_gpus[first]} GPUs."
+            )
+
+    @property
+    def log_is_full(self) -> bool:
+        """Whether the log must be emptied before the next round."""
+        return bool(self.state.events.size and log_is_full(self.state))
 
     @property
     def finished(self) -> int:

@@ -65,6 +65,7 @@ CLOCK: Final = np.dtype(
 FAULT: Final = np.dtype([("time_s", np.float64), ("node", np.int64), ("up", np.bool_)], align=True)
 """A node goes down, or comes back."""
 
+
 class State(NamedTuple):
     """All of it. With a batch axis B in front; kernels see one cluster, without it."""
 

@@ -146,6 +146,8 @@ def _faults_between(columns: Mapping[str, NDArray[Any]]) -> Iterator[Fault]:
             "does not fit: min_workers exceeds max_workers (each is num_gpus / gpus_per_worker "
             "where not given)",
         )
+        outside = (all_workers < fewest) | (all_workers > most)
+        yield Fault("num_gpus", outside, "asks for workers outside min_workers … max_workers")
     if "deadline_s" in columns:
         late = ~(columns["deadline_s"] > columns["submit_s"])
         yield Fault(

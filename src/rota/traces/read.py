@@ -52,6 +52,7 @@ def _read(sheet: Sheet, kind: Format, name: str) -> Trace:
         if sheet.skipped:
             reasons.append(f"{sheet.skipped} broken")
         raise TraceError(f"No job remains ({', '.join(reasons)}).", file=sheet.file)
+    columns["line"] = sheet.line
     kept = columns if live.all() else {key: values[live] for key, values in columns.items()}
     return Trace.build(name, **kept, skipped=sheet.skipped, left_out=sheet.left_out)
 

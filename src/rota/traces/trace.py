@@ -48,6 +48,7 @@ class Trace:
     restart_s: Floats  # (J,) NaN = not given
     checkpoint_s: Floats  # (J,) NaN = not given
     estimate_s: Floats  # (J,) NaN = not given
+    line: Ints  # (J,) where the job stands in its file; 0 = it comes from no file
     gpu_types: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
@@ -74,6 +75,7 @@ class Trace:
         ("" = none), or codes together with `gpu_types`, `users` and `models`.
         """
         given = {"submit_s": submit_s, "duration_s": duration_s, "num_gpus": num_gpus, **optional}
+        line = given.pop("line", None)
         names = {key: given.pop(key) for key in NAMES if key in given}
         known = {key: tuple(given.pop(f"{key}s", ())) for key in NAMES}
         columns = _as_arrays(name, given)
@@ -81,6 +83,9 @@ class Trace:
         columns = _with_defaults(columns)
         for key in NAMES:
             columns[key], known[key] = _as_codes(name, key, names.get(key), known[key], columns)
+        columns["line"] = np.array(
+            np.zeros(len(columns["submit_s"])) if line is None else line, np.int64
+        )
 
         submitted = columns["submit_s"]
         if np.any(submitted[1:] < submitted[:-1]):
@@ -99,6 +104,7 @@ class Trace:
     def take(self, rows: Bools | Ints | slice) -> Trace:
         """Keep some jobs, chosen by a mask, by indices (no repeats) or by a slice."""
         columns = {column.name: getattr(self, column.name)[rows] for column in COLUMNS}
+        columns["line"] = self.line[rows]
         rest = ("gpu_types", "users", "models", "skipped", "left_out")
         return Trace.build(self.name, **columns, **{key: getattr(self, key) for key in rest})
 

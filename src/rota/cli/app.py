@@ -1,0 +1,115 @@
+"""The command line as a whole: which verbs there are, and how their errors reach the user.
+
+Nothing here, nor at the top of any module of a verb, imports numpy, numba or rich: `rota --help`
+is to answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from rota import __version__
+from rota.cli import compare, policies, simulate, traces
+from rota.errors import RotaError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+INTERRUPTED: Final = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+app = typer.Typer(
+    name="rota",
+    help="Schedule deep-learning jobs on GPU clusters, and learn to do it better.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,  # rich takes as long to import as everything else together
+    pretty_exceptions_enable=False,
+)
+app.command()(simulate.simulate)
+app.command()(compare.compare)
+app.command()(policies.policies)
+app.add_typer(traces.app, name="traces")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"rota {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def rota(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", is_eager=True, callback=_show_version
+        ),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+) -> None:
+    """Schedule deep-learning jobs on GPU clusters, and learn to do it better."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    before = words[: words.index("--")] if "--" in words else words
+    debug = "--debug" in before
+    words = [word for word in before if word != "--debug"] + words[len(before) :]
+    try:
+        code = _run(words)
+        sys.stdout.flush()  # a full disk or a closed pipe may show only now
+        return code
+    except Exception as error:
+        if isinstance(error, BrokenPipeError):
+            _forget(sys.stdout)
+            return 1
+        if debug:
+            import traceback
+
+            traceback.print_exc()
+        message, code = _explain(error)
+        with suppress(OSError):
+            print(f"error: {message}", file=sys.stderr)
+        return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _run(words: list[str]) -> int:
+    """Parse and run; typer leaves by SystemExit whether all went well or not."""
+    try:
+        app(args=words, prog_name="rota")
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+    return 0
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """What to tell the user, and the exit code."""
+    if isinstance(error, RotaError):
+        return str(error), error.exit_code
+    if isinstance(error, MemoryError):
+        return (
+            "not enough memory; take fewer jobs (--head N), a smaller cluster, or less at once",
+            1,
+        )
+    if isinstance(error, OSError):
+        where = f" {error.filename}" if error.filename else ""
+        return f"cannot read or write{where}: {error.strerror or error}", 1
+    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    return f"internal error: {what}; run again with --debug", 1
+
+
+def _forget(stream: object) -> None:
+    """Nobody reads the stream any more: let Python's flush on leaving go nowhere."""
+    with suppress(OSError, ValueError, AttributeError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())  # type: ignore[attr-defined]
+        os.close(nowhere)

@@ -1,0 +1,143 @@
+"""What several verbs need: a trace, a cluster, policies, conditions, and a word where one is due."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from rota.errors import ConfigError, InputError, RotaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rota.core import Cluster, Policy
+    from rota.core.types import Bools
+    from rota.sim import Conditions
+    from rota.traces import Trace
+
+
+def note(message: str) -> None:
+    """Tell the user something on stderr."""
+    typer.echo(f"note: {message}", err=True)
+
+
+def named_policies(names: Sequence[str]) -> dict[str, Policy]:
+    """The policies called so, by name, each once."""
+    from rota.policies import make_policy
+
+    if not names:
+        raise InputError(
+            "Name at least one policy, such as -p fifo -p srtf+consolidate -p tiresias; "
+            "`rota policies` lists them all."
+        )
+    return {name: _make(make_policy, name) for name in names}
+
+
+def _make(make_policy: Any, name: str) -> Policy:
+    if ":" in name and "" not in sys.path and "." not in sys.path:
+        sys.path.append("")  # `module:Name` may name a module in the working directory
+    try:
+        made: Policy = make_policy(name)
+    except RotaError:
+        raise
+    except Exception as error:  # the constructor of a user's own class
+        raise InputError(
+            f"Cannot make policy {name!r}: {type(error).__name__}: {error}."
+        ) from error
+    return made
+
+
+def short_name(policy: str) -> str:
+    """A policy's name for tables: without the folder of a file of the user's own."""
+    where, colon, attribute = policy.rpartition(":")
+    return f"{Path(where).name}:{attribute}" if colon and where.endswith(".py") else policy
+
+
+def cluster_from(file: Path | None, nodes: int | None, gpus: int | None) -> Cluster:
+    """The cluster that the options describe; 16 nodes of 8 GPUs if they say nothing."""
+    from rota.core import Cluster
+    from rota.traces.clusterfile import load_cluster
+
+    if file is None:
+        return Cluster.uniform(16 if nodes is None else nodes, 8 if gpus is None else gpus)
+    if nodes is not None or gpus is not None:
+        raise ConfigError("A cluster file describes every node; leave out --nodes and --gpus.")
+    return load_cluster(file)
+
+
+def loaded(
+    source: str | Path, *, format_name: str | None = None, seed: int = 0, skip_bad: bool = False,
+    head: int | None = None,
+) -> Trace:  # fmt: skip
+    """The trace, or its first `head` jobs; never without any."""
+    from rota.traces import load_trace
+
+    trace = load_trace(source, format=format_name, seed=seed, skip_bad=skip_bad)
+    if not len(trace):
+        raise InputError(f"{trace.name} holds no jobs to replay.")
+    return trace if head is None else trace.head(head)
+
+
+def without_oversized(trace: Trace, cluster: Cluster) -> tuple[Trace, int]:
+    """The jobs that the empty cluster can hold, and how many it cannot."""
+    fits = _fits(trace, cluster)
+    if not fits.any():
+        raise InputError(
+            f"{trace.name}: the cluster ({cluster.describe()}) can hold none of its "
+            f"{len(trace):,} jobs, even when empty."
+        )
+    return (trace, 0) if fits.all() else (trace.take(fits), int((~fits).sum()))
+
+
+def _fits(trace: Trace, cluster: Cluster) -> Bools:
+    import numpy as np
+
+    from rota.policies.place_kernels import new_index
+    from rota.sim.setup import Conditions, job_records
+    from rota.sim.simulator import fits_empty
+
+    rows = job_records(trace, cluster, Conditions(), np.random.default_rng(0))
+    nodes = cluster.empty()
+    node, part = np.zeros((2, len(cluster)), np.int64)
+    fits = np.zeros(len(trace), np.int64)
+    fits_empty(rows, nodes, new_index(nodes), 0, np.zeros(1), node, part, fits)
+    return fits > 0
+
+
+def tell_losses(trace: Trace, oversized: int = 0) -> None:
+    """Say on stderr what of a file did not become a job."""
+    if trace.skipped:
+        note(f"{trace.name}: skipped {trace.skipped:,} broken lines.")
+    for reason, count in trace.left_out.items():
+        note(f"{trace.name}: left out {count:,} jobs: {reason}.")
+    if oversized:
+        note(f"{trace.name}: left out {oversized:,} jobs that the empty cluster cannot hold.")
+
+
+def tell_compiling(policies: Iterable[Policy]) -> None:
+    """Announce the wait for the compiler, if there will be one."""
+    from rota.sim.simulate import needs_compiling
+
+    if any(needs_compiling(policy) for policy in policies):
+        typer.echo("compiling the simulator (only the first time, about 20 s) …", err=True)
+
+
+def facts_of_cluster(cluster: Cluster) -> dict[str, Any]:
+    """A cluster in a few words and numbers, for JSON."""
+    return {
+        "about": cluster.describe(), "nodes": len(cluster), "gpus": cluster.total_gpus,
+        "gpu_types": list(cluster.gpu_types),
+    }  # fmt: skip
+
+
+def facts_of_conditions(when: Conditions) -> dict[str, Any]:
+    """Conditions and faults as one flat mapping for JSON; None stands for never."""
+    import math
+
+    every = {f.name: getattr(when, f.name) for f in fields(when) if f.name != "faults"}
+    every |= {f.name: getattr(when.faults, f.name) for f in fields(when.faults)}
+    return {key: None if value == math.inf else value for key, value in every.items()}

@@ -1,0 +1,53 @@
+"""`rota policies`: what can be named."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from rota.cli.table import print_json, print_table
+
+GRAMMAR = "ordering[:setting=value,…][+placement][+elastic]"
+_EXAMPLES = (
+    ("fifo", "an ordering with its default placement"),
+    ("srtf+consolidate", "another placement"),
+    ("tiresias:limits=3600/36000+topology", "settings, joined by commas"),
+    ("fifo-skip+best-fit+elastic", "jobs of variable size grow and shrink"),
+    ("my_policy.py:MyPolicy", "a class of your own; also package.module:Name"),
+)
+
+
+def policies(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """List the policies: orderings, placements, and how their names combine."""
+    from rota.policies import listing
+
+    entries = listing()
+    if as_json:
+        print_json({"grammar": GRAMMAR, "policies": entries})
+        return
+    kinds = {kind: [e for e in entries if e["kind"] == kind] for kind in _kinds(entries)}
+    typer.echo(f"A policy is named {GRAMMAR}, for example")
+    width = max(len(name) for name, _ in _EXAMPLES)
+    for name, what in _EXAMPLES:
+        typer.echo(f"  {name:<{width}}  {what}")
+    for kind, rows in kinds.items():
+        typer.echo()
+        columns = [
+            (kind, [row["name"] for row in rows]),
+            ("what it does", [row["summary"] for row in rows]),
+        ]
+        if kind == "ordering":
+            columns += [
+                ("source", [row["source"] for row in rows]),
+                ("placement", [row["default_placement"] for row in rows]),
+                ("settings", [", ".join(row["settings"]) or "–" for row in rows]),
+            ]
+        print_table(columns, left=len(columns))
+    typer.echo()
+    helps = {key: text for row in entries for key, text in row.get("settings", {}).items()}
+    print_table([("setting", list(helps)), ("meaning", list(helps.values()))], left=2)
+
+
+def _kinds(entries: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(entry["kind"] for entry in entries))

@@ -1,0 +1,40 @@
+"""Tables as plain text: they line up, whatever they are piped into."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def print_table(
+    columns: Sequence[tuple[str, Sequence[str]]], *, title: str = "", left: int = 1
+) -> None:
+    """Print columns of texts, each under its heading; the first `left` are flush left."""
+    sheet = [[heading, *cells] for heading, cells in columns]
+    widths = [max(map(len, column)) for column in sheet]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [
+            cell.ljust(width) if k < left else cell.rjust(width)
+            for k, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return "  ".join(padded).rstrip()
+
+    rows = list(zip(*sheet, strict=True))
+    if title:
+        typer.secho(title, bold=True)
+    typer.secho(line(rows[0]), bold=True)
+    typer.echo("  ".join("─" * width for width in widths))
+    for row in rows[1:]:
+        typer.echo(line(row))
+
+
+def print_json(facts: object) -> None:
+    """Print one JSON object on stdout; what is not finite must have become None before."""
+    import json
+
+    typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False))

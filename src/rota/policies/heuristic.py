@@ -1,0 +1,75 @@
+"""A policy made of parts: an ordering, a placement, a sizing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rota.core.draft import Draft
+from rota.policies.backfill_kernels import decide_with_backfill
+from rota.policies.draft_kernels import Desk
+from rota.policies.gittins import gittins_table
+from rota.policies.place_kernels import FGD, new_index
+from rota.policies.round_kernels import decide
+from rota.policies.rule import EASY, ELASTIC, GITTINS
+from rota.policies.sizing import fit_and_grow, shrink_back
+
+if TYPE_CHECKING:
+    from rota.core.decision import Decision
+    from rota.core.snapshot import Snapshot
+    from rota.core.types import Floats, Ints
+    from rota.policies.rule import Rule
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """A named combination, played round by round; the simulator replays most of them compiled."""
+
+    name: str
+    rule: Rule
+    error: float = 0.0
+    """Standard deviation of the log error of the duration estimates it is to be given."""
+    classes: int = 64
+    """How finely a Gittins index tells attained service apart."""
+
+    @property
+    def compiled(self) -> bool:
+        """Whether whole traces can be replayed without leaving compiled code."""
+        return self.rule.sizing != ELASTIC
+
+    @property
+    def learns(self) -> bool:
+        """Whether it draws on a history of past jobs."""
+        return self.rule.order == GITTINS or self.rule.place == FGD
+
+    def learned(self, duration_s: Floats, num_gpus: Ints) -> Heuristic:
+        """The same policy with its tables drawn from these past jobs."""
+        rule = self.rule
+        if rule.order == GITTINS:
+            limits, worth = gittins_table(duration_s * num_gpus, self.classes)
+            rule = rule._replace(limits=limits, worth=worth)
+        if rule.place == FGD:
+            # Of gangs larger than a node, what matters is that they need whole ones.
+            rule = rule._replace(typical=np.bincount(num_gpus) / max(1, len(num_gpus)))
+        return replace(self, rule=rule)
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """One round."""
+        draft, n = Draft(snapshot), len(snapshot.jobs)
+        rule = self.rule
+        if rule.sizing == ELASTIC:
+            shrink_back(draft)
+        draft.reserve(8 * snapshot.cluster.total_gpus + len(snapshot.cluster) + 64)
+        play = decide if rule.passing < EASY else decide_with_backfill
+        node, part = np.empty((2, len(snapshot.cluster)), np.int64)
+        level = new_index(draft.nodes)
+        desk = Desk(draft.nodes, level, draft.at, draft.length, draft.shares, node, part)
+        rows = snapshot.jobs.rows.copy()  # a snapshot is read-only, which is another type to Numba
+        draft.used, wake_s = play(
+            rule, rows, np.arange(n), n, snapshot.time_s, np.empty(n), desk, draft.used
+        )
+        if rule.sizing == ELASTIC:
+            fit_and_grow(draft, rule.place)
+        return draft.commit(wake_s=wake_s)

@@ -1,0 +1,118 @@
+"""Placements for policies written in Python: the compiled rules, one job at a time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from rota.errors import UnknownNameError
+from rota.jit import kernel
+from rota.policies.draft_kernels import Desk, claim
+from rota.policies.place_kernels import (
+    BEST_FIT,
+    CONSOLIDATE,
+    FGD,
+    FIRST_FIT,
+    SPREAD,
+    TOPOLOGY,
+    WORST_FIT,
+    build,
+    find,
+)
+
+if TYPE_CHECKING:
+    from rota.core.draft import Draft
+    from rota.core.types import Floats, Ints, Records
+
+PLACEMENTS: Final[dict[str, tuple[int, str]]] = {
+    "first-fit": (FIRST_FIT, "The lowest node that has room."),
+    "best-fit": (BEST_FIT, "The node with the fewest free GPUs that suffice."),
+    "worst-fit": (WORST_FIT, "The node with the most free GPUs."),
+    "consolidate": (CONSOLIDATE, "As few nodes as possible; split only where no node has room."),
+    "spread": (SPREAD, "Worker by worker on the emptiest node, so over as many as possible."),
+    "topology": (TOPOLOGY, "Within the fullest rack that has room, on as few nodes as possible."),
+    "fgd": (FGD, "Where it strands the fewest GPUs for typical jobs (Weng et al., ATC 2023)."),
+}
+"""Name → (number in compiled code, one line)."""
+
+
+def placement_code(name: str) -> int:
+    """The number of a placement in compiled code."""
+    if name not in PLACEMENTS:
+        raise UnknownNameError("placement", name, PLACEMENTS)
+    return PLACEMENTS[name][0]
+
+
+@kernel
+def find_one(
+    place: int,
+    nodes: Records,
+    level: Any,
+    jobs: Records,
+    j: int,
+    gpus: int,
+    typical: Floats,
+    spot: Any,
+) -> int:
+    """Index `nodes` and find room for `gpus` GPUs of job j: spot[0] nodes, spot[1] GPUs there."""
+    build(nodes, level)
+    return find(place, nodes, level, jobs[j], gpus, typical, spot[0], spot[1])
+
+
+@kernel
+def fill_all(place: int, jobs: Records, order: Ints, d: Desk, used: int, typical: Floats) -> int:
+    """Place the jobs of `order` that hold nothing, each at its requested size if it fits."""
+    build(d.nodes, d.level)
+    for i in range(order.size):
+        if d.length[order[i]] == 0:
+            used = claim(d, place, typical, jobs[order[i]], order[i], used)
+    return used
+
+
+class Placer:
+    """Finds room in a draft: `place(draft, job)` gives (node, workers) pairs, or None."""
+
+    def __init__(self, name: str = "best-fit", typical: Floats | None = None) -> None:
+        self.code = placement_code(name)
+        self._typical = np.zeros(1) if typical is None else typical
+        self._level = np.zeros((0, 0), np.uint64)
+        self._spot = np.zeros((2, 0), np.int64)
+
+    def __call__(
+        self, draft: Draft, job: int, workers: int | None = None
+    ) -> list[tuple[int, int]] | None:
+        """Where `job` fits in what is free, without changing the draft.
+
+        `workers` asks for another size than the requested one.
+        """
+        self._prepare(draft)
+        each = draft.gpus_per_worker(job)
+        gpus = draft.gpus(job) if workers is None else workers * each
+        count = find_one(
+            self.code, draft.nodes, self._level, draft.rows, job, gpus, self._typical, self._spot
+        )
+        if count == 1:
+            return [(self._spot.item(0, 0), gpus // each)]
+        if count == 0:
+            return None
+        node, part = self._spot[:, :count].tolist()
+        return [(n, gpus // each) for n, gpus in zip(node, part, strict=True)]
+
+    def fill(self, draft: Draft, order: Ints) -> None:
+        """Place, in `order`, every job that holds nothing in the draft, as far as it fits."""
+        self._prepare(draft)
+        draft.reserve(
+            int(draft.rows["gpus"][order].clip(max=len(draft.nodes) * 64).sum()) + len(order)
+        )
+        node, part = self._spot
+        desk = Desk(draft.nodes, self._level, draft.at, draft.length, draft.shares, node, part)
+        order = np.ascontiguousarray(order, np.int64)
+        draft.used = fill_all(self.code, draft.rows, order, desk, draft.used, self._typical)
+
+    def _prepare(self, draft: Draft) -> None:
+        """Make scratch arrays that suit the draft's cluster."""
+        nodes = len(draft.nodes)
+        if self._spot.shape[1] != nodes:
+            self._spot = np.zeros((2, nodes), np.int64)
+            self._level = np.zeros((int(draft.nodes["gpus"].max()) + 2, -(-nodes // 64)), np.uint64)

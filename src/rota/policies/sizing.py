@@ -1,0 +1,57 @@
+"""Elastic sizing: jobs start smaller where they must, and grow into what nobody else uses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rota.policies.placing import PLACEMENTS, Placer
+
+if TYPE_CHECKING:
+    from rota.core.draft import Draft
+
+_NAMES = {code: name for name, (code, _) in PLACEMENTS.items()}
+
+
+def shrink_back(draft: Draft) -> None:
+    """While somebody waits, take back what running jobs hold beyond their request."""
+    jobs = draft.snapshot.jobs
+    if not jobs.waiting.any():
+        return
+    for job in np.flatnonzero(jobs.held_workers > jobs.workers).tolist():
+        surplus = int(jobs.held_workers[job] - jobs.workers[job])
+        for node, workers, _ in reversed(draft.held(job)):
+            taken = min(surplus, workers)
+            if taken:
+                draft.shrink(job, node, taken)
+                surplus -= taken
+
+
+def fit_and_grow(draft: Draft, place: int) -> None:
+    """Start who waits with as many workers as fit, then let all grow, one worker at a time."""
+    jobs, find = draft.snapshot.jobs, Placer(_NAMES[place])
+    for job in np.flatnonzero((draft.length == 0) & (jobs.min_workers < jobs.workers)).tolist():
+        for workers in range(int(jobs.workers[job]) - 1, int(jobs.min_workers[job]) - 1, -1):
+            share = find(draft, job, workers)
+            if share is not None:
+                draft.place(job, share)
+                break
+    growing = np.flatnonzero((draft.length > 0) & (jobs.max_workers > jobs.min_workers)).tolist()
+    while growing:
+        growing = [job for job in growing if _grow_by_one(draft, job, find)]
+
+
+def _grow_by_one(draft: Draft, job: int, find: Placer) -> bool:
+    """Add a worker beside those the job has, or else wherever there is room."""
+    rows, held = draft.rows, draft.held(job)
+    if sum(workers for _, workers, _ in held) >= rows["max_workers"][job]:
+        return False
+    each = int(rows["gpus_per_worker"][job])
+    plain = not (rows["cpus_per_worker"][job] or rows["memory_gb_per_worker"][job])
+    beside = [node for node, _, _ in held if plain and draft.free(node) >= each]
+    share = [(beside[0], 1)] if beside else find(draft, job, 1)
+    if share is None:
+        return False
+    draft.grow(job, share[0][0])
+    return True

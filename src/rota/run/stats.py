@@ -1,0 +1,102 @@
+"""Whether a difference between two runs is more than chance: a paired bootstrap."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from rota.errors import InputError
+
+if TYPE_CHECKING:
+    from rota.core.types import Floats
+
+GROUPS: Final = 10_000
+"""More units than this are dealt at random to so many groups, which are resampled whole."""
+_DRAWS: Final = 1_000_000
+"""How many units are drawn at a time: what bounds the memory."""
+
+
+@dataclass(frozen=True)
+class Paired:
+    """How `a` compares with `b` over the same units; an interval is None if there is none."""
+
+    n: int
+    ratio: float | None
+    """mean(a) / mean(b) − 1, so −0.1 says that a is 10 % lower; None if mean(b) is 0."""
+    ratio_ci: tuple[float, float] | None
+    difference: float
+    """mean(a) − mean(b), in the unit of the values."""
+    difference_ci: tuple[float, float] | None
+    level: float
+    """How often such an interval covers the truth."""
+    resamples: int
+
+
+def paired(
+    a: Floats, b: Floats, rng: np.random.Generator, *, resamples: int = 10_000, level: float = 0.95
+) -> Paired:
+    """Compare paired measurements, such as the JCT of every job under two policies.
+
+    The intervals are percentiles of a bootstrap over units: pairs are drawn with replacement
+    and never torn apart. Above GROUPS units, nearly equal random groups are drawn instead. The
+    sums over a group vary just as the units do, so the interval is as wide on average, and
+    the cost no longer grows with n; the standard error is estimated from GROUPS values,
+    which makes it uncertain by 1 / √(2 × GROUPS), or 0.7 %.
+    """
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    _check(a, b, resamples, level)
+    n = len(a)
+    ratio = None if b.sum() == 0 else float(a.sum() / b.sum()) - 1.0
+    difference = float(a.sum() - b.sum()) / n
+    if n == 1:
+        return Paired(n, ratio, None, difference, None, level, 0)
+
+    sum_a, sum_b, size = _resample(*_grouped(a, b, rng), rng, resamples)
+    tails = [50 * (1 - level), 50 * (1 + level)]
+    low, high = np.percentile((sum_a - sum_b) / size, tails).tolist()
+    ratio_ci = None
+    if ratio is not None and sum_b.all():  # a resample of zeros alone has no ratio
+        least, most = np.percentile(sum_a / sum_b - 1.0, tails).tolist()
+        ratio_ci = (least, most)
+    return Paired(n, ratio, ratio_ci, difference, (low, high), level, resamples)
+
+
+def _check(a: Floats, b: Floats, resamples: int, level: float) -> None:
+    if a.ndim != 1 or a.shape != b.shape or not len(a):
+        raise InputError(
+            f"Paired values need two equally long lists, not {a.shape} and {b.shape}; "
+            "keep only the units that both sides have."
+        )
+    bad = np.flatnonzero(~(np.isfinite(a) & np.isfinite(b)))
+    if len(bad):
+        raise InputError(
+            f"Unit {bad[0]} has the values {a[bad[0]]} and {b[bad[0]]}; leave out units that "
+            "are not finite on both sides."
+        )
+    if resamples < 1 or not 0 < level < 1:
+        raise InputError(f"resamples={resamples} must be positive and level={level} in (0, 1).")
+
+
+def _grouped(a: Floats, b: Floats, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
+    """Sums of a and of b, and the number of units, of each group that is drawn whole."""
+    if len(a) <= GROUPS:
+        return a, b, np.ones(len(a))
+    group = rng.permutation(len(a)) % GROUPS
+    sums = [np.bincount(group, x).astype(np.float64) for x in (a, b, np.ones(len(a)))]
+    return sums[0], sums[1], sums[2]
+
+
+def _resample(
+    a: Floats, b: Floats, size: Floats, rng: np.random.Generator, resamples: int
+) -> tuple[Floats, Floats, Floats]:
+    """Sums over each of `resamples` draws, with replacement, of as many groups as there are."""
+    m, block = len(a), max(1, _DRAWS // len(a))
+    sums = np.empty((3, resamples))
+    for start in range(0, resamples, block):
+        stop = min(start + block, resamples)
+        drawn = rng.integers(0, m, (stop - start, m))
+        for row, values in zip(sums, (a, b, size), strict=True):
+            row[start:stop] = values[drawn].sum(1)
+    return sums[0], sums[1], sums[2]

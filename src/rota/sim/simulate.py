@@ -1,0 +1,216 @@
+"""A whole run: replay a trace under a policy and say how it went."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rota.core.layout import FAILED, ROUND
+from rota.jit import is_ready
+from rota.policies.heuristic import Heuristic
+from rota.policies.rule import EASY, FIFO, SHORTEST
+from rota.run.loop import rounds
+from rota.run.outcome import Outcome
+from rota.sim.event_kernels import advance
+from rota.sim.queue_kernels import replay_queue
+from rota.sim.replay_kernels import FLUSH, MORE, replay, replay_backfill
+from rota.sim.setup import Conditions
+from rota.sim.simulator import Simulator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+
+    from rota.core.cluster import Cluster
+    from rota.core.seams import Policy
+    from rota.core.types import Records
+    from rota.run.journal import Journal
+    from rota.traces.trace import Trace
+
+LOG = 1 << 16
+"""Events that the log holds before it is emptied into the journal."""
+SLICE = 20_000
+"""Rounds between two signs of life from a compiled replay."""
+
+
+def simulate(
+    cluster: Cluster,
+    trace: Trace,
+    policy: Policy,
+    when: Conditions | None = None,
+    *,
+    seed: int = 0,
+    history: Trace | None = None,
+    journal: Journal | None = None,
+    series: bool = False,
+    deadline_s: float = 60.0,
+    progress: Callable[[int], None] = lambda _ended: None,
+) -> Outcome:
+    """Replay `trace` under `policy` until every job has ended.
+
+    A policy that draws on past jobs is given those of `history`, or else of the trace itself.
+    With `series` the outcome keeps every round. A policy in Python may take `deadline_s` per
+    round. `progress` is told how many jobs have ended.
+    """
+    when = when or Conditions()
+    policy = informed(policy, history or trace)
+    if isinstance(policy, Heuristic) and policy.error > 0:
+        when = replace(when, estimate_error=policy.error)
+    sim = Simulator(cluster, trace, when, seed=seed, log=LOG if journal or series else 0)
+    kept: list[Records] = []
+    writer = Writer(journal)
+
+    def drain() -> None:
+        events, entries, done = take_log(sim)
+        writer.write(events, entries, done)
+        if series:
+            kept.append(done)
+
+    if isinstance(policy, Heuristic) and policy.compiled:
+        play = _compiled(sim, policy, drain)
+    else:
+        play = _by_rounds(sim, policy, drain, deadline_s)
+    warm_up(sim, policy)
+    began_s = perf_counter()
+    with writer:
+        writer.begin(trace)
+        for _ in play:
+            progress(sim.finished)
+        drain()
+    wall_s = perf_counter() - began_s
+    result = _outcome(
+        sim, policy, seed, wall_s, np.concatenate(kept) if kept else np.zeros(0, ROUND)
+    )
+    if journal:
+        sums = ("begin_s", "end_s", "held_gpu_s", "up_gpu_s", "stray_gpu_s", "moves", "resizes",
+                "kills", "rounds", "wall_s", "lost_s")  # fmt: skip
+        journal.finish(**{name: getattr(result, name) for name in sums})
+    return result
+
+
+class Writer:
+    """Writes a journal from a thread of its own, beside the simulation, which needs no GIL."""
+
+    def __init__(self, journal: Journal | None) -> None:
+        self._journal = journal
+        self._pool = ThreadPoolExecutor(1)
+        self._pending: list[Future[Any]] = []
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._pool.shutdown()
+        if kind is None:
+            self._check()
+
+    def begin(self, trace: Trace) -> None:
+        """Write down the jobs that the run is about."""
+        if self._journal:
+            self._submit(
+                self._journal.add_jobs, trace.job_id, trace.user, trace.users, trace.num_gpus,
+                trace.submit_s, trace.duration_s,
+            )  # fmt: skip
+
+    def write(self, events: Records, entries: Records, rounds: Records) -> None:
+        """Write down what has happened since the last call."""
+        self._check()
+        if self._journal and len(events):
+            self._submit(self._journal.add_events, events, entries)
+        if self._journal and len(rounds):
+            self._submit(self._journal.add_rounds, rounds)
+
+    def _submit(self, what: Callable[..., Any], *data: Any) -> None:
+        self._pending.append(self._pool.submit(what, *data))
+
+    def _check(self) -> None:
+        """Raise what went wrong in the thread, such as a full disk."""
+        while self._pending and self._pending[0].done():
+            self._pending.pop(0).result()
+
+
+def informed(policy: Policy, past: Trace) -> Policy:
+    """The policy with its tables drawn from past jobs, if it uses any."""
+    if isinstance(policy, Heuristic) and policy.learns:
+        return policy.learned(past.duration_s, past.num_gpus)
+    return policy
+
+
+def needs_compiling(policy: Policy) -> bool:
+    """Whether the first round will have to wait for the compiler."""
+    if isinstance(policy, Heuristic) and policy.compiled:
+        kernels: list[Callable[..., Any]] = [replay_queue, replay, replay_backfill]
+        return not is_ready(
+            kernels[0 if _by_queue(policy) else 1 if policy.rule.passing < EASY else 2]
+        )
+    return not is_ready(advance)
+
+
+def warm_up(sim: Simulator, policy: Policy) -> None:
+    """Compile, or load from disk, what a compiled replay needs, before any clock is started."""
+    if isinstance(policy, Heuristic) and policy.compiled:
+        _kernel(sim, policy)(policy.rule, sim.batch, 0, np.zeros(1, np.int64))
+
+
+def _by_queue(policy: Heuristic) -> bool:
+    """Whether waiting jobs can be served from an indexed queue: their order never changes."""
+    rule = policy.rule
+    return not rule.preempt and rule.order in (FIFO, SHORTEST) and rule.passing < EASY
+
+
+def _kernel(sim: Simulator, policy: Heuristic) -> Callable[..., None]:
+    s = sim.state
+    # The queue counts on a shape that does not fit staying so until room is given back, and on
+    # jobs entering it once.
+    plain = (s.nodes["gpus"] == s.nodes["gpus"][0]).all() and not (s.faults.size or s.failures.size)
+    if _by_queue(policy) and plain:
+        sim.clock["indexed"] = True
+        return replay_queue
+    return replay if policy.rule.passing < EASY else replay_backfill
+
+
+def _compiled(sim: Simulator, policy: Heuristic, drain: Callable[[], None]) -> Iterator[None]:
+    play, status = _kernel(sim, policy), np.zeros(1, np.int64)
+    while status[0] in (MORE, FLUSH):
+        play(policy.rule, sim.batch, SLICE, status)
+        if status[0] == FLUSH:
+            drain()
+        yield
+    sim.check_over()
+
+
+def _by_rounds(
+    sim: Simulator, policy: Policy, drain: Callable[[], None], deadline_s: float
+) -> Iterator[None]:
+    for turn in rounds(policy, sim, deadline_s=deadline_s):
+        if sim.log_is_full:
+            drain()
+        if turn.number % 256 == 0:
+            yield
+
+
+def take_log(sim: Simulator) -> tuple[Records, Records, Records]:
+    """Empty the simulator's log: events, their shares, rounds."""
+    s, clock = sim.state, sim.clock
+    counts = (s.events, "events"), (s.entries, "entries"), (s.rounds, "logged")
+    events, entries, rounds_ = (log[: clock[count]].copy() for log, count in counts)
+    clock["events"] = clock["entries"] = clock["logged"] = 0
+    return events, entries, rounds_
+
+
+def _outcome(sim: Simulator, policy: Policy, seed: int, wall_s: float, series: Records) -> Outcome:
+    s, clock, trace = sim.state, sim.clock, sim.trace
+    return Outcome(
+        policy=getattr(policy, "name", type(policy).__name__), seed=seed,
+        total_gpus=sim.cluster.total_gpus, job_id=trace.job_id, user=trace.user, users=trace.users, num_gpus=trace.num_gpus,
+        submit_s=trace.submit_s, duration_s=trace.duration_s, started_s=s.jobs["started_s"].copy(),
+        done_s=s.truth["done_s"].copy(), gave_up=s.jobs["status"] == FAILED,
+        preemptions=s.jobs["preemptions"].astype(np.int64), lost_s=s.truth["lost_s"].copy(),
+        begin_s=float(trace.submit_s[0]), end_s=float(clock["now_s"]),
+        held_gpu_s=float(clock["held_gpu_s"]), up_gpu_s=float(clock["up_gpu_s"]),
+        stray_gpu_s=float(clock["stray_gpu_s"]), moves=int(clock["moves"]),
+        resizes=int(clock["resizes"]), kills=int(clock["kills"]), rounds=int(clock["rounds"]), wall_s=wall_s, series=series,
+    )  # fmt: skip
