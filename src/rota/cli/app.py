@@ -6,6 +6,7 @@ is to answer at once.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from contextlib import suppress
@@ -56,14 +57,19 @@ def rota(
     """Schedule deep-learning jobs on GPU clusters, and learn to do it better."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
+    """Run the command that this process was started for; returns the exit code."""
+    # Importing numba makes half a million objects that all stay: no use looking for garbage.
+    gc.set_threshold(100_000)
+    return run(sys.argv[1:])
+
+
+def run(words: Sequence[str]) -> int:
     """Run one command; returns the exit code."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
     before = words[: words.index("--")] if "--" in words else words
     debug = "--debug" in before
-    words = [word for word in before if word != "--debug"] + words[len(before) :]
     try:
-        code = _run(words)
+        code = _obey([word for word in before if word != "--debug"] + list(words[len(before) :]))
         sys.stdout.flush()  # a full disk or a closed pipe may show only now
         return code
     except Exception as error:
@@ -82,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _run(words: list[str]) -> int:
+def _obey(words: list[str]) -> int:
     """Parse and run; typer leaves by SystemExit whether all went well or not."""
     try:
         app(args=words, prog_name="rota")

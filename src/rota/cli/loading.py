@@ -1,4 +1,4 @@
-"""What several verbs need: a trace, a cluster, policies, conditions, and a word where one is due."""
+"""What several verbs need: traces, clusters, policies, and a word to the user where one is due."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _EXAMPLES = (
 
 
 def policies(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """List the policies: orderings, placements, and how their names combine."""
+    """List the policies and how their names combine."""
     from rota.policies import listing
 
     entries = listing()

@@ -59,8 +59,8 @@ MinRun = Annotated[
     float, typer.Option(min=0, help="Seconds for which a started job may not be stopped.")
 ]
 Slot = Annotated[
-    float, typer.Option(min=0, help="Decide every so many seconds only; 0: whenever a job comes or ends.")
-]  # fmt: skip
+    float, typer.Option(min=0, help="Decide every so many seconds only; 0: at every event.")
+]
 CheckpointEvery = Annotated[
     float,
     typer.Option(min=0, help="Seconds of progress between checkpoints: what a failure costs."),
@@ -112,7 +112,7 @@ def simulate(
     history: History = None,
     deadline: Deadline = 60.0,
 ) -> None:
-    """Replay TRACE under one or more policies and compare job completion times."""
+    """Replay TRACE under one or more policies."""
     _check_choice("kind of estimates", estimates, ("true", "trace"))
     _check_choice("table", by or "size", ("size", "user"))
     policies = loading.named_policies(policy or [])

@@ -1,0 +1,50 @@
+# Everything works on a machine that has only Python 3.11 and make; `make help` lists the targets.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+RUN := $(VENV)/bin
+PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench format clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.base ## Compare six policies on a production-like trace and write a report
+	$(RUN)/rota compare examples/demo.toml --out out/demo --force
+	@echo "Report: out/demo/report.html"
+
+test: $(VENV)/.dev ## Run the tests
+	$(RUN)/python -m pytest -n 2
+
+check: $(VENV)/.dev ## Lint, types, import rules
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/mypy
+	$(RUN)/lint-imports
+
+bench: $(VENV)/.dev ## Measure speed; also written to bench/latest.json
+	$(RUN)/python bench/run.py
+
+format: $(VENV)/.dev ## Format the code
+	$(RUN)/ruff check --fix .
+	$(RUN)/ruff format .
+
+clean: ## Remove what the other targets made
+	rm -rf $(VENV) out bench/latest.json .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src -name '*.nb[ci]' -delete
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "rota needs Python 3.11 or later; say which with make PYTHON=…"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (once) …"
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (once) …"
+	$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.base

@@ -1,0 +1,245 @@
+"""Measure rota's speed and print a table; the same goes to bench/latest.json.
+
+Absolute numbers depend on the machine and on who else uses it; ratios are taken within one run,
+the two sides in turn, the best of several repeats each.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+from bare_loop import bare_loop
+from rich.console import Console
+from rich.table import Table
+
+from rota.core import Cluster, Decision, Draft, Snapshot
+from rota.policies import Placer, make_policy
+from rota.run.journal import Journal
+from rota.run.loop import rounds
+from rota.sim import Simulator, simulate
+from rota.traces import Trace, load_trace
+
+ROOT = Path(__file__).parents[1]
+VENUS = ROOT.parent / "shared" / "data" / "traces" / "helios_venus" / "venus_jobs.csv.gz"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    name: str
+    value: float
+    unit: str
+    against: str = ""
+    ratio: float | None = None
+
+
+def best(*sides: Callable[[], float], repeats: int = 5) -> list[float]:
+    """The least seconds each side took, measured in turn so that a busy machine hits all alike."""
+    took = [[side() for side in sides] for _ in range(repeats)]
+    return [min(column) for column in zip(*took, strict=True)]
+
+
+def venus() -> tuple[Trace, str]:
+    """The real trace where it is at hand, else its calibrated likeness."""
+    if VENUS.exists():
+        return load_trace(str(VENUS)), "Helios-Venus"
+    return load_trace("venus:jobs=99707"), "venus preset (real trace not at hand)"
+
+
+def replays(trace: Trace, label: str) -> Iterator[Row]:
+    """Against the bare loop: same schedule, how fast."""
+    for nodes in (80, 64):
+        cluster = Cluster.uniform(nodes, 8)
+        for name, shortest in (("fifo-skip+best-fit", False), ("sjf-skip+best-fit", True)):
+            bare = bare_loop(trace.submit_s, trace.duration_s, trace.num_gpus, nodes, 8, shortest)
+            ours = simulate(cluster, trace, make_policy(name)).done_s
+            assert np.array_equal(bare, ours), f"{name} on {nodes} nodes: schedules differ"
+
+            def bare_s(nodes: int = nodes, shortest: bool = shortest) -> float:
+                began_s = perf_counter()
+                bare_loop(trace.submit_s, trace.duration_s, trace.num_gpus, nodes, 8, shortest)
+                return perf_counter() - began_s
+
+            def ours_s(cluster: Cluster = cluster, name: str = name) -> float:
+                return simulate(cluster, trace, make_policy(name)).wall_s
+
+            bare_best_s, ours_best_s = best(bare_s, ours_s)
+            yield Row(f"{name}, {label}, {nodes} × 8", len(trace) / ours_best_s, "jobs/s",
+                      "bare loop, same schedule", bare_best_s / ours_best_s)  # fmt: skip
+    cluster = Cluster.uniform(80, 8)
+    for name in ("srtf", "srsf"):
+        (wall_s,) = best(lambda name=name: simulate(cluster, trace, make_policy(name)).wall_s, repeats=3)
+        yield Row(f"{name}, free preemption, {label}, 80 × 8", len(trace) / wall_s, "jobs/s", "30,000",
+                  len(trace) / wall_s / 30_000)  # fmt: skip
+
+
+def journalled(trace: Trace, label: str) -> Iterator[Row]:
+    """What keeping a journal adds."""
+    cluster = Cluster.uniform(80, 8)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("fifo-skip", "srtf"):
+
+            def without_s(name: str = name) -> float:
+                return simulate(cluster, trace, make_policy(name)).wall_s
+
+            def with_s(name: str = name) -> float:
+                meta = {"policy": name, "total_gpus": cluster.total_gpus}
+                with Journal.create(Path(folder) / "run.db", meta=meta, force=True) as journal:
+                    return simulate(cluster, trace, make_policy(name), journal=journal).wall_s
+
+            plain_s, kept_s = best(without_s, with_s)
+            yield Row(f"journal, {name}, {label}", kept_s, "s", "without journal", kept_s / plain_s)
+
+
+class PlacesAll:
+    """A policy in plain Python that places every job anew, one call per job."""
+
+    name = "places all, one by one"
+
+    def __init__(self) -> None:
+        self.place = Placer("best-fit")
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        draft = Draft(snapshot, blank=True)
+        for job in np.argsort(snapshot.jobs.remaining_s, kind="stable").tolist():
+            share = self.place(draft, job)
+            if share is not None:
+                draft.place(job, share)
+        return draft.commit()
+
+
+class FillsAll(PlacesAll):
+    """The same with one call per round."""
+
+    name = "places all, in one call"
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        draft = Draft(snapshot, blank=True)
+        self.place.fill(draft, np.argsort(snapshot.jobs.remaining_s, kind="stable"))
+        return draft.commit()
+
+
+class TouchesNew(PlacesAll):
+    """The same, but who runs is left alone."""
+
+    name = "touches only what changed"
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        draft = Draft(snapshot)
+        for job in np.flatnonzero(snapshot.jobs.waiting).tolist():
+            share = self.place(draft, job)
+            if share is not None:
+                draft.place(job, share)
+        return draft.commit()
+
+
+def python_policies() -> Iterator[Row]:
+    """Rounds per second of policies written in Python, at about 200 live jobs."""
+    rng = np.random.default_rng(0)
+    jobs = 12_000
+    trace = Trace.build(
+        "busy", submit_s=rng.exponential(1.0, jobs).cumsum(), duration_s=rng.exponential(200.0, jobs) + 1,
+        num_gpus=rng.choice([1, 2, 4, 8], jobs, p=[0.5, 0.2, 0.2, 0.1]),
+    )  # fmt: skip
+    goals = ((PlacesAll, 1_000, 400), (FillsAll, 1_000, 2_000), (TouchesNew, 5_000, 4_000))
+    for policy, goal, count in goals:
+        turns = rounds(policy(), Simulator(Cluster.uniform(80, 8), trace))
+        for _ in range(1_000):  # until about 200 jobs are live
+            next(turns)
+
+        def some_s(turns: Iterator[object] = turns, count: int = count) -> float:
+            began_s = perf_counter()
+            for _ in range(count):
+                next(turns)
+            return perf_counter() - began_s
+
+        (took_s,) = best(some_s)
+        yield Row(f"Python policy, {policy.name}", count / took_s, "rounds/s", f"{goal:,}",
+                  count / took_s / goal)  # fmt: skip
+
+
+_LARGE = """
+import resource, sys
+from rota.core import Cluster
+from rota.policies import make_policy
+from rota.sim import simulate
+from rota.traces import load_trace
+jobs = int(sys.argv[1])
+trace = load_trace(f"venus:jobs={jobs},gpus=8000,load=0.8")
+runs = [simulate(Cluster.uniform(1000, 8), trace, make_policy("fifo-skip")).wall_s for _ in range(3)]
+print(min(runs), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 2**30)
+"""
+
+
+def large() -> Iterator[Row]:
+    """Cost per job as the number of jobs grows, and the memory of a million."""
+    each_us = {}
+    for jobs in (10_000, 100_000, 1_000_000):
+        began_s = perf_counter()
+        done = subprocess.run([sys.executable, "-c", _LARGE, str(jobs)], capture_output=True, text=True, check=True)  # fmt: skip
+        total_s = perf_counter() - began_s
+        wall_s, gib = map(float, done.stdout.split())
+        each_us[jobs] = wall_s / jobs * 1e6
+        yield Row(f"{jobs:,} synthetic jobs on 1,000 × 8", each_us[jobs], "µs/job", "10,000 jobs",
+                  each_us[jobs] / each_us[10_000])  # fmt: skip
+    yield Row("… a million, simulation", wall_s, "s", "60 s", wall_s / 60)
+    yield Row("… a million, generating and three runs", total_s, "s")
+    yield Row("… a million, peak memory", gib, "GiB", "2 GiB", gib / 2)
+
+
+def starts(trace_file: Path) -> Iterator[Row]:
+    """What a person waits for."""
+
+    def load_s() -> float:
+        began_s = perf_counter()
+        load_trace(str(trace_file))
+        return perf_counter() - began_s
+
+    def command_s(*words: str) -> float:
+        began_s = perf_counter()
+        subprocess.run([sys.executable, "-m", "rota", *words], capture_output=True, check=True)
+        return perf_counter() - began_s
+
+    if trace_file.exists():
+        (took_s,) = best(load_s)
+        yield Row("load Helios-Venus (99,707 jobs, gzip)", took_s, "s", "1 s", took_s)
+    (help_s,) = best(lambda: command_s("--help"))
+    yield Row("rota --help", help_s, "s", "0.3 s", help_s / 0.3)
+    words = ("simulate", "poisson:jobs=200", "-p", "fifo", "-p", "srtf")
+    command_s(*words)
+    (small_s,) = best(lambda: command_s(*words))
+    yield Row("rota simulate, small trace, warm", small_s, "s", "1.5 s", small_s / 1.5)
+
+
+def main() -> None:
+    out, trace_label = Console(), venus()
+    rows: list[Row] = []
+    parts = (replays(*trace_label), journalled(*trace_label), python_policies(), large(), starts(VENUS))
+    for part in parts:
+        for row in part:
+            rows.append(row)
+            Console(stderr=True).print(f"{row.name}: {row.value:,.4g} {row.unit}", style="dim")
+    table = Table("", "value", "", "against", "ratio", title="rota bench")
+    for row in rows:
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        table.add_row(row.name, f"{row.value:,.4g}" if row.value < 1e4 else f"{row.value:,.0f}", row.unit,
+                      row.against, ratio)  # fmt: skip
+    out.print(table)
+    path = ROOT / "bench" / "latest.json"
+    path.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+    out.print(f"Peak memory of this process {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB; "
+              f"written to {path.relative_to(ROOT)}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

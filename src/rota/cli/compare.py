@@ -1,0 +1,264 @@
+"""`rota compare`: traces × seeds × policies, and what differs by more than chance."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from rota.cli import loading
+from rota.cli.progress import LateBar
+from rota.cli.table import print_json, print_table
+from rota.dash import units
+from rota.errors import InputError, RotaError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rota.cli.config import CompareConfig
+    from rota.cli.digest import Book
+    from rota.cli.work import Task
+    from rota.core import Policy
+
+RESULTS, REPORT = "results.json", "report.html"
+ROUGH: Final = (
+    "Intervals over jobs take the jobs of a run as independent, which they are not quite: "
+    "read them as a rough guide, or give three seeds or traces."
+)
+
+
+def compare(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to run.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the results; default: out/NAME of CONFIG.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time; default: one per core.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace earlier results in OUT.")] = False,
+) -> None:
+    """Compare policies over many traces and seeds.
+
+    Every trace runs under every policy and seed, in parallel; the differences to a baseline
+    come with confidence intervals.
+    """
+    from rota.cli.config import load_config
+
+    wanted = load_config(config)
+    folder = Path("out") / wanted.name if out is None else out
+    _check_folder(folder, force)
+    policies = {
+        name: loading.named_policies([spec])[spec] for name, spec in wanted.policies.items()
+    }
+    results = _results(wanted, _played(wanted, policies, jobs or _cores()))
+    _write(folder, results)
+    if as_json:
+        print_json({key: value for key, value in results.items() if key != "curves"})
+    else:
+        _print(results)
+    typer.echo(f"Wrote {folder / RESULTS} and {folder / REPORT}.", err=True)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def _check_folder(folder: Path, force: bool) -> None:
+    """Refuse to mix with what is there, unless it is ours and may be replaced."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file; --out needs a folder.")
+    there = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    if foreign := sorted(there - {RESULTS, REPORT}):
+        raise InputError(
+            f"{folder} holds other files ({foreign[0]}); give --out a folder of its own."
+        )
+    if there and not force:
+        raise InputError(f"{folder} holds earlier results; --force replaces them.")
+
+
+def _played(config: CompareConfig, policies: Mapping[str, Policy], jobs: int) -> Book:
+    """All runs, each as often as it can differ."""
+    from rota.cli.digest import Book
+    from rota.cli.work import run_all
+
+    varies = _what_varies(config, policies)
+    loading.tell_compiling(policies.values())
+    with LateBar() as bar:
+        bar.begin("reading traces", 0)
+        _look_ahead(config, policies)
+        tasks = _tasks(config, varies)
+        results = run_all(tasks, jobs, bar.begin(f"{len(tasks)} runs", len(tasks)))
+    keys = [(task.trace.label, task.label, task.seed) for task in tasks]
+    return Book(config, dict(zip(keys, results, strict=True)), varies)
+
+
+def _what_varies(
+    config: CompareConfig, policies: Mapping[str, Policy]
+) -> dict[tuple[str, str], bool]:
+    """Which results depend on the seed: presets do, faults do, wrong estimates do."""
+    from math import isfinite
+
+    faults = config.when.faults
+    always = isfinite(faults.node_mtbf_s) or isfinite(faults.job_mtbf_s)
+    always = always or config.when.estimate_error > 0
+    return {
+        (trace.label, name): always or trace.is_preset or getattr(policy, "error", 0) > 0
+        for trace in config.traces
+        for name, policy in policies.items()
+    }
+
+
+def _look_ahead(config: CompareConfig, policies: Mapping[str, Policy]) -> None:
+    """Meet bad traces, and the compiler, before any process is started."""
+    from rota.cli.work import prepared
+    from rota.sim import Simulator, simulate
+    from rota.sim.simulate import needs_compiling
+
+    seed = config.seeds[0]
+    for spec in config.traces:
+        trace, oversized = prepared(spec, seed, config.cluster if config.drop_oversized else None)
+        loading.tell_losses(trace, oversized)
+        Simulator(config.cluster, trace, config.when, seed=seed)
+        for policy in policies.values():
+            if needs_compiling(policy):
+                simulate(config.cluster, trace.head(1), policy, config.when)
+
+
+def _tasks(config: CompareConfig, varies: Mapping[tuple[str, str], bool]) -> list[Task]:
+    from rota.cli.digest import ENOUGH_PAIRS
+    from rota.cli.work import Task
+
+    return [
+        Task(
+            trace=trace, seed=seed, label=name, policy=spec, cluster=config.cluster,
+            when=config.when, history=config.history, drop_oversized=config.drop_oversized,
+            deadline_s=config.deadline_s,
+            keep_jobs=len(config.seeds) < ENOUGH_PAIRS or not varies[trace.label, name],
+            keep_series=seed == config.seeds[0],
+        )
+        for trace in config.traces
+        for seed in config.seeds
+        for name, spec in config.policies.items()
+        if varies[trace.label, name] or seed == config.seeds[0]
+    ]  # fmt: skip
+
+
+def _results(config: CompareConfig, book: Book) -> dict[str, Any]:
+    """Everything there is to say, as JSON has it."""
+    import platform
+    from datetime import UTC, datetime
+
+    import numba
+    import numpy as np
+
+    from rota import __version__
+    from rota.cli import digest
+
+    compared = digest.comparisons(book)
+    return {
+        "name": config.name,
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {
+            "rota": __version__, "python": platform.python_version(), "numpy": np.__version__,
+            "numba": numba.__version__,
+        },
+        "cluster": loading.facts_of_cluster(config.cluster),
+        "conditions": loading.facts_of_conditions(config.when),
+        "seeds": list(config.seeds),
+        "baseline": config.baseline,
+        "policies": list(config.policies),
+        "traces": [trace.label for trace in config.traces],
+        "resamples": config.resamples,
+        "notes": _notes(config, book, compared),
+        "table": digest.table(book),
+        "comparisons": compared,
+        "runs": [run.summary for run in book.runs.values()],
+        "curves": digest.curves(book),
+    }  # fmt: skip
+
+
+def _notes(config: CompareConfig, book: Book, compared: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What a reader must know to read the numbers rightly."""
+    notes = []
+    if config.when.restart_s == 0:
+        notes.append("Preemption and moving are free (conditions.restart_s = 0).")
+    once = [label for label in (t.label for t in config.traces)
+            if not any(book.varies[label, policy] for policy in config.policies)]  # fmt: skip
+    if once and len(config.seeds) > 1:
+        notes.append(
+            f"Seeds make no difference to {', '.join(once)} (a file, without faults or errors of "
+            "estimates), so each policy ran there once."
+        )
+    over = {row["over"] for row in compared}
+    if "runs" in over:
+        notes.append("Differences over runs: a pair is one trace and seed under both policies.")
+    if "jobs" in over:
+        notes.append(f"Differences over jobs: a pair is one job under both policies. {ROUGH}")
+    dropped = {run["trace"]: run["oversized"] for run in (r.summary for r in book.runs.values())}
+    notes += [
+        f"{trace}: {count:,} jobs that the empty cluster cannot hold were left out."
+        for trace, count in dropped.items()
+        if count
+    ]
+    return notes
+
+
+def _write(folder: Path, results: Mapping[str, Any]) -> None:
+    import json
+
+    from rota.dash.report import write_report
+    from rota.traces.files import write_text
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RotaError(f"Cannot make the folder {folder}: {error.strerror}.") from None
+    text = json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False)
+    write_text(folder / RESULTS, f"{text}\n")
+    write_report(folder / REPORT, results)
+
+
+def _print(results: Mapping[str, Any]) -> None:
+    found = {(row["scope"], row["policy"]): row for row in results["comparisons"]}
+    for trace in results["traces"]:
+        rows = [row for row in results["table"] if row["trace"] == trace]
+        against = [found.get((trace, row["policy"])) for row in rows]
+        columns = [
+            ("policy", [loading.short_name(row["policy"]) for row in rows]),
+            ("runs", units.counts([row["runs"] for row in rows])),
+            ("mean JCT", units.times([row["mean_jct_s"] for row in rows])),
+            (f"vs {loading.short_name(results['baseline'])}", [_change(row) for row in against]),
+            ("95 % interval", [_interval(row) for row in against]),
+            ("over", ["" if row is None else f"{row['n']:,} {row['over']}" for row in against]),
+            ("p99 JCT", units.times([row["p99_jct_s"] for row in rows])),
+            ("mean wait", units.times([row["mean_wait_s"] for row in rows])),
+            ("utilisation", units.percents([row["utilisation"] for row in rows])),
+        ]
+        print_table(columns, title=f"{trace} on {results['cluster']['about']}")
+        typer.echo()
+    overall = [row for row in results["comparisons"] if row["scope"] not in results["traces"]]
+    if overall:
+        columns = [
+            ("policy", [loading.short_name(row["policy"]) for row in overall]),
+            ("mean JCT", [_change(row) for row in overall]),
+            ("95 % interval", [_interval(row) for row in overall]),
+            ("over", [f"{row['n']:,} {row['over']}" for row in overall]),
+        ]
+        baseline = loading.short_name(results["baseline"])
+        print_table(columns, title=f"{overall[0]['scope']}, against {baseline}")
+        typer.echo()
+    for line in results["notes"]:
+        typer.echo(line)
+
+
+def _change(row: Mapping[str, Any] | None) -> str:
+    return "baseline" if row is None else units.change(row["ratio"])
+
+
+def _interval(row: Mapping[str, Any] | None) -> str:
+    if row is None or row["ratio_ci"] is None:
+        return "" if row is None else units.NOTHING
+    return " to ".join(units.change(end) for end in row["ratio_ci"])

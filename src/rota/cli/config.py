@@ -1,0 +1,246 @@
+"""The file that `rota compare` reads; docs/compare.md shows one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from rota.core import Cluster
+from rota.errors import ConfigError
+from rota.sim import Conditions, Faults
+from rota.traces import FORMATS, PRESETS
+from rota.traces.clusterfile import load_cluster, read_toml, unknown_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceSpec:
+    """One entry of `traces`."""
+
+    label: str
+    """What tables call it."""
+    source: str
+    """A preset, or a path that holds from the working directory."""
+    format: str | None = None
+    head: int | None = None
+    skip_bad: bool = False
+
+    @property
+    def is_preset(self) -> bool:
+        """Whether a seed makes other jobs of it."""
+        return self.source.partition(":")[0] in PRESETS
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareConfig:
+    """What to run and what to compare it with."""
+
+    name: str
+    traces: tuple[TraceSpec, ...]
+    seeds: tuple[int, ...] = (0,)
+    policies: Mapping[str, str]
+    """As the file calls them → as `make_policy` takes them."""
+    baseline: str
+    cluster: Cluster
+    when: Conditions
+    history: str | None = None
+    drop_oversized: bool = False
+    resamples: int = 10_000
+    deadline_s: float = 60.0
+
+
+_KEYS: Final = (
+    "traces", "seeds", "policies", "baseline", "cluster", "conditions", "history",
+    "drop_oversized", "resamples", "deadline_s",
+)  # fmt: skip
+_TRACE_KEYS: Final = ("source", "name", "format", "head", "skip_bad")
+_CLUSTER_KEYS: Final = ("nodes", "gpus", "file")
+
+
+def load_config(path: Path) -> CompareConfig:
+    """Read and check a configuration; files in it are relative to its own place."""
+    content, folder = read_toml(path), path.parent
+    entry = _Entry(str(path), content, _KEYS)
+    policies = {name: _resolved_policy(name, folder) for name in entry.texts("policies")}
+    baseline = entry.text("baseline", next(iter(policies)))
+    if baseline not in policies:
+        policies = {baseline: _resolved_policy(baseline, folder), **policies}
+    history = entry.text("history", "")
+    return CompareConfig(
+        name=path.stem,
+        traces=_traces(entry, folder),
+        seeds=_seeds(entry),
+        policies=policies,
+        baseline=baseline,
+        cluster=_cluster(entry, folder),
+        when=_conditions(entry),
+        history=_resolved(history, folder) if history else None,
+        drop_oversized=entry.flag("drop_oversized"),
+        resamples=entry.whole("resamples", 10_000, least=100),
+        deadline_s=entry.number("deadline_s", 60.0),
+    )
+
+
+class _Entry:
+    """A table of the file; every complaint names the file, the table and the key."""
+
+    def __init__(self, where: str, content: Mapping[str, Any], known: Iterable[str]) -> None:
+        self.where, self._content = where, content
+        for key in content:
+            if key not in known:
+                raise unknown_key(where, key, known)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._content
+
+    def refuse(self, key: str, wants: str) -> ConfigError:
+        """The error for a value that will not do."""
+        if key not in self._content:
+            return ConfigError(f"{self.where}: {key!r} is missing; it must be {wants}.")
+        return ConfigError(f"{self.where}: {key} = {self._content[key]!r} must be {wants}.")
+
+    def raw(self, key: str) -> Any:
+        """The value as it stands in the file, None if it does not."""
+        return self._content.get(key)
+
+    def table(self, key: str, known: Iterable[str]) -> _Entry:
+        """A table below this one; empty if it is not there."""
+        value = self._content.get(key, {})
+        if not isinstance(value, dict):
+            raise self.refuse(key, f"a table, written [{key}]")
+        return _Entry(f"{self.where}: [{key}]", value, known)
+
+    def text(self, key: str, usual: str | None = None) -> str:
+        """A text that is not empty."""
+        value = self._content.get(key, usual)
+        if not isinstance(value, str) or (key in self._content and not value.strip()):
+            raise self.refuse(key, "a text")
+        return value
+
+    def texts(self, key: str) -> list[str]:
+        """A list of at least one text, each once."""
+        value = self._content.get(key)
+        if not isinstance(value, list) or not value:
+            raise self.refuse(key, "a list of texts")
+        if not all(isinstance(item, str) and item.strip() for item in value):
+            raise self.refuse(key, "a list of texts")
+        return list(dict.fromkeys(value))
+
+    def whole(self, key: str, usual: int | None, least: int) -> Any:
+        """A whole number."""
+        value = self._content.get(key, usual)
+        fine = isinstance(value, int) and not isinstance(value, bool) and value >= least
+        if key in self._content and not fine:
+            raise self.refuse(key, f"a whole number of {least} or more")
+        return value
+
+    def number(self, key: str, usual: float) -> float:
+        """A number above 0."""
+        value = self._content.get(key, usual)
+        if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+            raise self.refuse(key, "a number above 0")
+        return float(value)
+
+    def flag(self, key: str) -> bool:
+        """True or false; false if it is not there."""
+        value = self._content.get(key, False)
+        if not isinstance(value, bool):
+            raise self.refuse(key, "true or false")
+        return value
+
+
+def _resolved(source: str, folder: Path) -> str:
+    return source if source.partition(":")[0] in PRESETS else str(folder / source)
+
+
+def _resolved_policy(name: str, folder: Path) -> str:
+    where, colon, attribute = name.rpartition(":")
+    return f"{folder / where}:{attribute}" if colon and where.endswith(".py") else name
+
+
+def _traces(entry: _Entry, folder: Path) -> tuple[TraceSpec, ...]:
+    wants = "a list of files, presets or tables such as { source = 'jobs.csv', head = 1000 }"
+    given = entry.raw("traces")
+    if not isinstance(given, list) or not given:
+        raise entry.refuse("traces", wants)
+    specs: dict[str, TraceSpec] = {}
+    for number, item in enumerate(given, 1):
+        if not isinstance(item, str | dict):
+            raise entry.refuse("traces", wants)
+        content = {"source": item} if isinstance(item, str) else item
+        spec = _trace(_Entry(f"{entry.where}: trace {number}", content, _TRACE_KEYS), folder)
+        if spec.label in specs:
+            raise ConfigError(
+                f"{entry.where}: Two traces are called {spec.label!r}; tell them apart with "
+                "{ source = …, name = … }."
+            )
+        specs[spec.label] = spec
+    return tuple(specs.values())
+
+
+def _trace(entry: _Entry, folder: Path) -> TraceSpec:
+    source, head = entry.text("source"), entry.whole("head", None, least=1)
+    format_name = entry.text("format", "") or None
+    if format_name is not None and format_name not in FORMATS:
+        raise unknown_key(f"{entry.where}: format", format_name, FORMATS)
+    return TraceSpec(
+        label=entry.text("name", source if head is None else f"{source} (first {head:,})"),
+        source=_resolved(source, folder),
+        format=format_name,
+        head=head,
+        skip_bad=entry.flag("skip_bad"),
+    )
+
+
+def _seeds(entry: _Entry) -> tuple[int, ...]:
+    wants = "a list of whole numbers, or a range such as '0:5' for 0, 1, 2, 3, 4"
+    given = [0] if "seeds" not in entry else entry.raw("seeds")
+    if isinstance(given, str):
+        first, _, end = given.partition(":")
+        if not (first.strip().isdecimal() and end.strip().isdecimal()):
+            raise entry.refuse("seeds", wants)
+        given = list(range(int(first), int(end)))
+    if not isinstance(given, list) or not given:
+        raise entry.refuse("seeds", wants)
+    if not all(isinstance(s, int) and not isinstance(s, bool) and s >= 0 for s in given):
+        raise entry.refuse("seeds", wants)
+    return tuple(dict.fromkeys(given))
+
+
+def _cluster(entry: _Entry, folder: Path) -> Cluster:
+    table = entry.table("cluster", _CLUSTER_KEYS)
+    if "file" not in table:
+        return Cluster.uniform(table.whole("nodes", 16, least=1), table.whole("gpus", 8, least=1))
+    if "nodes" in table or "gpus" in table:
+        raise ConfigError(f"{table.where}: Give a file, or nodes and gpus, not both.")
+    return load_cluster(folder / table.text("file"))
+
+
+def _conditions(entry: _Entry) -> Conditions:
+    """The fields of Conditions and Faults, in one table."""
+    own = [field.name for field in fields(Conditions) if field.name != "faults"]
+    of_faults = [field.name for field in fields(Faults)]
+    table = entry.table("conditions", [*own, *of_faults])
+    try:
+        faults = Faults(**{key: _setting(table, key) for key in of_faults if key in table})
+        return Conditions(
+            **{key: _setting(table, key) for key in own if key in table}, faults=faults
+        )
+    except ConfigError as error:
+        if str(error).startswith(table.where):
+            raise
+        raise ConfigError(f"{table.where}: {error}") from None
+
+
+def _setting(table: _Entry, key: str) -> Any:
+    if key == "trust_trace":
+        return table.flag(key)
+    if key == "retries":
+        return table.whole(key, None, least=0)
+    value = table.raw(key)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise table.refuse(key, "a number")
+    return float(value)

@@ -1,0 +1,199 @@
+"""Runs in parallel processes: one task is one trace, one seed, one policy."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections import deque
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from rota.cli import loading
+from rota.errors import InputError, RotaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+
+    from rota.cli.config import TraceSpec
+    from rota.core import Cluster
+    from rota.core.types import Floats
+    from rota.sim import Conditions
+    from rota.traces import Trace
+
+CDF_POINTS = 400
+SERIES_POINTS = 160
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One run, in words that another process understands."""
+
+    trace: TraceSpec
+    seed: int
+    label: str
+    """What tables call the policy."""
+    policy: str
+    cluster: Cluster
+    when: Conditions
+    history: str | None
+    drop_oversized: bool
+    deadline_s: float
+    keep_jobs: bool
+    """Whether the JCT of every job is wanted, not just their distribution."""
+    keep_series: bool
+
+    def __str__(self) -> str:
+        return f"{self.label} on {self.trace.label}, seed {self.seed}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """What comes back of a run."""
+
+    summary: dict[str, Any]
+    cdf: dict[str, list[float]]
+    """Of the JCT."""
+    series: dict[str, Any] | None
+    jct_s: Floats | None  # (J,) NaN: not finished
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why a run came to nothing; errors with arguments of their own do not cross processes."""
+
+    message: str
+    exit_code: int
+
+
+def prepared(spec: TraceSpec, seed: int, cluster: Cluster | None) -> tuple[Trace, int]:
+    """The jobs of a run, and how many were left out because `cluster`, if given, is too small."""
+    trace = _loaded(spec, seed)
+    return (trace, 0) if cluster is None else loading.without_oversized(trace, cluster)
+
+
+@lru_cache(maxsize=2)  # tasks come by trace and seed, so the next one mostly wants the same
+def _loaded(spec: TraceSpec, seed: int) -> Trace:
+    return loading.loaded(
+        spec.source, format_name=spec.format, seed=seed, skip_bad=spec.skip_bad, head=spec.head
+    )
+
+
+@lru_cache(maxsize=1)
+def _past(source: str | None, seed: int) -> Trace | None:
+    return None if source is None else loading.loaded(source, seed=seed)
+
+
+def run_one(task: Task) -> Finished | Failed:
+    """Carry out a task, in whatever process this is."""
+    try:
+        return _run(task)
+    except RotaError as error:
+        return Failed(str(error), error.exit_code)
+    except MemoryError:
+        return Failed("there is not enough memory; try fewer --jobs at once.", 1)
+
+
+def _run(task: Task) -> Finished:
+    import numpy as np
+
+    from rota.run.metrics import cdf, series, summarise
+    from rota.sim import simulate
+
+    trace, oversized = prepared(
+        task.trace, task.seed, task.cluster if task.drop_oversized else None
+    )
+    outcome = simulate(
+        task.cluster, trace, loading.named_policies([task.policy])[task.policy], task.when,
+        seed=task.seed, history=_past(task.history, task.seed), series=task.keep_series,
+        deadline_s=task.deadline_s,
+    )  # fmt: skip
+    jct_s = np.where(outcome.gave_up, np.nan, outcome.done_s - outcome.submit_s)
+    summary = summarise(outcome)
+    del summary["by_user"]  # long, and no table of a comparison shows it
+    return Finished(
+        summary={
+            "trace": task.trace.label,
+            **summary,
+            "policy": task.label,
+            "oversized": oversized,
+        },
+        cdf=cdf(jct_s, CDF_POINTS),
+        series=series(outcome, SERIES_POINTS) if task.keep_series else None,
+        jct_s=jct_s if task.keep_jobs else None,
+    )
+
+
+def run_all(tasks: Sequence[Task], jobs: int, report: Callable[[int], None]) -> list[Finished]:
+    """All tasks, `jobs` at a time, in their order; `report` is told how many are done."""
+    done: dict[int, Finished] = {}
+
+    def keep(index: int, result: Finished | Failed) -> None:
+        if isinstance(result, Failed):
+            kind = InputError if result.exit_code == InputError.exit_code else RotaError
+            raise kind(f"{tasks[index]}: {result.message}")
+        done[index] = result
+        report(len(done))
+
+    if min(jobs, len(tasks)) == 1:
+        for index, task in enumerate(tasks):
+            keep(index, run_one(task))
+    else:
+        _in_lanes(tasks, min(jobs, len(tasks)), keep)
+    return [done[index] for index in range(len(tasks))]
+
+
+def _in_lanes(
+    tasks: Sequence[Task], jobs: int, keep: Callable[[int, Finished | Failed], None]
+) -> None:
+    """One pool per process: when one breaks, it is plain which task it was at."""
+    context = multiprocessing.get_context("spawn")  # a fork would inherit our threads' locks
+    lanes = [
+        ProcessPoolExecutor(1, mp_context=context, initializer=_ignore_interrupts)
+        for _ in range(jobs)
+    ]
+    waiting = deque(range(len(tasks)))
+    running: dict[Future[Finished | Failed], tuple[int, ProcessPoolExecutor]] = {}
+
+    def start(lane: ProcessPoolExecutor) -> None:
+        if waiting:
+            index = waiting.popleft()
+            running[lane.submit(run_one, tasks[index])] = index, lane
+
+    try:
+        for lane in lanes:
+            start(lane)
+        while running:
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                index, lane = running.pop(future)
+                keep(index, _result(future, tasks[index]))
+                start(lane)
+    except BaseException:
+        for child in multiprocessing.active_children():
+            child.terminate()  # nobody waits for them any more
+        raise
+    finally:
+        for lane in lanes:
+            lane.shutdown(cancel_futures=True)
+
+
+def _result(future: Future[Finished | Failed], task: Task) -> Finished | Failed:
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        return Failed(
+            "its process died. If it ran out of memory, try fewer --jobs at once; --jobs 1 runs "
+            "everything in this process.",
+            1,
+        )
+    except Exception as error:
+        error.add_note(f"in the run {task}")
+        raise
+
+
+def _ignore_interrupts() -> None:
+    """Leave Ctrl-C to the parent, which ends its children."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,0 +1,250 @@
+"""The report of a comparison: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any, Final
+
+from rota.dash import svg, units
+from rota.dash.page import facts, page, table
+from rota.traces.files import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_COLUMNS: Final = (
+    ("p50 JCT", "p50_jct_s", units.times),
+    ("p99 JCT", "p99_jct_s", units.times),
+    ("mean wait", "mean_wait_s", units.times),
+    ("makespan", "makespan_s", units.times),
+    ("utilisation", "utilisation", units.percents),
+    ("preemptions", "preemptions", units.counts),
+    ("moves", "moves", units.counts),
+)
+_CONDITIONS: Final = {
+    "restart_s": ("cost of a stop, move or resize", "none"),
+    "min_run_s": ("shortest run before a stop", "none"),
+    "slot_s": ("decisions", "at every arrival and completion"),
+    "checkpoint_s": ("progress between checkpoints", "none"),
+    "estimate_error": ("log error of estimates", "none"),
+    "trust_trace": ("estimates", "true durations"),
+    "node_mtbf_s": ("node failures", "none"),
+    "node_repair_s": ("repair of a node", "none"),
+    "job_mtbf_s": ("job failures", "none"),
+    "retries": ("retries of a failed job", "none"),
+}
+"""Field of the conditions → what it is, and what its zero or absence means."""
+
+
+def write_report(path: Path, results: Mapping[str, Any]) -> None:
+    """Write what `rota compare` found, in the form of its results.json, as a web page."""
+    write_text(path, render(results))
+
+
+def render(results: Mapping[str, Any]) -> str:
+    """The page as text."""
+    body = [
+        *_opening(results),
+        *(part for trace in results["traces"] for part in _of_trace(results, trace)),
+        *_differences(results),
+        *_distributions(results),
+        *_utilisation(results),
+        *_conditions(results),
+    ]
+    return page(f"{results['name']}: policies compared", body)
+
+
+def _opening(results: Mapping[str, Any]) -> list[str]:
+    runs, traces = len(results["runs"]), len(results["traces"])
+    sub = (
+        f"{_plural(len(results['policies']), 'policy', 'policies')}, {_plural(traces, 'trace')}, "
+        f"{_plural(runs, 'run')} on {results['cluster']['about']}; baseline {results['baseline']}"
+    )
+    lines = [f"<h1>{escape(results['name'])}</h1>", f'<p class="sub">{escape(sub)}</p>']
+    headline = _headline(results)
+    if headline:
+        lines.append(f'<p class="lead">{escape(headline)}</p>')
+    return lines
+
+
+def _headline(results: Mapping[str, Any]) -> str:
+    """The largest improvement that is more than chance, or that there is none."""
+    scopes = list(dict.fromkeys(row["scope"] for row in results["comparisons"]))
+    rows = [
+        row for row in results["comparisons"]
+        if row["scope"] == scopes[-1] and row["ratio_ci"] is not None
+    ]  # fmt: skip
+    if not rows:
+        return ""
+    best = min(rows, key=lambda row: float(row["ratio"]))
+    if best["ratio_ci"][1] >= 0:
+        return f"No policy has a mean JCT that is clearly below that of {results['baseline']}."
+    low, high = (units.change(end) for end in best["ratio_ci"])
+    return (
+        f"{best['policy']} has the lowest mean JCT: {units.change(best['ratio'])} against "
+        f"{results['baseline']} (95 % interval {low} to {high}, over {best['n']:,} {best['over']})."
+    )
+
+
+def _of_trace(results: Mapping[str, Any], trace: str) -> list[str]:
+    rows = [row for row in results["table"] if row["trace"] == trace]
+    found = {row["policy"]: row for row in results["comparisons"] if row["scope"] == trace}
+    against = [found.get(row["policy"]) for row in rows]
+    columns = [
+        [_marked(results, row["policy"]) for row in rows],
+        units.times([row["mean_jct_s"] for row in rows]),
+        [_verdict(row) for row in against],
+        ["" if row is None else _interval(row) for row in against],
+        *(show([row[key] for row in rows]) for _, key, show in _COLUMNS),
+    ]
+    headings = [
+        "policy", "mean JCT", f"vs {results['baseline']}", "95 % interval",
+        *(head for head, _, _ in _COLUMNS),
+    ]  # fmt: skip
+    kinds = ["baseline" if row["policy"] == results["baseline"] else "" for row in rows]
+    cells = zip(kinds, zip(*columns, strict=True), strict=True)
+    caption = (
+        f"{rows[0]['jobs']:,.0f} jobs; means over {_plural(max(r['runs'] for r in rows), 'run')}"
+    )
+    return [f"<h2>{escape(trace)}</h2>", table(headings, cells, caption)]
+
+
+def _marked(results: Mapping[str, Any], policy: str) -> str:
+    return svg.swatch(results["policies"].index(policy)) + escape(policy)
+
+
+def _verdict(row: Mapping[str, Any] | None) -> str:
+    """A difference, coloured if its interval leaves no doubt of the sign."""
+    if row is None:
+        return "baseline"
+    text, ci = units.change(row["ratio"]), row["ratio_ci"]
+    if ci is None or ci[0] <= 0 <= ci[1]:
+        return text
+    return f'<span class="{"good" if ci[1] < 0 else "bad"}">{text}</span>'
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    if row["ratio_ci"] is None:
+        return units.NOTHING
+    return " to ".join(units.change(end) for end in row["ratio_ci"])
+
+
+def _differences(results: Mapping[str, Any]) -> list[str]:
+    scopes = list(dict.fromkeys(row["scope"] for row in results["comparisons"]))
+    charts = []
+    for number, scope in enumerate(scopes):
+        known = [
+            row for row in results["comparisons"]
+            if row["scope"] == scope and row["ratio_ci"] is not None
+        ]  # fmt: skip
+        if known:
+            charts.append(_forest(results, f"forest{number}", scope, known))
+    if not charts:
+        return []
+    words = (
+        "Points are the relative difference of the mean JCT, bars its 95 % bootstrap interval; "
+        "left of zero is shorter, so better. A bar that crosses zero may be chance."
+    )
+    return ["<h2>Difference to the baseline</h2>", f'<p class="sub">{words}</p>', *charts]
+
+
+def _forest(
+    results: Mapping[str, Any], name: str, scope: str, known: Sequence[Mapping[str, Any]]
+) -> str:
+    rows = [
+        svg.Interval(
+            row["policy"], results["policies"].index(row["policy"]), row["ratio"],
+            row["ratio_ci"], f"{units.change(row['ratio'])} ({_interval(row)})",
+        )
+        for row in known
+    ]  # fmt: skip
+    over = f"{known[0]['n']:,} {known[0]['over']}"
+    about = "; ".join(f"{row.label}: {row.text}" for row in rows)
+    label = f"mean JCT against {results['baseline']}"
+    title = f"{scope}, over {over}"
+    return f'<figure class="wide">{svg.forest(name, title, about, label, rows)}</figure>'
+
+
+def _distributions(results: Mapping[str, Any]) -> list[str]:
+    charts = []
+    for number, trace in enumerate(results["traces"]):
+        lines = [
+            svg.Line(c["policy"], results["policies"].index(c["policy"]),
+                     c["jct_cdf"]["x"], c["jct_cdf"]["p"])
+            for c in results["curves"] if c["trace"] == trace and c["jct_cdf"]["x"]
+        ]  # fmt: skip
+        if lines:
+            low, high = min(line.x[0] for line in lines), max(line.x[-1] for line in lines)
+            about = f"Share of jobs completed within a time, one curve per policy, on {trace}."
+            x, y = svg.log_time_axis("job completion time", low, high), svg.share_axis("jobs")
+            charts.append(
+                f"<figure>{svg.chart(f'cdf{number}', trace, about, lines, x, y)}</figure>"
+            )
+    words = "Share of jobs whose completion time (JCT) is at most so long; higher is better."
+    return _section("Job completion times", words, results, charts)
+
+
+def _utilisation(results: Mapping[str, Any]) -> list[str]:
+    charts = []
+    for number, trace in enumerate(results["traces"]):
+        lines = [
+            svg.Line(c["policy"], results["policies"].index(c["policy"]),
+                     c["utilisation"]["time_s"], c["utilisation"]["share"])
+            for c in results["curves"] if c["trace"] == trace and c["utilisation"]["time_s"]
+        ]  # fmt: skip
+        if lines:
+            about = f"GPUs held by jobs over time, one curve per policy, on {trace}."
+            x = svg.time_axis("time since the first job", max(line.x[-1] for line in lines))
+            y = svg.share_axis("GPUs in use")
+            charts.append(
+                f"<figure>{svg.chart(f'use{number}', trace, about, lines, x, y)}</figure>"
+            )
+    words = f"Share of the GPUs that jobs hold, under seed {results['seeds'][0]}."
+    return _section("Utilisation over time", words, results, charts)
+
+
+def _section(
+    heading: str, words: str, results: Mapping[str, Any], charts: Sequence[str]
+) -> list[str]:
+    if not charts:
+        return []
+    legend = "".join(f"<li>{_marked(results, policy)}</li>" for policy in results["policies"])
+    return [
+        f"<h2>{heading}</h2>",
+        f'<p class="sub">{escape(words)}</p>',
+        f'<ul class="legend">{legend}</ul>',
+        f'<div class="grid">{"".join(charts)}</div>',
+    ]
+
+
+def _conditions(results: Mapping[str, Any]) -> list[str]:
+    seeds = ", ".join(map(str, results["seeds"]))
+    versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    pairs = [
+        ("cluster", f"{results['cluster']['about']}, {results['cluster']['gpus']:,} GPUs"),
+        ("seeds", seeds),
+        *((_CONDITIONS[key][0], _condition(key, value))
+          for key, value in results["conditions"].items()),
+        ("bootstrap", f"{results['resamples']:,} resamples"),
+        ("versions", versions),
+        ("made", results["made_at"]),
+    ]  # fmt: skip
+    notes = [f"<p>{escape(note)}</p>" for note in results["notes"]]
+    return ["<h2>How it was run</h2>", *notes, facts(pairs)]
+
+
+def _condition(key: str, value: Any) -> str:
+    if value is None or (not value and key != "retries"):
+        return _CONDITIONS[key][1]
+    if key == "trust_trace":
+        return "as the trace gives them"
+    if key == "slot_s":
+        return f"every {units.time(value)}"
+    if key.endswith("_mtbf_s"):
+        return f"every {units.time(value)} on average"
+    return units.time(value) if key.endswith("_s") else f"{value:g}"
+
+
+def _plural(count: int, one: str, many: str = "") -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
