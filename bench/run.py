@@ -7,7 +7,6 @@ the two sides in turn, the best of several repeats each.
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -78,7 +77,9 @@ def replays(trace: Trace, label: str) -> Iterator[Row]:
                       "bare loop, same schedule", bare_best_s / ours_best_s)  # fmt: skip
     cluster = Cluster.uniform(80, 8)
     for name in ("srtf", "srsf"):
-        (wall_s,) = best(lambda name=name: simulate(cluster, trace, make_policy(name)).wall_s, repeats=3)
+        (wall_s,) = best(
+            lambda name=name: simulate(cluster, trace, make_policy(name)).wall_s, repeats=3
+        )
         yield Row(f"{name}, free preemption, {label}, 80 × 8", len(trace) / wall_s, "jobs/s", "30,000",
                   len(trace) / wall_s / 30_000)  # fmt: skip
 
@@ -176,7 +177,8 @@ from rota.sim import simulate
 from rota.traces import load_trace
 jobs = int(sys.argv[1])
 trace = load_trace(f"venus:jobs={jobs},gpus=8000,load=0.8")
-runs = [simulate(Cluster.uniform(1000, 8), trace, make_policy("fifo-skip")).wall_s for _ in range(3)]
+cluster = Cluster.uniform(1000, 8)
+runs = [simulate(cluster, trace, make_policy("fifo-skip")).wall_s for _ in range(3)]
 print(min(runs), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 2**30)
 """
 
@@ -186,7 +188,8 @@ def large() -> Iterator[Row]:
     each_us = {}
     for jobs in (10_000, 100_000, 1_000_000):
         began_s = perf_counter()
-        done = subprocess.run([sys.executable, "-c", _LARGE, str(jobs)], capture_output=True, text=True, check=True)  # fmt: skip
+        command = [sys.executable, "-c", _LARGE, str(jobs)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
         total_s = perf_counter() - began_s
         wall_s, gib = map(float, done.stdout.split())
         each_us[jobs] = wall_s / jobs * 1e6
@@ -224,7 +227,13 @@ def starts(trace_file: Path) -> Iterator[Row]:
 def main() -> None:
     out, trace_label = Console(), venus()
     rows: list[Row] = []
-    parts = (replays(*trace_label), journalled(*trace_label), python_policies(), large(), starts(VENUS))
+    parts = (
+        replays(*trace_label),
+        journalled(*trace_label),
+        python_policies(),
+        large(),
+        starts(VENUS),
+    )
     for part in parts:
         for row in part:
             rows.append(row)
@@ -232,13 +241,12 @@ def main() -> None:
     table = Table("", "value", "", "against", "ratio", title="rota bench")
     for row in rows:
         ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
-        table.add_row(row.name, f"{row.value:,.4g}" if row.value < 1e4 else f"{row.value:,.0f}", row.unit,
-                      row.against, ratio)  # fmt: skip
+        value = f"{row.value:,.4g}" if row.value < 1e4 else f"{row.value:,.0f}"
+        table.add_row(row.name, value, row.unit, row.against, ratio)
     out.print(table)
     path = ROOT / "bench" / "latest.json"
     path.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    out.print(f"Peak memory of this process {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB; "
-              f"written to {path.relative_to(ROOT)}")  # fmt: skip
+    out.print(f"Written to {path.relative_to(ROOT)}.")
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ def on_one(
         return round(stranded(node.free - gpus) - stranded(node.free), 6)
 
     key = {
-        "first-fit": lambda n, node: (n,),
+        "first-fit": lambda n, _: (n,),
         "best-fit": lambda n, node: (node.free, n),
         "worst-fit": lambda n, node: (-node.free, n),
         "consolidate": lambda n, node: (node.free, n),

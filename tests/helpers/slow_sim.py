@@ -106,7 +106,7 @@ class SlowSim:
     def in_line(self) -> list[SlowJob]:
         """Live jobs in the order in which they are served; sorting is stable."""
         key = {
-            "fifo": lambda job: 0.0,
+            "fifo": lambda _: 0.0,
             "sjf": lambda job: job.duration_s,
             "srtf": lambda job: job.left_s(),
             "srsf": lambda job: job.left_s() * job.gpus,

@@ -95,7 +95,7 @@ class Scripted(Faults):
     nodes: tuple[tuple[float, int, bool], ...] = ()
     """(time, node, whether it comes back)"""
     jobs: tuple[tuple[float, ...], ...] = ()
-    """Run time to each failure of each job; the length says how many retries there are, plus one."""
+    """Run time to each failure of each job: as many as there are retries, plus one."""
 
     def of_nodes(self, nodes: int, begin_s: float, horizon_s: float, rng: Any) -> Any:  # noqa: ARG002
         return np.array(sorted(self.nodes), FAULT)
@@ -132,7 +132,7 @@ def worlds(
 
 
 def holds(gpus: list[int], size: int) -> bool:
-    """Whether an empty cluster holds a gang: whole nodes from the left, the rest on a further one."""
+    """Whether an empty cluster holds a gang: whole nodes, the rest on a further one."""
     left, rest = size, []
     for has in gpus:
         if has <= left:

@@ -30,7 +30,7 @@ ROUGH: Final = (
 
 
 def compare(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to run.")],
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="What to run; a TOML file.")],
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; default: out/NAME of CONFIG.")
     ] = None,
@@ -71,7 +71,7 @@ def _check_folder(folder: Path, force: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"{folder} is a file; --out needs a folder.")
     there = {path.name for path in folder.iterdir()} if folder.exists() else set()
-    if foreign := sorted(there - {RESULTS, REPORT}):
+    if foreign := sorted(name for name in there - {RESULTS, REPORT} if name[0] != "."):
         raise InputError(
             f"{folder} holds other files ({foreign[0]}); give --out a folder of its own."
         )
@@ -199,7 +199,7 @@ def _notes(config: CompareConfig, book: Book, compared: Sequence[Mapping[str, An
         notes.append(f"Differences over jobs: a pair is one job under both policies. {ROUGH}")
     dropped = {run["trace"]: run["oversized"] for run in (r.summary for r in book.runs.values())}
     notes += [
-        f"{trace}: {count:,} jobs that the empty cluster cannot hold were left out."
+        f"{trace}: {units.plural(count, 'job')} left out that the empty cluster cannot hold."
         for trace, count in dropped.items()
         if count
     ]
@@ -259,6 +259,4 @@ def _change(row: Mapping[str, Any] | None) -> str:
 
 
 def _interval(row: Mapping[str, Any] | None) -> str:
-    if row is None or row["ratio_ci"] is None:
-        return "" if row is None else units.NOTHING
-    return " to ".join(units.change(end) for end in row["ratio_ci"])
+    return "" if row is None else units.change_within(row["ratio_ci"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rota.dash.units import plural
 from rota.errors import ConfigError, InputError, RotaError
 
 if TYPE_CHECKING:
@@ -111,11 +112,13 @@ def _fits(trace: Trace, cluster: Cluster) -> Bools:
 def tell_losses(trace: Trace, oversized: int = 0) -> None:
     """Say on stderr what of a file did not become a job."""
     if trace.skipped:
-        note(f"{trace.name}: skipped {trace.skipped:,} broken lines.")
+        note(f"{trace.name}: skipped {plural(trace.skipped, 'broken line')}.")
     for reason, count in trace.left_out.items():
-        note(f"{trace.name}: left out {count:,} jobs: {reason}.")
+        note(f"{trace.name}: left out {plural(count, 'job')}: {reason}.")
     if oversized:
-        note(f"{trace.name}: left out {oversized:,} jobs that the empty cluster cannot hold.")
+        note(
+            f"{trace.name}: left out {plural(oversized, 'job')} that the empty cluster cannot hold."
+        )
 
 
 def tell_compiling(policies: Iterable[Policy]) -> None:

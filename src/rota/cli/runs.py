@@ -47,7 +47,8 @@ def print_runs(
         for head, key in _ONLY_IF_ANY
         if any(run[key] for run in runs)
     ]
-    title = f"{jobs.name}: {len(jobs):,} jobs on {facts['cluster']['about']}, seed {facts['seed']}"
+    where = f"{facts['cluster']['about']}, seed {facts['seed']}"
+    title = f"{jobs.name}: {units.plural(len(jobs), 'job')} on {where}"
     print_table([("policy", [short_name(run["policy"]) for run in runs]), *columns], title=title)
     for line in _caption(runs, facts, jobs):
         typer.echo(line)
@@ -79,4 +80,4 @@ def _print_groups(run: Mapping[str, Any], by: str) -> None:
     heading = "user" if by == "user" else "GPUs"
     print_table([(heading, names), *columns], title=f"{short_name(run['policy'])} by {by}")
     if len(rows) > len(shown):
-        typer.echo(f"and {len(rows) - len(shown):,} further users (--json lists all)")
+        typer.echo(f"and {units.plural(len(rows) - len(shown), 'further user')} (--json lists all)")

@@ -29,7 +29,9 @@ Source = Annotated[
 ]
 Policies = Annotated[
     list[str] | None,
-    typer.Option("--policy", "-p", help="Repeat to compare; `rota policies` lists them."),
+    typer.Option(
+        "--policy", "-p", metavar="NAME", help="Repeat to compare; `rota policies` lists them."
+    ),
 ]
 Nodes = Annotated[int | None, typer.Option(min=1, help="Nodes of the cluster; 16 if not given.")]
 Gpus = Annotated[int | None, typer.Option(min=1, help="GPUs of each node; 8 if not given.")]
@@ -66,15 +68,18 @@ CheckpointEvery = Annotated[
     typer.Option(min=0, help="Seconds of progress between checkpoints: what a failure costs."),
 ]
 NodeMtbf = Annotated[
-    float | None, typer.Option(help="Mean hours until a node fails; default: never.")
+    float | None, typer.Option(min=0.001, help="Mean hours until a node fails; default: never.")
 ]
-NodeRepair = Annotated[float, typer.Option(help="Mean hours until a failed node is back.")]
+NodeRepair = Annotated[
+    float, typer.Option(min=0.001, help="Mean hours until a failed node is back.")
+]
 JobMtbf = Annotated[
-    float | None, typer.Option(help="Mean hours of run time until a job fails; default: never.")
+    float | None,
+    typer.Option(min=0.001, help="Mean hours of run time until a job fails; default: never."),
 ]
 Retries = Annotated[int, typer.Option(min=0, help="How often a job that failed is tried again.")]
 Estimates = Annotated[
-    str, typer.Option(help="What policies know of durations: `true`, or what the `trace` says.")
+    str, typer.Option(metavar="true|trace", help="What policies know of durations.")
 ]
 History = Annotated[
     str | None, typer.Option(help="Past jobs for policies that learn; default: TRACE itself.")
@@ -82,7 +87,9 @@ History = Annotated[
 Deadline = Annotated[
     float, typer.Option(min=0.001, help="Seconds that a policy of your own may take per round.")
 ]
-By = Annotated[str | None, typer.Option(help="Further tables, by job `size` or by `user`.")]
+By = Annotated[
+    str | None, typer.Option(metavar="size|user", help="Further tables, by job size or by user.")
+]
 
 
 def simulate(

@@ -113,23 +113,25 @@ class Decision:
     def diff(self, snapshot: Snapshot) -> Plan:
         """What has to change to get there from `snapshot`."""
         rows = snapshot.jobs.rows
-        held, want = rows["share_len"], self.length
-        look = (held > 0) | (want > 0)
-        if self.untouched is not None and self.drafted is snapshot:
-            look &= ~self.untouched
-        job = look.nonzero()[0]
-        if job.size:
-            job = job[(held[job] != want[job]) | self._elsewhere(snapshot, job)]
-        if not job.size:
-            return Plan(self, job, job)
+        if self.drafted is snapshot and self.untouched is not None:
+            job = (~self.untouched).nonzero()[0]
+        else:
+            job = ((rows["share_len"] > 0) | (self.length > 0)).nonzero()[0]
+        held, want = rows["share_len"][job], self.length[job]
+        changed = held != want
+        if not changed.all():
+            changed |= self._elsewhere(snapshot, job)
+        if not changed.any():
+            return Plan(self, job[:0], job[:0])
+        job, held, want = job[changed], held[changed], want[changed]
         owner, shares = self._flat(job)
-        workers, servers = (
-            np.bincount(owner, shares[name], len(rows))[job] for name in ("workers", "servers")
-        )
-        resized = (workers != rows["held_workers"][job]) | (servers != rows["held_servers"][job])
+        size = len(rows)
+        resized = np.bincount(owner, shares["workers"], size)[job] != rows["held_workers"][job]
+        if shares["servers"].any() or rows["held_servers"].any():
+            resized |= np.bincount(owner, shares["servers"], size)[job] != rows["held_servers"][job]
         kind = np.where(resized, RESIZE, MOVE)
-        kind[want[job] == 0] = STOP
-        kind[held[job] == 0] = START
+        kind[want == 0] = STOP
+        kind[held == 0] = START
         order = kind.argsort(kind="stable")
         return Plan(self, kind[order], job[order])
 

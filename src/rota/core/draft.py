@@ -58,10 +58,7 @@ class Draft:
         self._gpus, self._each = _view(self.rows["gpus"]), _view(self.rows["gpus_per_worker"])
         self._fewest, self._most = _view(self.rows["min_workers"]), _view(self.rows["max_workers"])
         self._entries = _view(self.shares.view(np.int32))
-        self._plain = bool(
-            (self.rows["gpu_type"] == -1).all()
-            and not any(self.rows[name].any() for name in _DEMAND)
-        )
+        self._plain: bool | None = None
 
     def held(self, job: int) -> list[tuple[int, int, int]]:
         """What `job` holds in this draft: (node, workers, servers), by node."""
@@ -182,6 +179,10 @@ class Draft:
 
     def _take(self, job: int, entries: list[tuple[int, int, int]]) -> None:
         each, free = self._each[job], self._free
+        if self._plain is None:
+            self._plain = not any(self.rows[name].any() for name in _DEMAND) and bool(
+                (self.rows["gpu_type"] == -1).all()
+            )
         for done, (node, workers, servers) in enumerate(entries):
             if not 0 <= node < len(free):
                 self._undo(job, entries[:done])
@@ -220,6 +221,7 @@ class Draft:
         )
 
     def _undo(self, job: int, entries: list[tuple[int, int, int]]) -> None:
+        """Give the nodes back what these entries hold."""
         for node, workers, servers in entries:
             if self.nodes["up"][node]:
                 self._free[node] += workers * self._each[job]

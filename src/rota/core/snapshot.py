@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rota.core.jobs import JobTable
-from rota.core.layout import RUNNING, SHARE
+from rota.core.layout import JOB, NODE, RUNNING, SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +32,10 @@ class Snapshot:
     shares: Records  # (S,) SHARE: what the jobs hold; JobTable.share_at points into it
 
     def __post_init__(self) -> None:
-        for array in (self.jobs.rows, self.nodes, self.shares):
+        for array, kind in ((self.jobs.rows, JOB), (self.nodes, NODE), (self.shares, SHARE)):
+            # Compiled code relies on this without looking.
+            if array.dtype != kind or not array.flags.c_contiguous:
+                raise TypeError("A snapshot is made of contiguous records of rota.core.layout.")
             array.flags.writeable = False
 
     @classmethod

@@ -20,7 +20,7 @@ _STYLE: Final = """
   --c0: #58b4f0; --c1: #ff8b3d; --c2: #2fc79a; --c3: #e39ac0; --c4: #f0b429; --c5: #9fd6ff;
   --c6: #b5b5b5; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 2.5rem 1.5rem 4rem; max-width: 1120px; background: var(--paper);
+body { margin: 0 auto; padding: 2.5rem 1.5rem 4rem; max-width: 1200px; background: var(--paper);
   color: var(--ink); font: 15px/1.55 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .3rem; letter-spacing: -.01em; }
 h2 { font-size: 1.15rem; margin: 2.8rem 0 .6rem; padding-top: 1rem;
@@ -31,12 +31,13 @@ p { margin: .4rem 0; max-width: 75ch; }
 .lead { font-size: 1.1rem; margin-top: 1rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .3rem 0 .8rem;
-  min-width: 100%; }
+  min-width: 100%; font-size: .88rem; }
+small { color: var(--soft); }
 caption { text-align: left; color: var(--soft); padding-bottom: .3rem; }
-th, td { padding: .32rem .8rem; text-align: right; white-space: nowrap;
+th, td { padding: .32rem .5rem; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--rule); }
 th:first-child, td:first-child { text-align: left; padding-left: .2rem; }
-thead th { font-weight: 600; color: var(--soft); font-size: .86rem; vertical-align: bottom; }
+thead th { font-weight: 600; color: var(--soft); font-size: .82rem; vertical-align: bottom; }
 tbody th { font-weight: 500; }
 tr.baseline { background: var(--wash); }
 .good { color: var(--good); } .bad { color: var(--bad); }

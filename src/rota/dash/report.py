@@ -56,11 +56,13 @@ def render(results: Mapping[str, Any]) -> str:
 
 
 def _opening(results: Mapping[str, Any]) -> list[str]:
-    runs, traces = len(results["runs"]), len(results["traces"])
-    sub = (
-        f"{_plural(len(results['policies']), 'policy', 'policies')}, {_plural(traces, 'trace')}, "
-        f"{_plural(runs, 'run')} on {results['cluster']['about']}; baseline {results['baseline']}"
+    sizes = (
+        units.plural(len(results["policies"]), "policy", "policies"),
+        units.plural(len(results["traces"]), "trace"),
+        units.plural(len(results["runs"]), "run"),
     )
+    where = results["cluster"]["about"]
+    sub = f"{', '.join(sizes)} on {where}; baseline {results['baseline']}"
     lines = [f"<h1>{escape(results['name'])}</h1>", f'<p class="sub">{escape(sub)}</p>']
     headline = _headline(results)
     if headline:
@@ -80,10 +82,10 @@ def _headline(results: Mapping[str, Any]) -> str:
     best = min(rows, key=lambda row: float(row["ratio"]))
     if best["ratio_ci"][1] >= 0:
         return f"No policy has a mean JCT that is clearly below that of {results['baseline']}."
-    low, high = (units.change(end) for end in best["ratio_ci"])
     return (
         f"{best['policy']} has the lowest mean JCT: {units.change(best['ratio'])} against "
-        f"{results['baseline']} (95 % interval {low} to {high}, over {best['n']:,} {best['over']})."
+        f"{results['baseline']} (95 % interval {units.change_within(best['ratio_ci'])}, "
+        f"over {best['n']:,} {best['over']})."
     )
 
 
@@ -95,18 +97,16 @@ def _of_trace(results: Mapping[str, Any], trace: str) -> list[str]:
         [_marked(results, row["policy"]) for row in rows],
         units.times([row["mean_jct_s"] for row in rows]),
         [_verdict(row) for row in against],
-        ["" if row is None else _interval(row) for row in against],
         *(show([row[key] for row in rows]) for _, key, show in _COLUMNS),
     ]
     headings = [
-        "policy", "mean JCT", f"vs {results['baseline']}", "95 % interval",
+        "policy", "mean JCT", f"vs {results['baseline']} (95 % interval)",
         *(head for head, _, _ in _COLUMNS),
     ]  # fmt: skip
     kinds = ["baseline" if row["policy"] == results["baseline"] else "" for row in rows]
     cells = zip(kinds, zip(*columns, strict=True), strict=True)
-    caption = (
-        f"{rows[0]['jobs']:,.0f} jobs; means over {_plural(max(r['runs'] for r in rows), 'run')}"
-    )
+    runs = units.plural(max(row["runs"] for row in rows), "run")
+    caption = f"{rows[0]['jobs']:,.0f} jobs; means over {runs}"
     return [f"<h2>{escape(trace)}</h2>", table(headings, cells, caption)]
 
 
@@ -119,15 +119,10 @@ def _verdict(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return "baseline"
     text, ci = units.change(row["ratio"]), row["ratio_ci"]
-    if ci is None or ci[0] <= 0 <= ci[1]:
+    if ci is None:
         return text
-    return f'<span class="{"good" if ci[1] < 0 else "bad"}">{text}</span>'
-
-
-def _interval(row: Mapping[str, Any]) -> str:
-    if row["ratio_ci"] is None:
-        return units.NOTHING
-    return " to ".join(units.change(end) for end in row["ratio_ci"])
+    kind = "good" if ci[1] < 0 else "bad" if ci[0] > 0 else "open"
+    return f'<span class="{kind}">{text}</span> <small>({units.change_within(ci)})</small>'
 
 
 def _differences(results: Mapping[str, Any]) -> list[str]:
@@ -155,7 +150,8 @@ def _forest(
     rows = [
         svg.Interval(
             row["policy"], results["policies"].index(row["policy"]), row["ratio"],
-            row["ratio_ci"], f"{units.change(row['ratio'])} ({_interval(row)})",
+            row["ratio_ci"],
+            f"{units.change(row['ratio'])} ({units.change_within(row['ratio_ci'])})",
         )
         for row in known
     ]  # fmt: skip
@@ -244,7 +240,3 @@ def _condition(key: str, value: Any) -> str:
     if key.endswith("_mtbf_s"):
         return f"every {units.time(value)} on average"
     return units.time(value) if key.endswith("_s") else f"{value:g}"
-
-
-def _plural(count: int, one: str, many: str = "") -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"

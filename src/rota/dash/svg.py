@@ -1,7 +1,7 @@
 """Small charts as SVG text; colours, fonts and dark mode come from the page's style sheet.
 
 A chart is drawn in its own units, 1 to a pixel at natural size, and scales with the page.
-Policy k is drawn in the classes `c0` … `c6` and, from the eighth on, with dashes too.
+Policy k is drawn in one of the classes `c0` … `c6` and, from the fifth on, with dashes too.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 COLOURS: Final = 7
+_PER_DASH: Final = 4
+"""So many policies share a kind of line: 7 and 4 have no common factor, so 28 can be told apart."""
 _DASHES: Final = ("", "7 3", "2 3", "9 3 2 3")
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 14, 34, 46
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 14, 34, 46
 _WIDTH, _HEIGHT = 520, 300
 _ROUND_TIMES: Final = (
     (1e-3, "1 ms"), (1e-2, "10 ms"), (0.1, "0.1 s"), (1, "1 s"), (10, "10 s"), (60, "1 min"),
@@ -91,7 +93,7 @@ def swatch(colour: int) -> str:
 
 
 def _stroke(colour: int) -> str:
-    dash = _DASHES[colour // COLOURS % len(_DASHES)]
+    dash = _DASHES[colour // _PER_DASH % len(_DASHES)]
     dashes = f' stroke-dasharray="{dash}"' if dash else ""
     return f'class="line c{colour % COLOURS}"{dashes}'
 
@@ -141,7 +143,7 @@ def _axes(x: Axis, y: Axis) -> list[str]:
     middle = (_LEFT + right) / 2
     parts.append(f'<path class="axis" d="M{_LEFT} {foot}H{right}"/>')
     parts.append(f'<text class="mid name" x="{middle}" y="{_HEIGHT - 8}">{escape(x.label)}</text>')
-    turn = f'transform="translate(12 {(_TOP + foot) / 2}) rotate(-90)"'
+    turn = f'transform="translate(13 {(_TOP + foot) / 2}) rotate(-90)"'
     parts.append(f'<text class="mid name" {turn}>{escape(y.label)}</text>')
     return parts
 
@@ -181,7 +183,7 @@ _CHANGES: Final = (
 
 def forest(name: str, title: str, about: str, axis_label: str, rows: Sequence[Interval]) -> str:
     """Relative differences with their intervals; the scale is that of the ratio's logarithm."""
-    left, right, row_height, top = 190, 620, 26, 34
+    left, right, row_height, top = 220, 640, 26, 34
     low = min(0.97, *(max(1 + row.ends[0], 0.005) for row in rows)) / 1.04
     high = max(1.03, *(1 + row.ends[1] for row in rows)) * 1.04
     axis = Axis(axis_label, low, high, _spaced(low, high), log=True)
@@ -201,7 +203,7 @@ def forest(name: str, title: str, about: str, axis_label: str, rows: Sequence[In
         parts.append(
             f"<g><title>{escape(f'{row.label}: {row.text}')}</title>"
             f'<text class="end label" x="{left - 12}" y="{y + 4}">'
-            f"{escape(shortened(row.label, 25))}</text>"
+            f"{escape(shortened(row.label, 30))}</text>"
             f'<path class="line {colour}" d="M{at(row.ends[0]):.1f} {y}H{at(row.ends[1]):.1f}"/>'
             f'<circle class="dot {colour}" cx="{at(row.ratio):.1f}" cy="{y}" r="4.5"/>'
             f'<text class="label" x="{right + 12}" y="{y + 4}">{escape(row.text)}</text></g>'

@@ -42,14 +42,28 @@ def percents(shares: Sequence[float | None]) -> list[str]:
 
 
 def counts(values: Sequence[float | None]) -> list[str]:
-    """A column of counts; means of counts keep one decimal."""
-    whole = all(v is None or float(v).is_integer() for v in values)
+    """A column of counts; means of small counts keep one decimal."""
+    known = [v for v in values if v is not None]
+    whole = max(known, default=0) >= 100 or all(float(v).is_integer() for v in known)
     return [NOTHING if v is None else f"{v:,.{0 if whole else 1}f}" for v in values]
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """A count and what is counted."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 
 
 def change(ratio: float | None) -> str:
     """A relative difference, such as −12.3 %."""
     if ratio is None:
         return NOTHING
-    text = f"{100 * ratio:+,.1f} %"
-    return text.replace("-", "−")  # as wide as the plus
+    return f"{_signed(ratio)} %"
+
+
+def change_within(ends: tuple[float, float] | None) -> str:
+    """An interval of relative differences, such as −12.3 to +0.1 %."""
+    return NOTHING if ends is None else f"{_signed(ends[0])} to {_signed(ends[1])} %"
+
+
+def _signed(ratio: float) -> str:
+    return f"{100 * ratio:+,.1f}".replace("-", "−")  # as wide as the plus

@@ -46,14 +46,18 @@ def new_index(nodes: Records) -> Any:
 
 
 @inline
-def first_bit(word: Any) -> int:
-    """The position of the lowest set bit of a word that is not 0."""
-    # It equals the number of ones below it; the compiler turns this count into one instruction.
-    x = (word & (~word + _ONE)) - _ONE
+def ones(x: Any) -> int:
+    """How many bits of a word are set; the compiler turns this into one instruction."""
     x = x - ((x >> _ONE) & _M1)
     x = (x & _M2) + ((x >> np.uint64(2)) & _M2)
     x = (x + (x >> np.uint64(4))) & _M4
     return int((x * _H01) >> np.uint64(56))
+
+
+@inline
+def first_bit(word: Any) -> int:
+    """The position of the lowest set bit of a word that is not 0: the number of bits below it."""
+    return ones((word & (~word + _ONE)) - _ONE)
 
 
 @kernel

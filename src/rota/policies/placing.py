@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rota.errors import UnknownNameError
-from rota.jit import kernel
+from rota.jit import direct, kernel
 from rota.policies.draft_kernels import Desk, claim
 from rota.policies.place_kernels import (
     BEST_FIT,
@@ -22,6 +22,8 @@ from rota.policies.place_kernels import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rota.core.draft import Draft
     from rota.core.types import Floats, Ints, Records
 
@@ -75,9 +77,11 @@ class Placer:
 
     def __init__(self, name: str = "best-fit", typical: Floats | None = None) -> None:
         self.code = placement_code(name)
-        self._typical = np.zeros(1) if typical is None else typical
+        self._typical = np.zeros(1) if typical is None else np.array(typical, np.float64)
         self._level = np.zeros((0, 0), np.uint64)
         self._spot = np.zeros((2, 0), np.int64)
+        self._find: Callable[..., int]
+        self._fill: Callable[..., int]
 
     def __call__(
         self, draft: Draft, job: int, workers: int | None = None
@@ -89,7 +93,7 @@ class Placer:
         self._prepare(draft)
         each = draft.gpus_per_worker(job)
         gpus = draft.gpus(job) if workers is None else workers * each
-        count = find_one(
+        count = self._find(
             self.code, draft.nodes, self._level, draft.rows, job, gpus, self._typical, self._spot
         )
         if count == 1:
@@ -108,11 +112,19 @@ class Placer:
         node, part = self._spot
         desk = Desk(draft.nodes, self._level, draft.at, draft.length, draft.shares, node, part)
         order = np.ascontiguousarray(order, np.int64)
-        draft.used = fill_all(self.code, draft.rows, order, desk, draft.used, self._typical)
+        draft.used = self._fill(self.code, draft.rows, order, desk, draft.used, self._typical)
 
     def _prepare(self, draft: Draft) -> None:
-        """Make scratch arrays that suit the draft's cluster."""
+        """Have ready what suits the draft's cluster: scratch arrays, machine code."""
         nodes = len(draft.nodes)
         if self._spot.shape[1] != nodes:
             self._spot = np.zeros((2, nodes), np.int64)
             self._level = np.zeros((int(draft.nodes["gpus"].max()) + 2, -(-nodes // 64)), np.uint64)
+            d = draft
+            desk = Desk(
+                d.nodes, self._level, d.at, d.length, d.shares, self._spot[0], self._spot[1]
+            )
+            self._find = direct(
+                find_one, 0, d.nodes, self._level, d.rows, 0, 0, self._typical, self._spot
+            )
+            self._fill = direct(fill_all, 0, d.rows, d.at, desk, 0, self._typical)

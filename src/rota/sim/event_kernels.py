@@ -5,16 +5,17 @@ Rates are constant between events, so no step size enters: the clock jumps.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rota.core.layout import ARRIVE, NODE_DOWN, NODE_UP, RUNNING, WAITING
 from rota.jit import kernel, part
-from rota.policies.place_kernels import build
+from rota.policies.place_kernels import build, first_bit, ones
 from rota.sim.job_kernels import copy_share, fail, finish, kill, log
 
 if TYPE_CHECKING:
+    from rota.core.types import Records
     from rota.sim.state import State
 
 
@@ -45,18 +46,18 @@ def fault(s: State, node: int, up: bool) -> None:
 
 
 @part
-def stray(s: State) -> int:
+def stray(level: Any, nodes: Records, clock: Any) -> int:
     """GPUs that are free on partly used nodes."""
-    free, whole = s.clock[0]["up"] - s.clock[0]["held"], 0
-    last = s.level.shape[0] - 1
-    for w in range(s.level.shape[1]):
-        word = s.level[last, w]
-        if word == np.uint64(0):
+    whole, last = 0, level.shape[0] - 1
+    for w in range(level.shape[1]):
+        word = level[last, w]
+        if clock["even"] > 0:
+            whole += clock["even"] * ones(word)
             continue
-        for bit in range(64):
-            if (word >> np.uint64(bit)) & np.uint64(1):
-                whole += s.nodes[(w << 6) + bit]["gpus"]
-    return free - whole
+        while word:
+            whole += nodes[(w << 6) + first_bit(word)]["gpus"]
+            word &= word - np.uint64(1)
+    return clock["up"] - clock["held"] - whole
 
 
 @part
@@ -67,7 +68,7 @@ def pass_time(s: State, to_s: float) -> None:
     if span_s > 0.0:
         clock["held_gpu_s"] += clock["held"] * span_s
         clock["up_gpu_s"] += clock["up"] * span_s
-        clock["stray_gpu_s"] += stray(s) * span_s
+        clock["stray_gpu_s"] += stray(s.level, s.nodes, clock) * span_s
         clock["since_s"] = to_s
     clock["now_s"] = to_s
 

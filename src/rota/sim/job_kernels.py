@@ -6,7 +6,7 @@ disturbs ends at exactly start + duration.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -82,17 +82,30 @@ def copy_share(to: Records, k: int, source: Records, e: int) -> None:
     to[k]["servers"] = source[e]["servers"]
 
 
-@part
+@inline
 def log(s: State, kind: int, j: int, first: int, count: int) -> None:
     """Write an event down, with shares[first : first + count], if somebody keeps a log."""
-    if s.events.size == 0:
-        return
-    clock = s.clock[0]
-    e = clock["events"]
-    s.events[e]["time_s"], s.events[e]["job"] = clock["now_s"], j
-    s.events[e]["kind"], s.events[e]["entries"] = kind, count
+    if s.events.size > 0:
+        write_down(s.events, s.entries, s.shares, s.clock[0], kind, j, first, count)
+
+
+@part
+def write_down(
+    events: Records,
+    entries: Records,
+    shares: Records,
+    clock: Any,
+    kind: int,
+    j: int,
+    first: int,
+    count: int,
+) -> None:
+    """Append an event and its shares to the log."""
+    event = events[clock["events"]]
+    event["time_s"], event["job"] = clock["now_s"], j
+    event["kind"], event["entries"] = kind, count
     for k in range(count):
-        copy_share(s.entries, clock["entries"] + k, s.shares, first + k)
+        copy_share(entries, clock["entries"] + k, shares, first + k)
     clock["events"] += 1
     clock["entries"] += count
 

@@ -56,7 +56,7 @@ def note_round(s: State) -> None:
     s.rounds[r]["time_s"] = clock["now_s"]
     s.rounds[r]["waiting"] = clock["arrived"] - clock["ended"] - clock["running"]
     s.rounds[r]["running"], s.rounds[r]["held_gpus"] = clock["running"], clock["held"]
-    s.rounds[r]["up_gpus"], s.rounds[r]["stray_gpus"] = clock["up"], stray(s)
+    s.rounds[r]["up_gpus"], s.rounds[r]["stray_gpus"] = clock["up"], stray(s.level, s.nodes, clock)
     clock["logged"] += 1
 
 

@@ -161,6 +161,7 @@ def _install(
     state.begins[b, 1:] = counts.cumsum()
     clock = state.clock[b, 0]
     clock["jobs"], clock["up"] = J, cluster.total_gpus
+    clock["even"] = cluster.gpus[0] if (cluster.gpus == cluster.gpus[0]).all() else 0
     clock["now_s"], clock["since_s"] = -np.inf, part["begin_s"]
     clock["slot_s"], clock["wake_s"] = when.slot_s, np.inf
 

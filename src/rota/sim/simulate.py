@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from rota.core.seams import Policy
     from rota.core.types import Records
     from rota.run.journal import Journal
+    from rota.run.loop import Round
     from rota.traces.trace import Trace
 
+Notes: TypeAlias = "list[dict[str, Any]] | None"
 LOG = 1 << 16
 """Events that the log holds before it is emptied into the journal."""
 SLICE = 20_000
@@ -64,9 +66,9 @@ def simulate(
     kept: list[Records] = []
     writer = Writer(journal)
 
-    def drain() -> None:
+    def drain(notes: Notes = None) -> None:
         events, entries, done = take_log(sim)
-        writer.write(events, entries, done)
+        writer.write(events, entries, done, notes)
         if series:
             kept.append(done)
 
@@ -115,13 +117,13 @@ class Writer:
                 trace.submit_s, trace.duration_s,
             )  # fmt: skip
 
-    def write(self, events: Records, entries: Records, rounds: Records) -> None:
+    def write(self, events: Records, entries: Records, rounds: Records, notes: Notes) -> None:
         """Write down what has happened since the last call."""
         self._check()
         if self._journal and len(events):
             self._submit(self._journal.add_events, events, entries)
         if self._journal and len(rounds):
-            self._submit(self._journal.add_rounds, rounds)
+            self._submit(self._journal.add_rounds, rounds, notes)
 
     def _submit(self, what: Callable[..., Any], *data: Any) -> None:
         self._pending.append(self._pool.submit(what, *data))
@@ -183,13 +185,27 @@ def _compiled(sim: Simulator, policy: Heuristic, drain: Callable[[], None]) -> I
 
 
 def _by_rounds(
-    sim: Simulator, policy: Policy, drain: Callable[[], None], deadline_s: float
+    sim: Simulator, policy: Policy, drain: Callable[..., None], deadline_s: float
 ) -> Iterator[None]:
+    notes: list[dict[str, Any]] = []
     for turn in rounds(policy, sim, deadline_s=deadline_s):
-        if sim.log_is_full:
-            drain()
+        if sim.state.events.size:
+            notes.append(_note(turn))
+            if sim.log_is_full:
+                drain(notes)
+                notes = []
         if turn.number % 256 == 0:
             yield
+    drain(notes)
+
+
+def _note(turn: Round) -> dict[str, Any]:
+    """What the journal keeps of a round beside where it left the cluster."""
+    note: dict[str, Any] = {"decide_s": turn.decide_s, "apply_s": turn.apply_s}
+    decision = turn.plan.decision
+    if decision.reasons:
+        note["reasons"] = {str(decision.uid[job]): why for job, why in decision.reasons.items()}
+    return note
 
 
 def take_log(sim: Simulator) -> tuple[Records, Records, Records]:
@@ -205,12 +221,14 @@ def _outcome(sim: Simulator, policy: Policy, seed: int, wall_s: float, series: R
     s, clock, trace = sim.state, sim.clock, sim.trace
     return Outcome(
         policy=getattr(policy, "name", type(policy).__name__), seed=seed,
-        total_gpus=sim.cluster.total_gpus, job_id=trace.job_id, user=trace.user, users=trace.users, num_gpus=trace.num_gpus,
-        submit_s=trace.submit_s, duration_s=trace.duration_s, started_s=s.jobs["started_s"].copy(),
+        total_gpus=sim.cluster.total_gpus, job_id=trace.job_id, user=trace.user, users=trace.users,
+        num_gpus=trace.num_gpus, submit_s=trace.submit_s, duration_s=trace.duration_s,
+        started_s=s.jobs["started_s"].copy(),
         done_s=s.truth["done_s"].copy(), gave_up=s.jobs["status"] == FAILED,
         preemptions=s.jobs["preemptions"].astype(np.int64), lost_s=s.truth["lost_s"].copy(),
         begin_s=float(trace.submit_s[0]), end_s=float(clock["now_s"]),
         held_gpu_s=float(clock["held_gpu_s"]), up_gpu_s=float(clock["up_gpu_s"]),
         stray_gpu_s=float(clock["stray_gpu_s"]), moves=int(clock["moves"]),
-        resizes=int(clock["resizes"]), kills=int(clock["kills"]), rounds=int(clock["rounds"]), wall_s=wall_s, series=series,
+        resizes=int(clock["resizes"]), kills=int(clock["kills"]), rounds=int(clock["rounds"]),
+        wall_s=wall_s, series=series,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,7 @@ from rota.core.jobs import JobTable
 from rota.core.layout import JOB, SHARE, WAITING
 from rota.core.snapshot import Snapshot
 from rota.errors import PolicyError
-from rota.jit import kernel
+from rota.jit import direct, kernel
 from rota.policies.place_kernels import find
 from rota.sim.event_kernels import advance
 from rota.sim.replay_kernels import carry_out, log_is_full, observe
@@ -18,6 +19,7 @@ from rota.sim.setup import Conditions, build_state, check_fits
 from rota.sim.state import State
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from rota.core.cluster import Cluster
@@ -63,12 +65,31 @@ class Simulator:
         fits_empty(s.jobs, s.nodes, s.level, 0, np.zeros(1), s.node, s.part, fits)
         check_fits(cluster, trace, s.jobs, fits)
 
+    # Whole replays need none of these, so they are loaded (or compiled) when first used.
+
+    @cached_property
+    def _advance(self) -> Callable[..., bool]:
+        return direct(advance, self.state)
+
+    @cached_property
+    def _observe(self) -> Callable[..., int]:
+        return direct(observe, self.state, np.empty(0, JOB), np.empty(0, SHARE))
+
+    @cached_property
+    def _carry_out(self) -> Callable[..., bool]:
+        ints = np.empty(0, np.int64)
+        return direct(carry_out, self.state, ints, ints, ints, np.empty(0, SHARE), 0)
+
+    @cached_property
+    def _log_is_full(self) -> Callable[..., bool]:
+        return direct(log_is_full, self.state)
+
     def observe(self) -> Snapshot:
         """Everything a policy may know now."""
         s, live = self.state, int(self.clock["live"])
         rows = np.empty(live, JOB)
         shares = np.empty(int(self.clock["held"]) + live, SHARE)
-        used = observe(s, rows, shares)
+        used = self._observe(s, rows, shares)
         return Snapshot(
             float(self.clock["now_s"]), self.cluster, JobTable(rows), s.nodes.copy(), shares[:used]
         )
@@ -76,16 +97,18 @@ class Simulator:
     def apply(self, plan: Plan) -> None:
         """Start, resize, move and stop what the plan says, at no time passed."""
         decision, job = plan.decision, plan.job
-        first, length = decision.at[job], decision.length[job]
-        if not carry_out(
-            self.state, decision.uid[job], first, first + length, decision.shares, int(length.sum())
-        ):
+        uid, first, length = (
+            np.ascontiguousarray(column[job], np.int64)
+            for column in (decision.uid, decision.at, decision.length)
+        )
+        shares = np.ascontiguousarray(decision.shares, SHARE)
+        if not self._carry_out(self.state, uid, first, first + length, shares, int(length.sum())):
             raise AssertionError("the share pool is too small for a valid decision")
 
     def wait(self, wake_s: float = np.inf) -> bool:
         """Let time pass to the next event, slot or `wake_s`; False when all jobs have ended."""
         self.clock["wake_s"] = wake_s
-        if advance(self.state):
+        if self._advance(self.state):
             return True
         self.check_over()
         return False
@@ -105,7 +128,7 @@ class Simulator:
     @property
     def log_is_full(self) -> bool:
         """Whether the log must be emptied before the next round."""
-        return bool(self.state.events.size and log_is_full(self.state))
+        return bool(self.state.events.size and self._log_is_full(self.state))
 
     @property
     def finished(self) -> int:

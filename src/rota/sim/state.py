@@ -44,6 +44,7 @@ CLOCK: Final = np.dtype(
         ("used", np.int64),  # shares in use, dead ones included
         ("held", np.int64),  # GPUs
         ("up", np.int64),  # GPUs
+        ("even", np.int64),  # GPUs of every node, 0 if they differ
         ("fault", np.int64),  # next in `faults`
         ("rounds", np.int64),
         ("starts", np.int64),

@@ -1,0 +1,24 @@
+"""What every policy and every backend must keep to, as checks that you run on your own.
+
+from rota.testing import check_policy, policy_cases
+
+def test_my_policy() -> None:
+    check_policy(MyPolicy)
+
+@pytest.mark.parametrize("case", policy_cases(), ids=str)  # the same, one test per scenario
+def test_my_policy_in(case) -> None:
+    case(MyPolicy)
+"""
+
+from rota.testing.backend import check_backend
+from rota.testing.policy import PolicyCase, check_policy, policy_cases
+from rota.testing.scenarios import SCENARIOS, Scenario
+
+__all__ = [
+    "SCENARIOS",
+    "PolicyCase",
+    "Scenario",
+    "check_backend",
+    "check_policy",
+    "policy_cases",
+]

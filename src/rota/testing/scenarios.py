@@ -1,0 +1,160 @@
+"""Small worlds in which a policy has to show that it behaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from rota.core.cluster import Cluster
+from rota.sim.faults import Faults
+from rota.sim.setup import Conditions
+from rota.traces.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A cluster, jobs, and the conditions under which they run."""
+
+    name: str
+    cluster: Cluster
+    trace: Trace
+    when: Conditions
+
+
+def _trace(
+    rng: np.random.Generator, jobs: int, sizes: list[int], every_s: float = 60.0, **columns: Any
+) -> Trace:
+    """Jobs of a minute to an hour, some of which arrive at the same time."""
+    gaps_s = np.where(rng.random(jobs) < 0.3, 0.0, rng.exponential(every_s, jobs)).round()
+    return Trace.build(
+        "scenario",
+        submit_s=gaps_s.cumsum(),
+        duration_s=np.exp(rng.uniform(np.log(60), np.log(3600), jobs)).round(),
+        num_gpus=rng.choice(sizes, jobs),
+        **columns,
+    )
+
+
+def _rigid(rng: np.random.Generator) -> tuple[Cluster, Trace, Conditions]:
+    return Cluster.uniform(3, 4), _trace(rng, 24, [1, 1, 2, 4, 8]), Conditions()
+
+
+def _one_gpu(rng: np.random.Generator) -> tuple[Cluster, Trace, Conditions]:
+    return Cluster.uniform(1, 1), _trace(rng, 10, [1]), Conditions()
+
+
+def _elastic(rng: np.random.Generator) -> tuple[Cluster, Trace, Conditions]:
+    sizes = rng.integers(1, 5, 20)
+    trace = Trace.build(
+        "scenario",
+        submit_s=np.sort(rng.integers(0, 1200, 20)),
+        duration_s=rng.integers(60, 1800, 20),
+        num_gpus=sizes,
+        min_workers=np.maximum(1, sizes // 2),
+        max_workers=2 * sizes,
+    )
+    return Cluster.uniform(3, 4), trace, Conditions(restart_s=10)
+
+
+def _gpu_types(rng: np.random.Generator) -> tuple[Cluster, Trace, Conditions]:
+    cluster = Cluster(
+        gpus=np.array([4, 4, 2, 2]), gpu_types=("old", "new"), type=np.array([0, 0, 1, 1])
+    )
+    wanted = rng.choice(["", "old", "new"], 20)
+    return cluster, _trace(rng, 20, [1, 2], gpu_type=wanted), Conditions()
+
+
+def _cpus_and_memory(rng: np.random.Generator) -> tuple[Cluster, Trace, Conditions]:
+    """Small jobs that run out of CPUs or memory, between gangs that only want GPUs."""
+    cluster = Cluster.uniform(2, 4, cpus=8, memory_gb=64)
+    small = rng.random(24) < 0.7
+    trace = Trace.build(
+        "scenario",
+        submit_s=np.sort(rng.integers(0, 1200, 24)),
+        duration_s=rng.integers(60, 1800, 24),
+        num_gpus=np.where(small, 1, rng.choice([2, 4, 8], 24)),
+        cpus_per_worker=np.where(small, rng.choice([0.0, 2.5, 5.0, 6.0], 24), 0.0),
+        memory_gb_per_worker=np.where(small, rng.choice([0.0, 4.0, 40.0], 24), 0.0),
+    )
+    return cluster, trace, Conditions()
+
+
+def _servers(rng: np.random.Generator) -> tuple[Cluster, Trace, Conditions]:
+    trace = _trace(
+        rng, 16, [1, 2, 4, 8], num_servers=rng.integers(0, 3, 16), cpus_per_server=np.full(16, 1.0)
+    )
+    return Cluster.uniform(3, 4, cpus=32), trace, Conditions()
+
+
+def _failures(rng: np.random.Generator) -> tuple[Cluster, Trace, Conditions]:
+    faults = Faults(node_mtbf_s=3000, node_repair_s=300, job_mtbf_s=4000, retries=2)
+    when = Conditions(restart_s=20, checkpoint_s=300, faults=faults)
+    return Cluster.uniform(3, 4), _trace(rng, 20, [1, 2, 4, 8]), when
+
+
+def _restart_cost(rng: np.random.Generator) -> tuple[Cluster, Trace, Conditions]:
+    return Cluster.uniform(3, 4), _trace(rng, 24, [1, 1, 2, 4, 8]), Conditions(restart_s=60)
+
+
+def _min_run(rng: np.random.Generator) -> tuple[Cluster, Trace, Conditions]:
+    when = Conditions(min_run_s=400)
+    return Cluster.uniform(3, 4), _trace(rng, 20, [1, 1, 2, 4], 30), when
+
+
+def _min_run_and_cost(rng: np.random.Generator) -> tuple[Cluster, Trace, Conditions]:
+    when = Conditions(min_run_s=400, restart_s=60)
+    return Cluster.uniform(3, 4), _trace(rng, 20, [1, 1, 2, 4], 30), when
+
+
+def _slots(rng: np.random.Generator) -> tuple[Cluster, Trace, Conditions]:
+    return Cluster.uniform(2, 4), _trace(rng, 16, [1, 2, 4]), Conditions(slot_s=300)
+
+
+def _whole_cluster(rng: np.random.Generator) -> tuple[Cluster, Trace, Conditions]:
+    small = _trace(rng, 14, [1, 2])
+    trace = Trace.build(
+        "scenario",
+        submit_s=[*small.submit_s, 100],
+        duration_s=[*small.duration_s, 900],
+        num_gpus=[*small.num_gpus, 8],
+    )
+    return Cluster.uniform(2, 4), trace, Conditions()
+
+
+def _empty_moments(rng: np.random.Generator) -> tuple[Cluster, Trace, Conditions]:
+    trace = Trace.build(
+        "scenario",
+        submit_s=5000.0 * np.arange(8),
+        duration_s=rng.integers(60, 3600, 8),
+        num_gpus=rng.choice([1, 4, 8], 8),
+    )
+    return Cluster.uniform(2, 4), trace, Conditions()
+
+
+SCENARIOS: Final[dict[str, Callable[[np.random.Generator], tuple[Cluster, Trace, Conditions]]]] = {
+    "rigid": _rigid,
+    "one-gpu": _one_gpu,
+    "elastic": _elastic,
+    "gpu-types": _gpu_types,
+    "cpus-and-memory": _cpus_and_memory,
+    "servers": _servers,
+    "failures": _failures,
+    "restart-cost": _restart_cost,
+    "min-run": _min_run,
+    "min-run-and-cost": _min_run_and_cost,
+    "slots": _slots,
+    "whole-cluster": _whole_cluster,
+    "empty-moments": _empty_moments,
+}
+"""Name → how it is drawn."""
+
+
+def scenario(name: str, seed: int = 0) -> Scenario:
+    """The scenario called `name`; the same for the same seed."""
+    number = list(SCENARIOS).index(name)
+    return Scenario(name, *SCENARIOS[name](np.random.default_rng([seed, number])))

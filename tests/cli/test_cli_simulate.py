@@ -1,0 +1,270 @@
+"""`rota simulate`."""
+
+from __future__ import annotations
+
+import json
+import resource
+from pathlib import Path
+
+import pytest
+
+from rota.cli.app import run
+from rota.core import Cluster
+from rota.policies import make_policy
+from rota.run.reader import read_journal
+from rota.sim import simulate
+from rota.traces import load_trace
+
+LOG = """\
+job_id,submit_s,duration_s,num_gpus,user,estimate_s
+a,0,100,8,ann,200
+b,10,50,8,bob,60
+c,20,10,2,ann,30
+"""
+HOSTILE = '''
+import numpy as np
+from rota.core import Draft
+
+class Overfills:
+    """Gives every job all of what the first node has."""
+    def decide(self, snapshot):
+        decision = Draft(snapshot).commit()
+        shares = np.zeros(len(snapshot.jobs), decision.shares.dtype)
+        shares["workers"] = snapshot.jobs.workers
+        return type(decision)(
+            uid=decision.uid, at=np.arange(len(shares)), length=np.ones(len(shares), np.int64),
+            shares=shares,
+        )
+
+class Raises:
+    def decide(self, snapshot):
+        raise ValueError("no idea")
+
+class Loops:
+    def decide(self, snapshot):
+        while True:
+            pass
+
+class Starves:
+    def decide(self, snapshot):
+        return Draft(snapshot).commit()
+
+class Particular:
+    def __init__(self, taste):
+        pass
+    decide = Starves.decide
+'''
+EXAMPLE = Path(__file__).parents[2] / "examples" / "longest_wait.py"
+
+
+@pytest.fixture
+def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "log.csv").write_text(LOG)
+    (tmp_path / "hostile.py").write_text(HOSTILE)
+    monkeypatch.chdir(tmp_path)
+    return "log.csv"
+
+
+def simulated(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What the command prints; it must succeed."""
+    code = run(["simulate", *words])
+    shown = capsys.readouterr()
+    assert code == 0, shown.err
+    return shown.out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str, code: int = 2) -> str:
+    """The message of a command that must fail, and print nothing else."""
+    assert run(["simulate", *words]) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    message = shown.err.splitlines()[-1]
+    assert message.startswith("error: ")
+    return message
+
+
+def test_json_has_the_numbers_of_a_hand_made_schedule(
+    log: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # One node of 8: a runs 0–100, b 100–150, and c, behind b, 150–160.
+    words = (log, "-p", "fifo", "--nodes", "1", "--json")
+    facts = json.loads(simulated(capsys, *words))
+    (only,) = facts["runs"]
+    assert only["policy"] == "fifo"
+    assert only["mean_jct_s"] == pytest.approx((100 + 140 + 140) / 3)
+    assert only["makespan_s"] == 160
+    assert only["mean_wait_s"] == pytest.approx((0 + 90 + 130) / 3)
+    assert facts["trace"]["jobs"] == 3
+    assert facts["cluster"]["gpus"] == 8
+    assert facts["conditions"]["node_mtbf_s"] is None
+
+
+def test_json_keys_are_those_of_the_golden_file(
+    log: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = json.loads(simulated(capsys, log, "-p", "fifo", "--json"))
+    keys = [*facts, *(f"runs.{key}" for key in facts["runs"][0])]
+    golden = Path(__file__).with_name("test_cli_simulate_keys.txt").read_text().split()
+    # Keys may be added; whoever reads the output counts on those that are there.
+    assert set(golden) <= set(keys)
+
+
+def test_table_says_what_it_shows(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    table = simulated(capsys, log, "-p", "fifo", "-p", "srtf+consolidate", "--nodes", "2")
+    lines = table.splitlines()
+    assert lines[0] == "log: 3 jobs on 2 nodes × 8 GPUs, seed 0"
+    headings = ("policy", "mean JCT", "p50", "p90", "p99", "mean wait", "makespan", "utilisation",
+                "preemptions", "moves")  # fmt: skip
+    assert all(heading in lines[1] for heading in headings)
+    assert [line.split()[0] for line in lines[3:5]] == ["fifo", "srtf+consolidate"]
+    assert "preemption and moving are free (--restart-cost 0)" in table
+    costly = simulated(capsys, log, "-p", "fifo", "--restart-cost", "30")
+    assert "a stop or move costs 30.0 s (--restart-cost 30)" in costly
+
+
+def test_tables_by_size_and_user(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    by_size = simulated(capsys, log, "-p", "fifo", "--by", "size")
+    assert "fifo by size" in by_size
+    assert "5-8" in by_size
+    by_user = simulated(capsys, log, "-p", "fifo", "--by", "user")
+    assert "ann" in by_user
+    assert "bob" in by_user
+
+
+def test_options_reach_the_simulation(capsys: pytest.CaptureFixture[str]) -> None:
+    source = "poisson:jobs=40,load=0.9,gpus=16"
+    words = (source, "-p", "srtf", "--nodes", "2", "--seed", "3", "--head", "30", "--json",
+             "--restart-cost", "20", "--min-run", "60", "--slot", "10", "--job-mtbf", "2",
+             "--retries", "1", "--checkpoint-every", "300")  # fmt: skip
+    facts = json.loads(simulated(capsys, *words))
+    when = facts["conditions"]
+    assert (when["restart_s"], when["min_run_s"], when["slot_s"]) == (20, 60, 10)
+    assert (when["job_mtbf_s"], when["retries"], when["checkpoint_s"]) == (7200, 1, 300)
+    assert facts["runs"][0]["jobs"] == 30
+    assert facts["runs"][0]["seed"] == 3
+    again = json.loads(simulated(capsys, *words))
+    for each in (facts, again):
+        del each["runs"][0]["wall_s"]
+    assert facts == again
+
+
+def test_the_traces_own_estimates_may_mislead(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (told,) = json.loads(
+        simulated(capsys, log, "-p", "sjf", "--nodes", "1", "--estimates", "trace", "--json")
+    )["runs"]
+    assert told["finished"] == 3
+
+
+def test_oversized_jobs_stop_a_run_unless_dropped(
+    log: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (log, "-p", "fifo", "--nodes", "1", "--gpus", "4")
+    message = refused(capsys, *words)
+    assert "line 2: job 'a' asks for 8 GPUs" in message
+    assert "--drop-oversized" in message
+    assert run(["simulate", *words, "--drop-oversized", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["trace"]["oversized"] == 2
+    assert "left out 2 jobs that the empty cluster cannot hold" in shown.err
+    assert "none of its" in refused(
+        capsys, log, "-p", "fifo", "--nodes", "1", "--gpus", "1", "--drop-oversized"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["-p", "srft"], "No policy is called 'srft'. Did you mean 'srtf'?"),
+        (["-p", "srtf+consolidat"], "No placement is called 'consolidat'. Did you mean 'consol"),
+        (["-p", "las:quantum=-1"], "must be seconds, 1 or more"),
+        ([], "Name at least one policy, such as -p fifo"),
+        (["-p", "none.py:Policy"], "There is no file 'none.py'"),
+        (["-p", "no_such_module:Policy"], "Cannot load a policy from 'no_such_module'"),
+        (["-p", "hostile.py:Nobody"], "No policy in hostile.py is called 'Nobody'"),
+        (["-p", "hostile.py:Particular"], "Cannot make policy 'hostile.py:Particular': TypeError"),
+        (["-p", "fifo", "--by", "age"], "No table is called 'age'"),
+        (["-p", "fifo", "--estimates", "treu"], "Did you mean 'true'?"),
+        (["-p", "fifo", "--format", "phily"], "Did you mean 'philly'?"),
+        (["-p", "fifo", "--cluster", "none.toml"], "none.toml: There is no such file."),
+        (["-p", "fifo", "--cluster", "x.toml", "--gpus", "4"], "leave out --nodes and --gpus"),
+        (["-p", "fifo", "--gpus", "65"], "at most 64"),
+        (["-p", "gittins", "--history", "none.csv"], "none.csv: There is no such file."),
+    ],
+)
+def test_wrong_input_is_named(
+    log: str, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert message in refused(capsys, log, *words)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Overfills", "Node 'node-0' has 8 GPUs but the decision uses 16"),
+        ("Raises", "Policy 'Raises' raised ValueError in round 1 at 0 s: no idea"),
+        ("Loops", "Policy 'Loops' had not decided after 0.2 s"),
+        ("Starves", "the policy starves them"),
+    ],
+)
+def test_a_policy_that_misbehaves_is_stopped(
+    log: str, name: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = (log, "-p", f"hostile.py:{name}", "--deadline", "0.2")
+    assert message in refused(capsys, *words, code=1)
+
+
+def test_the_example_policy_runs_as_its_comment_says(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = EXAMPLE.read_text().splitlines()
+    assert len(lines) < 50
+    (command,) = [line.split() for line in lines if line.strip().startswith("rota simulate")]
+    command = [word.replace("examples/", f"{EXAMPLE.parent}/") for word in command]
+    command[2] = "poisson:jobs=60"
+    table = simulated(capsys, *command[2:])
+    assert "longest_wait.py:LongestWait" in table
+
+
+def test_notes_what_a_learner_learns_from(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["simulate", "poisson:jobs=20", "-p", "gittins"]
+    assert run(words) == 0
+    assert "--history FILE" in capsys.readouterr().err
+    assert run([*words, "--history", "poisson:jobs=50"]) == 0
+    assert "--history" not in capsys.readouterr().err
+
+
+def test_a_journal_holds_the_same_run(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    simulated(capsys, log, "-p", "fifo", "--nodes", "1", "--journal", "run.db")
+    with read_journal("run.db") as view:
+        outcome = view.outcome()
+        assert view.finished
+        assert view.meta["conditions"]["restart_s"] == 0
+    direct = simulate(Cluster.uniform(1), load_trace(log), make_policy("fifo"))
+    assert outcome.done_s.tolist() == direct.done_s.tolist()
+
+    assert "exists already" in refused(capsys, log, "-p", "fifo", "--journal", "run.db", code=1)
+    simulated(capsys, log, "-p", "fifo", "--journal", "run.db", "--force")
+
+
+def test_several_policies_get_a_journal_each(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    own = f"{EXAMPLE}:LongestWait"
+    simulated(capsys, log, "-p", "fifo", "-p", "srtf+spread", "-p", own, "--journal", "run.db")
+    names = {path.name for path in Path().glob("run*")}
+    assert names == {"run.fifo.db", "run.srtf+spread.db", "run.longest_wait.py-LongestWait.db"}
+
+
+def test_a_journal_that_cannot_be_written_is_an_error(
+    log: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "There is no directory nowhere" in refused(
+        capsys, log, "-p", "fifo", "--journal", "nowhere/run.db", code=1
+    )
+    words = ("poisson:jobs=3000", "-p", "fifo", "--journal", "full.db")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # a disk that fills up
+    try:
+        code = run(["simulate", *words])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    shown = capsys.readouterr()
+    assert (code, shown.out) == (1, "")
+    assert "the journal full.db" in shown.err
+    assert "disk" in shown.err
