@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # examples every time; `pytest --hypothesis-profile=explore` looks for new ones.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("steady", derandomize=True, **_COMMON)
-settings.register_profile("explore", max_examples=1000, print_blob=True, **_COMMON)
+settings.register_profile("explore", max_examples=2000, print_blob=True, **_COMMON)
 settings.load_profile("steady")
 
 

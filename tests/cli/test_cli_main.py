@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -37,7 +38,8 @@ def test_help_names_every_verb_and_imports_nothing_heavy() -> None:
         "heavy = {'numpy', 'numba', 'rich', 'rota.sim', 'sqlite3', 'pydantic'} & set(sys.modules)\n"
         "sys.exit(str(heavy) if heavy else 0)"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    command = [sys.executable, "-c", code]
+    shown = subprocess.run(command, check=False, capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
     assert all(verb in shown.stdout for verb in ("simulate", "compare", "policies", "traces"))
 
@@ -133,7 +135,9 @@ def test_an_interrupt_is_quiet(tmp_path: Path) -> None:
 def test_a_reader_that_leaves_is_no_error() -> None:
     reads, writes = os.pipe()
     os.close(reads)
-    shown = subprocess.run([*ROTA, "traces"], stdout=writes, stderr=subprocess.PIPE, text=True)
+    shown = subprocess.run(
+        [*ROTA, "traces"], check=False, stdout=writes, stderr=subprocess.PIPE, text=True
+    )
     os.close(writes)
     assert shown.returncode == 1
     assert shown.stderr == ""
@@ -141,14 +145,14 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 
 def test_a_full_disk_behind_stdout_is_told() -> None:
     with open("/dev/full", "w") as full:
-        shown = subprocess.run([*ROTA, "traces"], stdout=full, stderr=subprocess.PIPE, text=True)
+        shown = subprocess.run(
+            [*ROTA, "traces"], check=False, stdout=full, stderr=subprocess.PIPE, text=True
+        )
     assert shown.returncode == 1
     assert shown.stderr == "error: cannot read or write: No space left on device\n"
 
 
 def test_policies_are_listed_with_their_grammar(capsys: pytest.CaptureFixture[str]) -> None:
-    import json
-
     assert run(["policies"]) == 0
     table = capsys.readouterr().out
     assert "ordering[:setting=value,…][+placement][+elastic]" in table
@@ -165,7 +169,13 @@ def test_the_progress_bar_comes_late_and_goes(capsys: pytest.CaptureFixture[str]
 
     with LateBar(after_s=0, shown=True) as bar:
         report = bar.begin("slow", 3)
-        time.sleep(0.3)
+        for _ in range(100):  # until the timer's thread has shown it
+            if bar._bar is not None:
+                break
+            time.sleep(0.05)
         report(2)
+        assert bar._bar.tasks[0].completed == 2
         bar.begin("other", 5)(5)
+        assert (bar._bar.tasks[0].description, bar._bar.tasks[0].total) == ("other", 5)
+    assert not bar._bar.live.is_started
     assert capsys.readouterr().out == ""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from rota.core import Cluster
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 Jobs = list[tuple[int, int, int]]
 
 
+def examples(count: int) -> settings:
+    """So many examples; twenty times as many under `--hypothesis-profile=explore`."""
+    return settings(max_examples=count * settings().max_examples // 100)
+
+
 def trace_of(jobs: Sequence[tuple[float, float, int]], **columns: Any) -> Trace:
     """A trace of (submit, duration, GPUs) triples."""
     submit_s, duration_s, num_gpus = zip(*jobs, strict=True)
@@ -38,7 +44,10 @@ def cluster_of(gpus: Sequence[int], **columns: Any) -> Cluster:
 
 @dataclass(frozen=True)
 class ByRounds:
-    """Hides that a policy could be replayed compiled, so that it is asked round by round."""
+    """Hides that a policy could be replayed compiled, so that it is asked round by round.
+
+    And trusts no draft: every decision is checked.
+    """
 
     policy: Policy
 
@@ -47,7 +56,9 @@ class ByRounds:
         return str(getattr(self.policy, "name", "?"))
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        return self.policy.decide(snapshot)
+        decision = self.policy.decide(snapshot)
+        replace(decision, drafted=None).check(snapshot)
+        return decision
 
 
 def by_rounds(
@@ -62,7 +73,7 @@ def by_rounds(
     """Like `simulate`, but through the Python loop."""
     asked = ByRounds(informed(policy, trace))
     if isinstance(policy, Heuristic) and policy.error:
-        when = Conditions(**{**vars(when or Conditions()), "estimate_error": policy.error})
+        when = replace(when or Conditions(), estimate_error=policy.error)
     return simulate(cluster, trace, asked, when, seed=seed, **more)
 
 
@@ -96,6 +107,10 @@ class Scripted(Faults):
     """(time, node, whether it comes back)"""
     jobs: tuple[tuple[float, ...], ...] = ()
     """Run time to each failure of each job: as many as there are retries, plus one."""
+
+    @property
+    def never(self) -> bool:
+        return not self.nodes and not self.jobs
 
     def of_nodes(self, nodes: int, begin_s: float, horizon_s: float, rng: Any) -> Any:  # noqa: ARG002
         return np.array(sorted(self.nodes), FAULT)

@@ -190,8 +190,13 @@ def test_tiresias_demotes_a_job_that_started_while_the_other_already_waited() ->
 
 
 def test_tiresias_counts_gpu_seconds() -> None:
-    # Two GPUs reach 8 GPU-seconds after 4 s.
-    assert done_s([2], [(0, 20, 2), (1, 5, 2)], "tiresias:limits=8") == [25, 9]
+    # Two GPUs reach 8 GPU-seconds after 4 s; B is done with 6 of them, from 4 to 7.
+    assert done_s([2], [(0, 20, 2), (1, 3, 2)], "tiresias:limits=8") == [23, 7]
+
+
+def test_tiresias_serves_a_queue_in_order_of_submission() -> None:
+    # B has had its 8 GPU-seconds at 8 and falls into A's queue, behind A: A 8-24, B 24-25.
+    assert done_s([2], [(0, 20, 2), (1, 5, 2)], "tiresias:limits=8") == [24, 25]
 
 
 def test_a_minimum_run_time_delays_preemption() -> None:

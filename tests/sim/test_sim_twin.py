@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from slow_sim import SlowJob, SlowSim
-from worlds import Scripted, cluster_of, outages, trace_of, worlds
+from worlds import Scripted, cluster_of, examples, outages, trace_of, worlds
 
 from rota.policies import make_policy
 from rota.sim import Conditions, simulate
@@ -57,7 +57,7 @@ PREEMPTIVE = {
 
 
 @pytest.mark.parametrize("name", NON_PREEMPTIVE)
-@settings(max_examples=60)
+@examples(60)
 @given(worlds(), places, st.sampled_from([0.0, 0.0, 25.0]))
 def test_without_preemption(
     name: str, world: tuple[list[int], Jobs], place: str, slot_s: float
@@ -67,14 +67,14 @@ def test_without_preemption(
 
 
 @pytest.mark.parametrize("name", BACKFILL)
-@settings(max_examples=80)
+@examples(80)
 @given(worlds(), places)
 def test_backfill(name: str, world: tuple[list[int], Jobs], place: str) -> None:
     agree(*world, f"{name}+{place}", Conditions(), place=place, **BACKFILL[name])
 
 
 @pytest.mark.parametrize("name", PREEMPTIVE)
-@settings(max_examples=60)
+@examples(60)
 @given(
     worlds(sizes=(1, 2, 4, 8, 16)),
     places,
@@ -89,7 +89,7 @@ def test_preemption_with_free_repacking(
 
 
 @pytest.mark.parametrize("name", PREEMPTIVE)
-@settings(max_examples=80)
+@examples(80)
 @given(
     worlds(sizes=(1, 2, 4, 8, 16)),
     places,
@@ -104,7 +104,7 @@ def test_sticky_and_defragmenting_where_restarts_cost(
 
 
 @pytest.mark.parametrize("name", ["fifo", "fifo-skip", "fifo-easy", "srtf", "las:quantum=16"])
-@settings(max_examples=60)
+@examples(60)
 @given(st.data(), st.sampled_from([0.0, 7.0]), st.sampled_from([1.0, 10.0, 1800.0]))
 def test_node_failures(name: str, data: st.DataObject, restart_s: float, every_s: float) -> None:
     gpus, jobs = data.draw(worlds(sizes=(1, 2, 4, 8, 16)))

@@ -53,7 +53,8 @@ def compare(
     policies = {
         name: loading.named_policies([spec])[spec] for name, spec in wanted.policies.items()
     }
-    results = _results(wanted, _played(wanted, policies, jobs or _cores()))
+    book = _played(wanted, policies, jobs or _cores())
+    results = _results(wanted, book, loading.learners(policies))
     _write(folder, results)
     if as_json:
         print_json({key: value for key, value in results.items() if key != "curves"})
@@ -63,7 +64,9 @@ def compare(
 
 
 def _cores() -> int:
-    return len(os.sched_getaffinity(0))
+    """Cores that this process may use, where the system tells; else all there are."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def _check_folder(folder: Path, force: bool) -> None:
@@ -85,9 +88,9 @@ def _played(config: CompareConfig, policies: Mapping[str, Policy], jobs: int) ->
     from rota.cli.work import run_all
 
     varies = _what_varies(config, policies)
-    loading.tell_compiling(policies.values())
+    loading.tell_compiling(policies.values(), config.cluster, config.when)
     with LateBar() as bar:
-        bar.begin("reading traces", 0)
+        bar.begin("preparing", 0)
         _look_ahead(config, policies)
         tasks = _tasks(config, varies)
         results = run_all(tasks, jobs, bar.begin(f"{len(tasks)} runs", len(tasks)))
@@ -123,7 +126,7 @@ def _look_ahead(config: CompareConfig, policies: Mapping[str, Policy]) -> None:
         loading.tell_losses(trace, oversized)
         Simulator(config.cluster, trace, config.when, seed=seed)
         for policy in policies.values():
-            if needs_compiling(policy):
+            if needs_compiling(policy, config.cluster, config.when):
                 simulate(config.cluster, trace.head(1), policy, config.when)
 
 
@@ -146,7 +149,7 @@ def _tasks(config: CompareConfig, varies: Mapping[tuple[str, str], bool]) -> lis
     ]  # fmt: skip
 
 
-def _results(config: CompareConfig, book: Book) -> dict[str, Any]:
+def _results(config: CompareConfig, book: Book, learners: Sequence[str]) -> dict[str, Any]:
     """Everything there is to say, as JSON has it."""
     import platform
     from datetime import UTC, datetime
@@ -172,7 +175,7 @@ def _results(config: CompareConfig, book: Book) -> dict[str, Any]:
         "policies": list(config.policies),
         "traces": [trace.label for trace in config.traces],
         "resamples": config.resamples,
-        "notes": _notes(config, book, compared),
+        "notes": [*_notes(config, book, compared), *_note_on_learning(config, learners)],
         "table": digest.table(book),
         "comparisons": compared,
         "runs": [run.summary for run in book.runs.values()],
@@ -204,6 +207,12 @@ def _notes(config: CompareConfig, book: Book, compared: Sequence[Mapping[str, An
         if count
     ]
     return notes
+
+
+def _note_on_learning(config: CompareConfig, learners: Sequence[str]) -> list[str]:
+    if not learners or config.history is not None:
+        return []
+    return [f"{', '.join(learners)} learns from the very jobs it schedules (no history given)."]
 
 
 def _write(folder: Path, results: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from rota.dash.units import plural
 from rota.errors import ConfigError, InputError, RotaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rota.core import Cluster, Policy
     from rota.core.types import Bools
@@ -97,16 +97,10 @@ def without_oversized(trace: Trace, cluster: Cluster) -> tuple[Trace, int]:
 def _fits(trace: Trace, cluster: Cluster) -> Bools:
     import numpy as np
 
-    from rota.policies.place_kernels import new_index
     from rota.sim.setup import Conditions, job_records
-    from rota.sim.simulator import fits_empty
+    from rota.sim.simulator import fitting
 
-    rows = job_records(trace, cluster, Conditions(), np.random.default_rng(0))
-    nodes = cluster.empty()
-    node, part = np.zeros((2, len(cluster)), np.int64)
-    fits = np.zeros(len(trace), np.int64)
-    fits_empty(rows, nodes, new_index(nodes), 0, np.zeros(1), node, part, fits)
-    return fits > 0
+    return fitting(cluster, job_records(trace, cluster, Conditions(), np.random.default_rng(0)))
 
 
 def tell_losses(trace: Trace, oversized: int = 0) -> None:
@@ -121,11 +115,18 @@ def tell_losses(trace: Trace, oversized: int = 0) -> None:
         )
 
 
-def tell_compiling(policies: Iterable[Policy]) -> None:
+def learners(policies: Mapping[str, Policy]) -> list[str]:
+    """The names of those policies that draw on past jobs."""
+    from rota.policies import Heuristic
+
+    return [name for name, p in policies.items() if isinstance(p, Heuristic) and p.learns]
+
+
+def tell_compiling(policies: Iterable[Policy], cluster: Cluster, when: Conditions) -> None:
     """Announce the wait for the compiler, if there will be one."""
     from rota.sim.simulate import needs_compiling
 
-    if any(needs_compiling(policy) for policy in policies):
+    if any(needs_compiling(policy, cluster, when) for policy in policies):
         typer.echo("compiling the simulator (only the first time, about 20 s) …", err=True)
 
 

@@ -142,6 +142,7 @@ def simulate(
         if drop_oversized:
             jobs, oversized = loading.without_oversized(jobs, setting.cluster)
     _tell(jobs, oversized, policies, history)
+    loading.tell_compiling(policies.values(), setting.cluster, setting.when)
     with LateBar() as bar:
         runs = [
             _run(name, made, jobs, setting, _journal_path(journal, name, len(policies)), force, bar)
@@ -193,16 +194,13 @@ def _conditions(
 
 
 def _tell(jobs: Trace, oversized: int, policies: dict[str, Policy], history: str | None) -> None:
-    from rota.policies import Heuristic
-
     loading.tell_losses(jobs, oversized)
-    learners = [name for name, p in policies.items() if isinstance(p, Heuristic) and p.learns]
+    learners = loading.learners(policies)
     if learners and history is None:
         loading.note(
             f"{', '.join(learners)} learns from the very jobs it schedules; "
             "--history FILE gives it past ones."
         )
-    loading.tell_compiling(policies.values())
 
 
 def _run(

@@ -37,20 +37,18 @@ class Cluster:
             raise ConfigError("A cluster needs at least one node; got none.")
         defaults = {"type": 0, "rack": 0, "cpus": np.inf, "memory_gb": np.inf,
                     "link_gbps": 100.0, "price_per_gpu_h": 0.0}  # fmt: skip
-        for name, value in defaults.items():
-            if len(getattr(self, name)) == 0:
-                dtype = np.int64 if name in ("type", "rack") else np.float64
-                object.__setattr__(self, name, np.full(n, value, dtype))
-            if len(getattr(self, name)) != n:
-                raise ConfigError(
-                    f"Cluster.{name} has {len(getattr(self, name))} entries for {n} nodes."
-                )
-        object.__setattr__(self, "gpus", np.asarray(self.gpus, np.int64))
+        for name in ("gpus", *defaults):
+            given = getattr(self, name)
+            dtype = np.int64 if name in ("gpus", "type", "rack") else np.float64
+            # A copy, so that freezing it does not freeze an array of the caller's.
+            column = np.array(given, dtype) if len(given) else np.full(n, defaults[name], dtype)
+            if len(column) != n:
+                raise ConfigError(f"Cluster.{name} has {len(column)} entries for {n} nodes.")
+            column.flags.writeable = False
+            object.__setattr__(self, name, column)
         if not self.names:
             object.__setattr__(self, "names", tuple(f"node-{i}" for i in range(n)))
         self._check()
-        for column in (self.gpus, self.type, self.rack, self.cpus, self.memory_gb):
-            column.flags.writeable = False
 
     def _check(self) -> None:
         if len(self.names) != len(self.gpus) or len(set(self.names)) != len(self.names):

@@ -61,11 +61,13 @@ class Decision:
         if len(node) and not (node.min() >= 0 and node.max() < len(nodes)):
             wrong = int(node.min() if node.min() < 0 else node.max())
             raise DecisionError(f"There is no node {wrong}: the cluster has {len(nodes)} nodes.")
+        down = ~nodes["up"][node] & ((workers > 0) | (servers > 0))
+        if down.any():
+            name, uid = snapshot.cluster.names[int(node[down][0])], self.uid[owner[down][0]]
+            raise DecisionError(f"Node {name!r} is down: job {uid} cannot be placed there.")
         self._check_types(snapshot, owner, node, workers)
-        down = np.where(nodes["up"], nodes["gpus"], 0)
-        self._check_fill(
-            snapshot, "GPUs", owner, node, workers * rows["gpus_per_worker"][owner], down
-        )
+        wanted = workers * rows["gpus_per_worker"][owner]
+        self._check_fill(snapshot, "GPUs", owner, node, wanted, nodes["gpus"])
         for kind, has in (("CPUs", "cpus"), ("GB of memory", "memory_gb")):
             by_worker, by_server = rows[f"{has}_per_worker"], rows[f"{has}_per_server"]
             if by_worker.any() or by_server.any():

@@ -100,6 +100,7 @@ class Draft:
 
     def grow(self, job: int, node: int, workers: int = 1, servers: int = 0) -> None:
         """Give `job` more workers or servers on `node`."""
+        self._check_change(node, workers, servers)
         before = self.held(job)
         total = sum(entry[1] for entry in before) + workers
         if total > self._most[job]:
@@ -110,6 +111,7 @@ class Draft:
 
     def shrink(self, job: int, node: int, workers: int = 1, servers: int = 0) -> None:
         """Take workers or servers on `node` away from `job`."""
+        self._check_change(node, workers, servers)
         before = {n: (w, s) for n, w, s in self.held(job)}
         has_workers, has_servers = before.get(node, (0, 0))
         if workers > has_workers or servers > has_servers:
@@ -120,6 +122,14 @@ class Draft:
         before[node] = (has_workers - workers, has_servers - servers)
         self._resized.add(job)
         self._replace(job, [(n, w, s) for n, (w, s) in sorted(before.items()) if w or s])
+
+    def _check_change(self, node: int, workers: int, servers: int) -> None:
+        if not 0 <= node < len(self._free):
+            raise DecisionError(
+                f"There is no node {node}: the cluster has {len(self._free)} nodes."
+            )
+        if workers < 0 or servers < 0:
+            raise DecisionError(f"Cannot change a job by {workers} workers and {servers} servers.")
 
     def stop(self, job: int) -> None:
         """Take everything from `job`; it waits."""
@@ -188,7 +198,8 @@ class Draft:
                 self._undo(job, entries[:done])
                 raise DecisionError(f"There is no node {node}: the cluster has {len(free)} nodes.")
             wrong: tuple[str, float] | None = None
-            if workers * each > free[node] or workers < 0 or servers < 0:
+            down = servers and not self.nodes["up"][node]
+            if workers * each > free[node] or workers < 0 or servers < 0 or down:
                 wrong = ("GPUs", workers * each)
             elif not self._plain:
                 wrong = self._misfit(job, node, workers, servers)

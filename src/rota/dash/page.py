@@ -44,7 +44,7 @@ tr.baseline { background: var(--wash); }
 .legend { display: flex; flex-wrap: wrap; gap: .3rem 1.3rem; list-style: none; padding: 0;
   margin: .6rem 0; font-size: .92rem; }
 .swatch { vertical-align: middle; margin-right: .4rem; }
-.grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr));
+.grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 430px), 1fr));
   gap: 1.4rem; }
 figure { margin: .4rem 0; }
 .chart { width: 100%; height: auto; display: block; overflow: visible; }

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 COLOURS: Final = 7
 _PER_DASH: Final = 4
-"""So many policies share a kind of line: 7 and 4 have no common factor, so 28 can be told apart."""
+"""So many policies in a row share a kind of line, which tells the first 16 apart."""
 _DASHES: Final = ("", "7 3", "2 3", "9 3 2 3")
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 14, 34, 46
 _WIDTH, _HEIGHT = 520, 300

@@ -27,7 +27,7 @@ def times(seconds: Sequence[float | None]) -> list[str]:
 def numbers(values: Sequence[float | None]) -> list[str]:
     """A column of numbers with equally many decimals: as many as the largest needs."""
     top = max((abs(v) for v in values if v is not None), default=0.0)
-    digits = 2 if top < 10 else 1 if top < 1000 else 0
+    digits = 2 if top < 30 else 1 if top < 1000 else 0
     return [NOTHING if v is None else f"{v:,.{digits}f}" for v in values]
 
 

@@ -6,20 +6,24 @@ They believe the jobs' estimates. Arguments are those of `round_kernels`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from rota.core.layout import RUNNING
 from rota.jit import allocating_part, kernel, part
-from rota.policies.draft_kernels import Desk, claim, give, write
+from rota.policies.draft_kernels import Desk, claim, give, locate, write
 from rota.policies.order_kernels import merge_sort, rank, remaining
-from rota.policies.place_kernels import build, find
+from rota.policies.place_kernels import build
 from rota.policies.rule import EASY
 
 if TYPE_CHECKING:
     from rota.core.types import Floats, Ints, Records
     from rota.policies.rule import Rule
+
+
+OVERDUE_S: Final = 1.0
+"""How soon a job that should have ended by now is expected to."""
 
 
 @part
@@ -72,7 +76,7 @@ def easy(
 @part
 def fits(rule: Rule, job: Any, d: Desk) -> bool:
     """Whether there is a place for the job."""
-    return find(rule.place, d.nodes, d.level, job, job["gpus"], rule.typical, d.node, d.part) > 0
+    return locate(d, rule.place, rule.typical, job) > 0
 
 
 @allocating_part
@@ -98,10 +102,9 @@ def conservative(
             break
         span_s = end_s(jobs[j], now_s) - now_s
         for s in range(steps):
-            if not open_window(jobs[j]["gpus"], window, times, free, steps, s, span_s):
+            if not open_window(jobs[j]["gpus"], d, window, times, free, steps, s, span_s):
                 continue
-            count = find(rule.place, window.nodes, window.level, jobs[j], jobs[j]["gpus"],
-                         rule.typical, d.node, d.part)  # fmt: skip
+            count = locate(window, rule.place, rule.typical, jobs[j])
             if count == 0:
                 continue
             begin_s = times[s]
@@ -129,7 +132,8 @@ def profile(
         j = order[i]
         if d.length[j] == 0:
             continue
-        ends = end_s(jobs[j], now_s)
+        # A job that has outlived its estimate still holds what it holds now.
+        ends = max(end_s(jobs[j], now_s), now_s + OVERDUE_S)
         steps = cut(times, free, steps, ends)
         for s in range(steps):
             if times[s] >= ends:
@@ -159,16 +163,29 @@ def cut(times: Floats, free: Any, steps: int, at_s: float) -> int:
 
 @part
 def open_window(
-    gpus: int, window: Desk, times: Floats, free: Any, steps: int, first: int, span_s: float
+    gpus: int,
+    d: Desk,
+    window: Desk,
+    times: Floats,
+    free: Any,
+    steps: int,
+    first: int,
+    span_s: float,
 ) -> bool:
-    """Put into `window` what is free from step `first` on for `span_s`; False if too little."""
+    """Put into `window` what is free from step `first` on for `span_s`; False if too little.
+
+    Of CPUs and memory only those free now are known; later ones count as free.
+    """
     total = 0
     for k in range(window.nodes.size):
         total += free[first, k]
     if total < gpus:
         return False
     for k in range(window.nodes.size):
-        window.nodes[k]["free"] = free[first, k]
+        here, now = window.nodes[k], d.nodes[k]
+        here["free"] = free[first, k]
+        here["free_cpus"] = now["free_cpus"] if first == 0 else now["cpus"]
+        here["free_memory_gb"] = now["free_memory_gb"] if first == 0 else now["memory_gb"]
     for s in range(first + 1, steps):
         if times[s] >= times[first] + span_s:
             break

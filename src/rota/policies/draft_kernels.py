@@ -69,15 +69,20 @@ def write(d: Desk, job: Any, j: int, count: int, used: int) -> int:
 
 
 @part
-def claim(d: Desk, place: int, typical: Floats, job: Any, j: int, used: int) -> int:
-    """Place job j at its requested size if it fits; returns `used`, unchanged if it does not."""
+def locate(d: Desk, place: int, typical: Floats, job: Any) -> int:
+    """Find places for the job at its requested size, servers included; 0 if it does not fit."""
     count = find(place, d.nodes, d.level, job, job["gpus"], typical, d.node, d.part)
-    if count == 0:
-        return used
     servers = job["servers"]
     if servers > 0:
         for k in range(count):
             beside = servers // count + (k < servers % count)
             if not fits_on(job, d.nodes[d.node[k]], d.part[k] // job["gpus_per_worker"], beside):
-                return used
-    return write(d, job, j, count, used)
+                return 0
+    return count
+
+
+@part
+def claim(d: Desk, place: int, typical: Floats, job: Any, j: int, used: int) -> int:
+    """Place job j at its requested size if it fits; returns `used`, unchanged if it does not."""
+    count = locate(d, place, typical, job)
+    return write(d, job, j, count, used) if count > 0 else used

@@ -92,15 +92,19 @@ def score(rule: Rule, job: Any, now_s: float, live: int, total_gpus: int, demand
 
 @part
 def next_turn_s(rule: Rule, job: Any, now_s: float) -> float:
-    """When a running job's score will jump by itself: at the next limit of its service."""
+    """When the score of a job that runs, or starts now, jumps by itself: at its next limit."""
     if rule.order != QUEUES and rule.order != GITTINS:
         return np.inf
     attained = service(job, now_s)
     k = class_of(rule.limits, attained)
-    if k == rule.limits.size or job["pace"] <= 0.0:
+    if k == rule.limits.size:
         return np.inf
-    left_s = (rule.limits[k] - attained) / (job["gpus"] * job["pace"])
-    return max(now_s, job["resume_s"]) + max(left_s, TICK_S)
+    if job["status"] == RUNNING:
+        begin_s, pace = max(now_s, job["resume_s"]), job["pace"]
+    else:
+        again = job["started_s"] == job["started_s"]  # not NaN: it ran before
+        begin_s, pace = now_s + (job["restart_s"] if again else 0.0), 1.0
+    return begin_s + max((rule.limits[k] - attained) / (job["gpus"] * pace), TICK_S)
 
 
 @inline
@@ -170,5 +174,6 @@ def rank(
                 demand += (
                     job["workers"] * job["memory_gb_per_worker"] / memory_gb * (free_gb / memory_gb)
                 )
-        key[order[i]] = score(rule, job, now_s, n, gpus, demand)
+        turn = score(rule, job, now_s, n, gpus, demand)
+        key[order[i]] = turn if turn == turn else np.inf  # of unknown length: after all others
     sort(order, n, key)

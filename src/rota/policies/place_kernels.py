@@ -89,13 +89,16 @@ def shift(nodes: Records, level: Any, n: int, gpus: int) -> None:
 
 @part
 def suits(nodes: Records, n: int, job: Any, workers: int) -> bool:
-    """Whether node n is of the job's GPU type and has CPUs and memory for so many workers."""
+    """Whether node n is of the job's GPU type and has CPUs and memory for so many workers.
+
+    All of its workers bring all of its servers along.
+    """
     if job["gpu_type"] != -1 and job["gpu_type"] != nodes[n]["type"]:
         return False
-    return (
-        workers * job["cpus_per_worker"] <= nodes[n]["free_cpus"] + SLACK
-        and workers * job["memory_gb_per_worker"] <= nodes[n]["free_memory_gb"] + SLACK
-    )
+    servers = job["servers"] if workers == job["workers"] else 0
+    cpus = workers * job["cpus_per_worker"] + servers * job["cpus_per_server"]
+    memory_gb = workers * job["memory_gb_per_worker"] + servers * job["memory_gb_per_server"]
+    return cpus <= nodes[n]["free_cpus"] + SLACK and memory_gb <= nodes[n]["free_memory_gb"] + SLACK
 
 
 @part
@@ -226,35 +229,53 @@ def whole_nodes(
 
 
 @part
+def room_on(nodes: Records, n: int, job: Any) -> int:
+    """How many workers of the job node n has room for."""
+    if job["gpu_type"] != -1 and job["gpu_type"] != nodes[n]["type"]:
+        return 0
+    workers = nodes[n]["free"] // job["gpus_per_worker"]
+    if job["cpus_per_worker"] > 0.0 and nodes[n]["free_cpus"] < np.inf:
+        workers = min(workers, int((nodes[n]["free_cpus"] + SLACK) / job["cpus_per_worker"]))
+    if job["memory_gb_per_worker"] > 0.0 and nodes[n]["free_memory_gb"] < np.inf:
+        room_gb = nodes[n]["free_memory_gb"] + SLACK
+        workers = min(workers, int(room_gb / job["memory_gb_per_worker"]))
+    return workers
+
+
+@part
 def fewest_nodes(nodes: Records, job: Any, gpus: int, rack: int, node: Ints, part: Ints) -> int:
     """As few nodes as possible, of one rack unless `rack` is −1; the rest where it is tight."""
-    count, left, each = 0, gpus, job["gpus_per_worker"]
+    each = job["gpus_per_worker"]
+    count, left = 0, gpus // each
     while left > 0:
-        best = NOWHERE
+        best, most = NOWHERE, 0
         for n in range(nodes.size):
             if rack != -1 and nodes[n]["rack"] != rack:
                 continue
-            use = min(nodes[n]["free"] // each * each, left)
-            if use == 0 or not fits_beside(nodes, n, job, use // each, node, count):
+            room = room_on(nodes, n, job)
+            if room == 0 or not fits_beside(nodes, n, job, min(room, left), node, count):
                 continue
-            # A node that holds all the rest beats one that does not; among the former the
-            # fullest is best, among the latter the emptiest.
-            if best == NOWHERE:
-                better = True
-            elif (use == left) != (nodes[best]["free"] // each * each >= left):
-                better = use == left
-            elif use == left:
-                better = nodes[n]["free"] < nodes[best]["free"]
-            else:
-                better = nodes[n]["free"] > nodes[best]["free"]
-            if better:
-                best = n
+            # A node that holds all the rest beats one that does not; among the former the one
+            # with least room is best, among the latter the one with most.
+            if best == NOWHERE or (most < left and room > most) or left <= room < most:
+                best, most = n, room
         if best == NOWHERE:
             return 0
-        use = min(nodes[best]["free"] // each * each, left)
-        node[count], part[count] = best, use
-        count, left = count + 1, left - use
+        node[count], part[count] = best, min(most, left) * each
+        count, left = count + 1, left - min(most, left)
     return count
+
+
+@part
+def largest_node(nodes: Records, level: Any, job: Any) -> int:
+    """GPUs of the largest node that the job may use."""
+    if job["gpu_type"] == -1:
+        return level.shape[0] - 2
+    most = 0
+    for n in range(nodes.size):
+        if nodes[n]["type"] == job["gpu_type"]:
+            most = max(most, nodes[n]["gpus"])
+    return most
 
 
 @part
@@ -323,7 +344,7 @@ def find(
         count = widest(nodes, job, gpus, node, part)
     elif rule == TOPOLOGY:
         count = within_a_rack(nodes, job, gpus, node, part)
-    elif gpus <= level.shape[0] - 2:
+    elif gpus <= largest_node(nodes, level, job):
         n = one_node(rule, nodes, level, job, gpus, typical, node, 0)
         if n != NOWHERE:
             node[0], part[0] = n, gpus

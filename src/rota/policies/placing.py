@@ -24,6 +24,7 @@ from rota.policies.place_kernels import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rota.core.cluster import Cluster
     from rota.core.draft import Draft
     from rota.core.types import Floats, Ints, Records
 
@@ -80,6 +81,7 @@ class Placer:
         self._typical = np.zeros(1) if typical is None else np.array(typical, np.float64)
         self._level = np.zeros((0, 0), np.uint64)
         self._spot = np.zeros((2, 0), np.int64)
+        self._cluster: Cluster | None = None
         self._find: Callable[..., int]
         self._fill: Callable[..., int]
 
@@ -117,7 +119,8 @@ class Placer:
     def _prepare(self, draft: Draft) -> None:
         """Have ready what suits the draft's cluster: scratch arrays, machine code."""
         nodes = len(draft.nodes)
-        if self._spot.shape[1] != nodes:
+        if self._cluster is not draft.snapshot.cluster:
+            self._cluster = draft.snapshot.cluster
             self._spot = np.zeros((2, nodes), np.int64)
             self._level = np.zeros((int(draft.nodes["gpus"].max()) + 2, -(-nodes // 64)), np.uint64)
             d = draft

@@ -15,7 +15,7 @@ from rota.core.layout import RUNNING
 from rota.jit import allocating_part, inline, kernel, part
 from rota.policies.draft_kernels import Desk, claim, give, still_free
 from rota.policies.order_kernels import next_turn_s, rank
-from rota.policies.place_kernels import build, hold
+from rota.policies.place_kernels import build, hold, largest_node
 from rota.policies.rule import DOMINANT, MAX_MIN, SKIP
 
 if TYPE_CHECKING:
@@ -138,9 +138,11 @@ def select(jobs: Records, order: Ints, n: int, now_s: float, nodes: Records, cho
             job, gpus = jobs[order[i]], jobs[order[i]]["gpus"]
             if pinned(job, now_s) != first:
                 continue
+            if job["status"] == RUNNING:  # an elastic job may hold another number than it asked for
+                gpus = job["held_workers"] * job["gpus_per_worker"]
             kind = job["gpu_type"]
             fits = kind == -1 or (0 <= kind < types and gpus <= room[kind])
-            chosen[i] = gpus <= total and fits
+            chosen[i] = first or (gpus <= total and fits)
             if chosen[i]:
                 total -= gpus
                 if kind != -1:
@@ -242,7 +244,7 @@ def keep(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, d: Desk, 
         j = order[i]
         if chosen[i] and d.length[j] == 0:
             used = claim(d, rule.place, rule.typical, jobs[j], j, used)
-            if d.length[j] == 0 and jobs[j]["gpus"] <= d.level.shape[0] - 2:
+            if d.length[j] == 0 and jobs[j]["gpus"] <= largest_node(d.nodes, d.level, jobs[j]):
                 used = make_room(rule, jobs, j, order, n, now_s, d, used)
     # Whoever gave way for nothing goes on where it was, if that is still free.
     for i in range(n):
@@ -273,8 +275,9 @@ def decide(
         j = order[i]
         if d.length[j] > 0:
             wake_s = min(wake_s, next_turn_s(rule, jobs[j], now_s))
-            if pinned(jobs[j], now_s):
-                wake_s = min(wake_s, jobs[j]["since_s"] + jobs[j]["min_run_s"])
+            since_s = jobs[j]["since_s"] if jobs[j]["status"] == RUNNING else now_s
+            if now_s < since_s + jobs[j]["min_run_s"]:
+                wake_s = min(wake_s, since_s + jobs[j]["min_run_s"])
         else:
             waiting = True
     if not waiting or not rule.preempt:

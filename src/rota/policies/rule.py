@@ -48,7 +48,7 @@ class Rule(NamedTuple):
     """CONSERVATIVE: how many waiting jobs get a reservation."""
     limits: Floats = np.zeros(0)
     """QUEUES, GITTINS: attained service (GPU-seconds) at which a job changes its class."""
-    worth: Floats = np.zeros(0)
+    worth: Floats = np.zeros(1)
     """GITTINS: the index of each class; (len(limits) + 1,)."""
     typical: Floats = np.zeros(1)
     """FGD: how common each gang size is; (largest node's GPUs + 1,)."""

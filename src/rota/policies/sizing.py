@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rota.errors import DecisionError
 from rota.policies.placing import PLACEMENTS, Placer
 
 if TYPE_CHECKING:
     from rota.core.draft import Draft
+    from rota.core.snapshot import Snapshot
+    from rota.core.types import Bools
 
 _NAMES = {code: name for name, (code, _) in PLACEMENTS.items()}
 
@@ -19,7 +22,8 @@ def shrink_back(draft: Draft) -> None:
     jobs = draft.snapshot.jobs
     if not jobs.waiting.any():
         return
-    for job in np.flatnonzero(jobs.held_workers > jobs.workers).tolist():
+    grown = (jobs.held_workers > jobs.workers) & ~_pinned(draft.snapshot)
+    for job in np.flatnonzero(grown).tolist():
         surplus = int(jobs.held_workers[job] - jobs.workers[job])
         for node, workers, _ in reversed(draft.held(job)):
             taken = min(surplus, workers)
@@ -34,12 +38,29 @@ def fit_and_grow(draft: Draft, place: int) -> None:
     for job in np.flatnonzero((draft.length == 0) & (jobs.min_workers < jobs.workers)).tolist():
         for workers in range(int(jobs.workers[job]) - 1, int(jobs.min_workers[job]) - 1, -1):
             share = find(draft, job, workers)
-            if share is not None:
-                draft.place(job, share)
+            if share is not None and _place(draft, job, share):
                 break
-    growing = np.flatnonzero((draft.length > 0) & (jobs.max_workers > jobs.min_workers)).tolist()
+    elastic = (jobs.max_workers > jobs.min_workers) & ~_pinned(draft.snapshot)
+    growing = np.flatnonzero((draft.length > 0) & elastic).tolist()
     while growing:
         growing = [job for job in growing if _grow_by_one(draft, job, find)]
+
+
+def _place(draft: Draft, job: int, share: list[tuple[int, int]]) -> bool:
+    """Give the job these workers, and its servers evenly beside them, if that fits."""
+    servers, count = int(draft.rows["servers"][job]), len(share)
+    beside = [(node, servers // count + (k < servers % count)) for k, (node, _) in enumerate(share)]
+    try:
+        draft.place(job, share, beside if servers else ())
+    except DecisionError:
+        return False
+    return True
+
+
+def _pinned(snapshot: Snapshot) -> Bools:
+    """Which jobs run and may not be touched yet (J,)."""
+    jobs = snapshot.jobs
+    return jobs.running & (snapshot.time_s < jobs.since_s + jobs.min_run_s)
 
 
 def _grow_by_one(draft: Draft, job: int, find: Placer) -> bool:

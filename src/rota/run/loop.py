@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rota.errors import PolicyError, RotaError
+from rota.core.decision import Decision
+from rota.errors import DecisionError, PolicyError, RotaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,6 +51,11 @@ def rounds(policy: Policy, backend: Backend, *, deadline_s: float = 60.0) -> Ite
             try:
                 with watch:
                     decision = policy.decide(snapshot)
+                if not isinstance(decision, Decision):
+                    raise DecisionError(
+                        f"decide() returned {type(decision).__name__}, not a Decision; "
+                        "end it with `return draft.commit()`."
+                    )
                 decision.check(snapshot)
             except _TooSlow:
                 raise PolicyError(

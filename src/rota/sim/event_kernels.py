@@ -130,6 +130,8 @@ def to_next_slot(s: State) -> bool:
         if clock["now_s"] == -np.inf
         else np.floor(clock["now_s"] / slot_s) + 1.0
     )
+    while slot * slot_s <= clock["now_s"]:  # rounding: 43 · 0.1 / 0.1 is less than 43
+        slot += 1.0
     while True:
         soon_s = next_event_s(s)
         if soon_s > slot * slot_s:

@@ -35,6 +35,11 @@ class Faults:
         if self.retries < 0:
             raise ConfigError(f"retries={self.retries} must be 0 or more.")
 
+    @property
+    def never(self) -> bool:
+        """Whether nothing ever goes wrong."""
+        return not (np.isfinite(self.node_mtbf_s) or np.isfinite(self.job_mtbf_s))
+
     def of_nodes(
         self, nodes: int, begin_s: float, horizon_s: float, rng: np.random.Generator
     ) -> Records:

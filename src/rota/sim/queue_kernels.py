@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rota.jit import inline, kernel, part
 from rota.policies.draft_kernels import claim
 from rota.policies.rule import SHORTEST, STRICT
@@ -65,7 +67,8 @@ def serve(rule: Rule, s: State) -> None:
     clock = s.clock[0]
     while clock["queued"] < clock["arrived"]:
         j = clock["queued"]
-        s.key[j] = s.jobs[j]["estimate_s"] if rule.order == SHORTEST else 0.0
+        length_s = s.jobs[j]["estimate_s"] if rule.order == SHORTEST else 0.0
+        s.key[j] = length_s if length_s == length_s else np.inf  # unknown: after all others
         push(s, j)
         clock["queued"] += 1
     if clock["freed"]:

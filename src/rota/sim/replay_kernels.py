@@ -62,16 +62,19 @@ def note_round(s: State) -> None:
 
 @kernel
 def log_is_full(s: State) -> bool:
-    """Whether one more round might not fit into the log."""
+    """Whether one more round might not fit into the log.
+
+    Up to the next decision `burst` jobs may arrive, who runs may end, nodes may fail; then every
+    GPU may be taken from one job and given to another.
+    """
     clock = s.clock[0]
     if s.events.size == 0:
         return False
-    # In one round every job may arrive, end and change, and every GPU may be given anew.
-    most = 3 * (clock["arrived"] - clock["ended"]) + 64
+    most = clock["burst"] + 4 * clock["gpus"] + 2 * s.nodes.size + s.faults.size + 64
     return (
         clock["logged"] >= s.rounds.size
         or clock["events"] + most > s.events.size
-        or clock["entries"] + 2 * clock["up"] + s.nodes.size > s.entries.size
+        or clock["entries"] + 2 * clock["gpus"] + s.nodes.size > s.entries.size
     )
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rota.core.cluster import Cluster
-    from rota.core.types import Ints, Records
+    from rota.core.types import Bools, Records
     from rota.traces.trace import Trace
 
 
@@ -112,8 +112,9 @@ def build_state(
                     max(part["size"][k] for part in parts) for k in range(4)))  # fmt: skip
     B, J, N, C = len(parts), size.jobs, len(cluster), size.shapes
     pool = 16 * cluster.total_gpus + 4 * N + 256
-    entries = max(log, 8 * cluster.total_gpus + N) if log else 0
-    events = max(log, 4096) if log else 0
+    rush = max(part["burst"] for part in parts) + size.faults
+    events = max(log, 2 * (rush + 4 * cluster.total_gpus + 2 * N + 64)) if log else 0
+    entries = max(log, 8 * cluster.total_gpus + 8 * N) if log else 0
     state = State(
         jobs=np.zeros((B, J), JOB), truth=np.zeros((B, J), TRUTH), clock=np.zeros((B, 1), CLOCK),
         nodes=np.stack([cluster.empty()] * B), level=np.stack([new_index(cluster.empty())] * B),
@@ -146,6 +147,8 @@ def _one(cluster: Cluster, trace: Trace, when: Conditions, seed: int) -> dict[st
         truth["fail_in_s"] = failures[:, 0]
     return {
         "rows": rows, "truth": truth, "faults": faults, "failures": failures, "begin_s": begin_s,
+        "burst": int((np.searchsorted(trace.submit_s, trace.submit_s + when.slot_s, "right")
+                      - np.arange(len(trace))).max(initial=0)),
         "size": (len(trace), shapes, len(faults), failures.shape[1]),
     }  # fmt: skip
 
@@ -160,17 +163,20 @@ def _install(
     counts = np.bincount(part["truth"]["shape"], minlength=state.waits.shape[1])
     state.begins[b, 1:] = counts.cumsum()
     clock = state.clock[b, 0]
-    clock["jobs"], clock["up"] = J, cluster.total_gpus
+    clock["jobs"] = J
+    clock["up"] = clock["gpus"] = cluster.total_gpus
+    clock["burst"] = part["burst"]
     clock["even"] = cluster.gpus[0] if (cluster.gpus == cluster.gpus[0]).all() else 0
-    clock["now_s"], clock["since_s"] = -np.inf, part["begin_s"]
+    clock["now_s"] = -np.inf
+    clock["begin_s"] = clock["since_s"] = part["begin_s"]
     clock["slot_s"], clock["wake_s"] = when.slot_s, np.inf
 
 
-def check_fits(cluster: Cluster, trace: Trace, rows: Records, fits: Ints) -> None:
+def check_fits(cluster: Cluster, trace: Trace, rows: Records, fits: Bools) -> None:
     """Refuse a trace with a job that an empty cluster cannot hold; `fits` tells which can (J,)."""
     if fits.all():
         return
-    bad = int((fits == 0).argmax())
+    bad = int((~fits).argmax())
     gpus, wanted = int(trace.num_gpus[bad]), int(rows["gpu_type"][bad])
     what = (
         f"{gpus} GPUs"
@@ -178,7 +184,7 @@ def check_fits(cluster: Cluster, trace: Trace, rows: Records, fits: Ints) -> Non
         else f"{gpus} GPUs of type {trace.gpu_types[int(trace.gpu_type[bad])]!r}"
     )
     line = f", line {int(trace.line[bad])}" if trace.line[bad] else ""
-    more = int((fits == 0).sum()) - 1
+    more = int((~fits).sum()) - 1
     raise InputError(
         f"{trace.name}{line}: job {str(trace.job_id[bad])!r} asks for {what}, which the empty "
         f"cluster ({cluster.describe()}) cannot hold{f', nor {more} others' if more else ''}. "

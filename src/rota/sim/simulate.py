@@ -141,41 +141,35 @@ def informed(policy: Policy, past: Trace) -> Policy:
     return policy
 
 
-def needs_compiling(policy: Policy) -> bool:
+def needs_compiling(policy: Policy, cluster: Cluster, when: Conditions) -> bool:
     """Whether the first round will have to wait for the compiler."""
     if isinstance(policy, Heuristic) and policy.compiled:
-        kernels: list[Callable[..., Any]] = [replay_queue, replay, replay_backfill]
-        return not is_ready(
-            kernels[0 if _by_queue(policy) else 1 if policy.rule.passing < EASY else 2]
-        )
+        return not is_ready(_kernel(policy, cluster, when))
     return not is_ready(advance)
 
 
 def warm_up(sim: Simulator, policy: Policy) -> None:
     """Compile, or load from disk, what a compiled replay needs, before any clock is started."""
     if isinstance(policy, Heuristic) and policy.compiled:
-        _kernel(sim, policy)(policy.rule, sim.batch, 0, np.zeros(1, np.int64))
+        play = _kernel(policy, sim.cluster, sim.when)
+        play(policy.rule, sim.batch, 0, np.zeros(1, np.int64))
 
 
-def _by_queue(policy: Heuristic) -> bool:
-    """Whether waiting jobs can be served from an indexed queue: their order never changes."""
+def _kernel(policy: Heuristic, cluster: Cluster, when: Conditions) -> Callable[..., None]:
+    """The compiled replay for this policy."""
     rule = policy.rule
-    return not rule.preempt and rule.order in (FIFO, SHORTEST) and rule.passing < EASY
-
-
-def _kernel(sim: Simulator, policy: Heuristic) -> Callable[..., None]:
-    s = sim.state
-    # The queue counts on a shape that does not fit staying so until room is given back, and on
-    # jobs entering it once.
-    plain = (s.nodes["gpus"] == s.nodes["gpus"][0]).all() and not (s.faults.size or s.failures.size)
-    if _by_queue(policy) and plain:
-        sim.clock["indexed"] = True
-        return replay_queue
-    return replay if policy.rule.passing < EASY else replay_backfill
+    if rule.passing >= EASY:
+        return replay_backfill
+    # An indexed queue counts on an order that never changes, on a shape that does not fit staying
+    # so until room is given back, and on jobs entering it once.
+    fixed = not rule.preempt and rule.order in (FIFO, SHORTEST)
+    even = bool((cluster.gpus == cluster.gpus[0]).all())
+    return replay_queue if fixed and even and when.faults.never else replay
 
 
 def _compiled(sim: Simulator, policy: Heuristic, drain: Callable[[], None]) -> Iterator[None]:
-    play, status = _kernel(sim, policy), np.zeros(1, np.int64)
+    play, status = _kernel(policy, sim.cluster, sim.when), np.zeros(1, np.int64)
+    sim.clock["indexed"] = play is replay_queue
     while status[0] in (MORE, FLUSH):
         play(policy.rule, sim.batch, SLICE, status)
         if status[0] == FLUSH:
@@ -226,7 +220,7 @@ def _outcome(sim: Simulator, policy: Policy, seed: int, wall_s: float, series: R
         started_s=s.jobs["started_s"].copy(),
         done_s=s.truth["done_s"].copy(), gave_up=s.jobs["status"] == FAILED,
         preemptions=s.jobs["preemptions"].astype(np.int64), lost_s=s.truth["lost_s"].copy(),
-        begin_s=float(trace.submit_s[0]), end_s=float(clock["now_s"]),
+        begin_s=float(clock["begin_s"]), end_s=max(float(clock["begin_s"]), float(clock["now_s"])),
         held_gpu_s=float(clock["held_gpu_s"]), up_gpu_s=float(clock["up_gpu_s"]),
         stray_gpu_s=float(clock["stray_gpu_s"]), moves=int(clock["moves"]),
         resizes=int(clock["resizes"]), kills=int(clock["kills"]), rounds=int(clock["rounds"]),

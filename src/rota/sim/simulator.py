@@ -12,7 +12,8 @@ from rota.core.layout import JOB, SHARE, WAITING
 from rota.core.snapshot import Snapshot
 from rota.errors import PolicyError
 from rota.jit import direct, kernel
-from rota.policies.place_kernels import find
+from rota.policies.draft_kernels import Desk, locate
+from rota.policies.place_kernels import FIRST_FIT, new_index
 from rota.sim.event_kernels import advance
 from rota.sim.replay_kernels import carry_out, log_is_full, observe
 from rota.sim.setup import Conditions, build_state, check_fits
@@ -20,28 +21,28 @@ from rota.sim.state import State
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any
 
     from rota.core.cluster import Cluster
     from rota.core.plan import Plan
-    from rota.core.types import Floats, Ints, Records
+    from rota.core.types import Bools, Floats, Ints, Records
     from rota.traces.trace import Trace
 
 
 @kernel
-def fits_empty(
-    jobs: Records,
-    nodes: Records,
-    level: Any,
-    place: int,
-    typical: Floats,
-    node: Ints,
-    part: Ints,
-    fits: Ints,
-) -> None:
+def fits_empty(d: Desk, jobs: Records, typical: Floats, fits: Ints) -> None:
     """Mark in `fits` (J,) which jobs an empty cluster can hold."""
     for j in range(jobs.size):
-        fits[j] = find(place, nodes, level, jobs[j], jobs[j]["gpus"], typical, node, part)
+        fits[j] = locate(d, FIRST_FIT, typical, jobs[j])
+
+
+def fitting(cluster: Cluster, jobs: Records) -> Bools:
+    """Which of these jobs (J,) the cluster can hold when it is empty."""
+    nodes, none = cluster.empty(), np.zeros(0, np.int64)
+    node, part = np.zeros((2, len(cluster)), np.int64)
+    fits = np.zeros(len(jobs), np.int64)
+    desk = Desk(nodes, new_index(nodes), none, none, np.zeros(0, SHARE), node, part)
+    fits_empty(desk, jobs, np.zeros(1), fits)
+    return fits > 0
 
 
 class Simulator:
@@ -60,10 +61,7 @@ class Simulator:
         self.batch = build_state(cluster, [trace], self.when, [seed], log)
         self.state = State(*(array[0] for array in self.batch))
         self.clock = self.state.clock[0]
-        s = self.state
-        fits = np.zeros(len(trace), np.int64)
-        fits_empty(s.jobs, s.nodes, s.level, 0, np.zeros(1), s.node, s.part, fits)
-        check_fits(cluster, trace, s.jobs, fits)
+        check_fits(cluster, trace, self.state.jobs, fitting(cluster, self.state.jobs))
 
     # Whole replays need none of these, so they are loaded (or compiled) when first used.
 
@@ -88,7 +86,7 @@ class Simulator:
         """Everything a policy may know now."""
         s, live = self.state, int(self.clock["live"])
         rows = np.empty(live, JOB)
-        shares = np.empty(int(self.clock["held"]) + live, SHARE)
+        shares = np.empty(int(self.clock["used"]), SHARE)  # servers may sit where no GPU is held
         used = self._observe(s, rows, shares)
         return Snapshot(
             float(self.clock["now_s"]), self.cluster, JobTable(rows), s.nodes.copy(), shares[:used]
@@ -102,8 +100,18 @@ class Simulator:
             for column in (decision.uid, decision.at, decision.length)
         )
         shares = np.ascontiguousarray(decision.shares, SHARE)
-        if not self._carry_out(self.state, uid, first, first + length, shares, int(length.sum())):
-            raise AssertionError("the share pool is too small for a valid decision")
+        room = int(length.sum())
+        while not self._carry_out(self.state, uid, first, first + length, shares, room):
+            self._grow(room)
+
+    def _grow(self, room: int) -> None:
+        """Make the pool of shares larger, which only servers away from GPUs can call for."""
+        for name in ("shares", "spare"):
+            old = getattr(self.batch, name)
+            new = np.zeros((1, 2 * (old.shape[1] + room)), SHARE)
+            new[:, : old.shape[1]] = old
+            self.batch = self.batch._replace(**{name: new})
+        self.state = State(*(array[0] for array in self.batch))
 
     def wait(self, wake_s: float = np.inf) -> bool:
         """Let time pass to the next event, slot or `wake_s`; False when all jobs have ended."""

@@ -30,6 +30,7 @@ TRUTH: Final = np.dtype(
 CLOCK: Final = np.dtype(
     [
         ("now_s", np.float64),
+        ("begin_s", np.float64),  # the first submission
         ("slot_s", np.float64),  # decide only at multiples of this; 0: at every event
         ("wake_s", np.float64),  # the policy asked to be called by then
         ("since_s", np.float64),  # the integrals below reach up to here
@@ -44,8 +45,10 @@ CLOCK: Final = np.dtype(
         ("used", np.int64),  # shares in use, dead ones included
         ("held", np.int64),  # GPUs
         ("up", np.int64),  # GPUs
+        ("gpus", np.int64),  # of all nodes, up or not
         ("even", np.int64),  # GPUs of every node, 0 if they differ
         ("fault", np.int64),  # next in `faults`
+        ("burst", np.int64),  # most jobs that arrive between two decisions
         ("rounds", np.int64),
         ("starts", np.int64),
         ("stops", np.int64),

@@ -1,0 +1,235 @@
+"""`rota compare`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rota.cli.app import run
+from rota.cli.config import load_config
+from rota.errors import ConfigError
+
+CONFIG = """
+traces = [
+    { source = "poisson:jobs=40,gpus=16,load=1.2", name = "random" },
+    "log.csv",
+]
+seeds = "0:3"
+policies = ["fifo-skip", "srtf", "own.py:Own"]
+baseline = "fifo-skip"
+resamples = 500
+
+[cluster]
+nodes = 2
+
+[conditions]
+restart_s = 10
+"""
+LOG = "job_id,submit_s,duration_s,num_gpus\n" + "".join(
+    f"j{k},{k},{10 + 90 * (k % 3)},{1 + k % 8}\n" for k in range(30)
+)
+OWN = """
+import os
+from rota.policies import make_policy
+
+class Own:
+    decide = staticmethod(make_policy("sjf-skip").decide)
+
+class Dies:
+    def decide(self, snapshot):
+        os._exit(3)
+
+class Raises:
+    def decide(self, snapshot):
+        raise ValueError("no idea")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a configuration in a folder below it."""
+    place = tmp_path / "study"
+    place.mkdir()
+    for name, text in (("c.toml", CONFIG), ("log.csv", LOG), ("own.py", OWN)):
+        (place / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return place
+
+
+def compared(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, str]:
+    """What the command prints on both streams; it must succeed."""
+    code = run(["compare", *words])
+    shown = capsys.readouterr()
+    assert code == 0, shown.err
+    return shown.out, shown.err
+
+
+def without_clock(results: dict[str, Any]) -> dict[str, Any]:
+    runs = [{key: run[key] for key in run if key != "wall_s"} for run in results["runs"]]
+    return {**results, "runs": runs, "made_at": ""}
+
+
+def test_results_do_not_depend_on_how_many_run_at_a_time(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for jobs in ("1", "2"):
+        compared(capsys, "study/c.toml", "--out", f"out{jobs}", "--jobs", jobs)
+    one, two = (
+        without_clock(json.loads(Path(f"out{jobs}/results.json").read_text())) for jobs in (1, 2)
+    )
+    assert one == two
+    # The preset runs under each of 3 seeds, the file once: seeds make no difference to it.
+    assert len(one["runs"]) == 3 * 3 + 1 * 3
+    assert any("so each policy ran there once" in note for note in one["notes"])
+    assert (folder / "c.toml").read_text() == CONFIG
+
+
+def test_table_says_over_what_it_compares(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert folder.is_dir()
+    out, err = compared(capsys, "study/c.toml", "--jobs", "1")
+    assert "random on 2 nodes × 8 GPUs" in out
+    assert "3 runs" in out
+    assert "30 jobs" in out
+    assert "all traces, against fifo-skip" in out
+    assert "rough guide" in out
+    assert "out/c/report.html" in err
+    assert Path("out/c/report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_json_is_one_object_with_the_paired_differences(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert folder.is_dir()
+    out, _ = compared(capsys, "study/c.toml", "--jobs", "1", "--json")
+    results = json.loads(out)
+    found = {(row["scope"], row["policy"]): row for row in results["comparisons"]}
+    assert set(found) == {
+        (scope, policy)
+        for scope in ("random", "log.csv", "all traces")
+        for policy in ("srtf", "own.py:Own")
+    }
+    row = found["random", "srtf"]
+    means = {
+        policy: [r["mean_jct_s"] for r in results["runs"]
+                 if r["trace"] == "random" and r["policy"] == policy]
+        for policy in ("fifo-skip", "srtf")
+    }  # fmt: skip
+    assert row["over"] == "runs"
+    assert row["n"] == 3
+    assert row["ratio"] == pytest.approx(sum(means["srtf"]) / sum(means["fifo-skip"]) - 1)
+    assert row["ratio_ci"][0] <= row["ratio"] <= row["ratio_ci"][1]
+    assert found["log.csv", "srtf"]["over"] == "jobs"
+    assert found["all traces", "srtf"]["n"] == 4
+
+
+def test_faults_and_errors_make_a_file_depend_on_the_seed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+        traces = ["log.csv"]
+        seeds = [0, 1, 2]
+        policies = ["fifo", "sjf:error=1"]
+        cluster.nodes = 2
+    """
+    (folder / "d.toml").write_text(text)
+    out, _ = compared(capsys, "study/d.toml", "--json")
+    runs = json.loads(out)["runs"]
+    assert [run["policy"] for run in runs] == ["fifo"] + ["sjf:error=1"] * 3
+
+    (folder / "e.toml").write_text(f"{text}\nconditions.job_mtbf_s = 500")
+    out, _ = compared(capsys, "study/e.toml", "--json")
+    assert len(json.loads(out)["runs"]) == 6
+
+
+def test_earlier_results_are_replaced_by_force_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "s.toml").write_text("traces=['log.csv']\npolicies=['fifo','sjf']\ncluster.nodes=2")
+    words = ("study/s.toml", "--out", "here")
+    compared(capsys, *words)
+    assert run(["compare", *words]) == 2
+    assert "--force replaces them" in capsys.readouterr().err
+    compared(capsys, *words, "--force")
+    assert run(["compare", "study/s.toml", "--out", "study", "--force"]) == 2
+    assert "holds other files" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("jobs", "name", "message"), [
+    ("2", "Dies", "own.py:Dies on log.csv, seed 0: its process died"),
+    ("2", "Raises", "own.py:Raises on log.csv, seed 0: Policy 'Raises' raised ValueError"),
+    ("1", "Raises", "own.py:Raises on log.csv, seed 0: Policy 'Raises' raised ValueError"),
+])  # fmt: skip
+def test_a_run_that_fails_is_named(
+    folder: Path, jobs: str, name: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policies = f"['fifo', 'own.py:{name}']"
+    (folder / "f.toml").write_text(f"traces=['log.csv']\npolicies={policies}\ncluster.nodes=2")
+    assert run(["compare", "study/f.toml", "--jobs", jobs]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"error: {message}" in shown.err
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("trace = ['x']", "c.toml: There is no key 'trace'. Did you mean 'traces'?"),
+        ("policies = ['fifo']", "'traces' is missing"),
+        ("traces = ['poisson']", "'policies' is missing"),
+        ("traces = []\npolicies = ['fifo']", "traces = [] must be a list"),
+        ("traces = [1]\npolicies = ['fifo']", "traces = [1] must be a list"),
+        ("traces = ['poisson', 'poisson']\npolicies = ['fifo']", "Two traces are called 'poisson'"),
+        ("traces = [{ src = 'x' }]\npolicies = ['fifo']", "trace 1: There is no key 'src'"),
+        ("traces = [{ source = 'x', head = 0 }]\npolicies = ['fifo']", "head = 0 must be"),
+        ("traces = [{ source = 'x', format = 'phily' }]\npolicies = ['f']", "'philly'"),
+        ("traces = ['poisson']\npolicies = ['fifo']\nseeds = '0-3'", "seeds = '0-3' must be"),
+        ("traces = ['poisson']\npolicies = ['fifo']\nseeds = '3:3'", "seeds = '3:3' must be"),
+        ("traces = ['poisson']\npolicies = ['fifo']\nseeds = [-1]", "seeds = [-1] must be"),
+        ("traces = ['poisson']\npolicies = ['fifo']\nresamples = 1", "resamples = 1 must be"),
+        ("traces = ['poisson']\npolicies = [3]", "policies = [3] must be a list of texts"),
+        ("traces = ['poisson']\npolicies = ['fifo']\n[cluster]\nnode = 3", "Did you mean 'nodes'?"),
+        ("traces = ['poisson']\npolicies = ['fifo']\n[cluster]\nnodes = 0", "nodes = 0 must be"),
+        (
+            "traces = ['poisson']\npolicies = ['fifo']\n[cluster]\nnodes = 2\nfile = 'x'",
+            "Give a file, or nodes and gpus, not both",
+        ),
+        (
+            "traces = ['poisson']\npolicies = ['fifo']\n[conditions]\nrestart = 3",
+            "[conditions]: There is no key 'restart'. Did you mean 'restart_s'?",
+        ),
+        (
+            "traces = ['poisson']\npolicies = ['fifo']\n[conditions]\nrestart_s = -3",
+            "c.toml: [conditions]: restart_s=-3.0 must be 0 or more",
+        ),
+        (
+            "traces = ['poisson']\npolicies = ['fifo']\n[conditions]\nretries = 1.5",
+            "[conditions]: retries = 1.5 must be a whole number",
+        ),
+        ("traces = [", "no valid TOML"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_by_key(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_baseline_joins_the_policies(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text("traces = ['poisson']\npolicies = ['sjf', 'sjf']\nbaseline = 'fifo'")
+    config = load_config(path)
+    assert list(config.policies) == ["fifo", "sjf"]
+    assert config.baseline == "fifo"
+
+
+def test_the_examples_are_sound() -> None:
+    folder = Path(__file__).parents[2] / "examples"
+    for path in folder.glob("*.toml"):
+        assert load_config(path).policies
