@@ -10,22 +10,27 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
-from bare_loop import bare_loop
 from rich.console import Console
 from rich.table import Table
 
-from rota.core import Cluster, Decision, Draft, Snapshot
+from bare_loop import bare_loop
+from rota.core import Cluster, Draft
 from rota.policies import Placer, make_policy
 from rota.run.journal import Journal
 from rota.run.loop import rounds
 from rota.sim import Simulator, simulate
 from rota.traces import Trace, load_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rota.core import Decision, Snapshot
 
 ROOT = Path(__file__).parents[1]
 VENUS = ROOT.parent / "shared" / "data" / "traces" / "helios_venus" / "venus_jobs.csv.gz"
@@ -80,8 +85,9 @@ def replays(trace: Trace, label: str) -> Iterator[Row]:
         (wall_s,) = best(
             lambda name=name: simulate(cluster, trace, make_policy(name)).wall_s, repeats=3
         )
-        yield Row(f"{name}, free preemption, {label}, 80 × 8", len(trace) / wall_s, "jobs/s", "30,000",
-                  len(trace) / wall_s / 30_000)  # fmt: skip
+        rate = len(trace) / wall_s
+        title = f"{name}, free preemption, {label}, 80 × 8"
+        yield Row(title, rate, "jobs/s", "30,000", rate / 30_000)
 
 
 def journalled(trace: Trace, label: str) -> Iterator[Row]:
@@ -149,7 +155,8 @@ def python_policies() -> Iterator[Row]:
     rng = np.random.default_rng(0)
     jobs = 12_000
     trace = Trace.build(
-        "busy", submit_s=rng.exponential(1.0, jobs).cumsum(), duration_s=rng.exponential(200.0, jobs) + 1,
+        "busy", submit_s=rng.exponential(1.0, jobs).cumsum(),
+        duration_s=rng.exponential(200.0, jobs) + 1,
         num_gpus=rng.choice([1, 2, 4, 8], jobs, p=[0.5, 0.2, 0.2, 0.1]),
     )  # fmt: skip
     goals = ((PlacesAll, 1_000, 400), (FillsAll, 1_000, 2_000), (TouchesNew, 5_000, 4_000))

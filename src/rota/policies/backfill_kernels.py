@@ -31,7 +31,8 @@ def end_s(job: Any, now_s: float) -> float:
     """When a job that runs, or starts now, is believed to end."""
     if job["status"] == RUNNING:
         return max(now_s, job["resume_s"]) + remaining(job, now_s) / job["pace"]
-    pause_s = job["restart_s"] if job["progress_s"] > 0.0 else 0.0
+    again = job["started_s"] == job["started_s"]  # not NaN: it ran before
+    pause_s = job["restart_s"] if again else 0.0
     return now_s + pause_s + job["remaining_s"]
 
 
@@ -88,7 +89,7 @@ def conservative(
     for i in range(n):
         running += 1 if d.length[order[i]] > 0 else 0
     # What is free from times[s] on, for s < steps.
-    times = np.empty(running + rule.depth + 2)
+    times = np.empty(running + min(rule.depth, n) + 2)
     free = np.zeros((times.size, d.nodes.size), np.int64)
     steps = profile(jobs, order, n, now_s, d, times, free)
     window = Desk(d.nodes.copy(), d.level.copy(), d.at, d.length, d.shares, d.node, d.part)
@@ -133,7 +134,9 @@ def profile(
         if d.length[j] == 0:
             continue
         # A job that has outlived its estimate still holds what it holds now.
-        ends = max(end_s(jobs[j], now_s), now_s + OVERDUE_S)
+        ends = end_s(jobs[j], now_s)
+        if ends <= now_s:
+            ends = now_s + OVERDUE_S
         steps = cut(times, free, steps, ends)
         for s in range(steps):
             if times[s] >= ends:

@@ -43,7 +43,8 @@ def ran_s(job: Any, now_s: float) -> float:
 @inline
 def remaining(job: Any, now_s: float) -> float:
     """What is believed to be left, in seconds at the requested size; never negative."""
-    return max(0.0, job["remaining_s"] - job["pace"] * ran_s(job, now_s))
+    left_s = job["remaining_s"] - job["pace"] * ran_s(job, now_s)
+    return 0.0 if left_s < 0.0 else left_s  # not max(): unknown must stay unknown
 
 
 @inline

@@ -275,7 +275,10 @@ def decide(
         j = order[i]
         if d.length[j] > 0:
             wake_s = min(wake_s, next_turn_s(rule, jobs[j], now_s))
-            since_s = jobs[j]["since_s"] if jobs[j]["status"] == RUNNING else now_s
+            # A move that costs begins a new stint; one that is free does not.
+            moves = d.at[j] != jobs[j]["share_at"] and jobs[j]["restart_s"] > 0.0
+            goes_on = jobs[j]["status"] == RUNNING and not moves
+            since_s = jobs[j]["since_s"] if goes_on else now_s
             if now_s < since_s + jobs[j]["min_run_s"]:
                 wake_s = min(wake_s, since_s + jobs[j]["min_run_s"])
         else:

@@ -135,9 +135,10 @@ def to_next_slot(s: State) -> bool:
     while True:
         soon_s = next_event_s(s)
         if soon_s > slot * slot_s:
-            # With nobody running and nothing to come, only something new can change a decision.
+            # With nobody running and nothing to come, only something new can change a decision,
+            # unless the policy asks for another round.
             if clock["arrived"] > clock["ended"] and (
-                clock["running"] > 0 or soon_s < np.inf or moved
+                clock["running"] > 0 or soon_s < np.inf or moved or clock["wake_s"] < np.inf
             ):
                 break
             if soon_s == np.inf:

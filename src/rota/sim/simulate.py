@@ -212,14 +212,15 @@ def take_log(sim: Simulator) -> tuple[Records, Records, Records]:
 
 
 def _outcome(sim: Simulator, policy: Policy, seed: int, wall_s: float, series: Records) -> Outcome:
-    s, clock, trace = sim.state, sim.clock, sim.trace
+    clock, trace = sim.clock, sim.trace
+    jobs, truth = sim.state.jobs[: len(trace)], sim.state.truth[: len(trace)]
     return Outcome(
         policy=getattr(policy, "name", type(policy).__name__), seed=seed,
         total_gpus=sim.cluster.total_gpus, job_id=trace.job_id, user=trace.user, users=trace.users,
         num_gpus=trace.num_gpus, submit_s=trace.submit_s, duration_s=trace.duration_s,
-        started_s=s.jobs["started_s"].copy(),
-        done_s=s.truth["done_s"].copy(), gave_up=s.jobs["status"] == FAILED,
-        preemptions=s.jobs["preemptions"].astype(np.int64), lost_s=s.truth["lost_s"].copy(),
+        started_s=jobs["started_s"].copy(),
+        done_s=truth["done_s"].copy(), gave_up=jobs["status"] == FAILED,
+        preemptions=jobs["preemptions"].astype(np.int64), lost_s=truth["lost_s"].copy(),
         begin_s=float(clock["begin_s"]), end_s=max(float(clock["begin_s"]), float(clock["now_s"])),
         held_gpu_s=float(clock["held_gpu_s"]), up_gpu_s=float(clock["up_gpu_s"]),
         stray_gpu_s=float(clock["stray_gpu_s"]), moves=int(clock["moves"]),
