@@ -182,29 +182,32 @@ from rota.core import Cluster
 from rota.policies import make_policy
 from rota.sim import simulate
 from rota.traces import load_trace
-jobs = int(sys.argv[1])
-trace = load_trace(f"venus:jobs={jobs},gpus=8000,load=0.8")
-cluster = Cluster.uniform(1000, 8)
-runs = [simulate(cluster, trace, make_policy("fifo-skip")).wall_s for _ in range(3)]
+jobs, nodes = map(int, sys.argv[1:])
+trace = load_trace(f"venus:jobs={jobs},gpus={8 * nodes},load=0.8")
+cluster = Cluster.uniform(nodes, 8)
+runs = [simulate(cluster, trace, make_policy("fifo-skip")).wall_s for _ in range(5)]
 print(min(runs), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 2**30)
 """
 
 
+def _large(jobs: int, nodes: int) -> tuple[float, float]:
+    """Seconds of simulation and GiB of memory, in a process of its own."""
+    command = [sys.executable, "-c", _LARGE, str(jobs), str(nodes)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    wall_s, gib = map(float, done.stdout.split())
+    return wall_s, gib
+
+
 def large() -> Iterator[Row]:
-    """Cost per job as the number of jobs grows, and the memory of a million."""
-    each_us = {}
-    for jobs in (10_000, 100_000, 1_000_000):
-        began_s = perf_counter()
-        command = [sys.executable, "-c", _LARGE, str(jobs)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        total_s = perf_counter() - began_s
-        wall_s, gib = map(float, done.stdout.split())
-        each_us[jobs] = wall_s / jobs * 1e6
-        yield Row(f"{jobs:,} synthetic jobs on 1,000 × 8", each_us[jobs], "µs/job", "10,000 jobs",
-                  each_us[jobs] / each_us[10_000])  # fmt: skip
-    yield Row("… a million, simulation", wall_s, "s", "60 s", wall_s / 60)
-    yield Row("… a million, generating and three runs", total_s, "s")
-    yield Row("… a million, peak memory", gib, "GiB", "2 GiB", gib / 2)
+    """Cost per job as the number of jobs grows at equal load, and a million on a large cluster."""
+    sizes = (10_000, 100_000, 1_000_000)
+    each_us = {jobs: _large(jobs, 80)[0] / jobs * 1e6 for jobs in sizes}
+    for jobs in sizes:
+        ratio = each_us[jobs] / each_us[10_000]
+        yield Row(f"{jobs:,} synthetic jobs, 80 × 8", each_us[jobs], "µs/job", "10,000 jobs", ratio)
+    wall_s, gib = _large(1_000_000, 1_000)
+    yield Row("1,000,000 synthetic jobs, 1,000 × 8", wall_s, "s", "60 s", wall_s / 60)
+    yield Row("… peak memory", gib, "GiB", "2 GiB", gib / 2)
 
 
 def starts(trace_file: Path) -> Iterator[Row]:

@@ -221,12 +221,12 @@ def test_records_of_any_size_and_range_come_back(
                 journal.add_rounds(chunk)
             for chunk in shares:
                 # About a node, so that no job needs to exist.
-                journal.add_events(np.array([(0.0, 2**62, NODE_UP, len(chunk))], EVENT), chunk)
+                journal.add_events(np.array([(0.0, 2**30, NODE_UP, len(chunk))], EVENT), chunk)
         with read_journal(path) as view:
             events = view.events()
             np.testing.assert_array_equal(view.rounds(), np.concatenate([ROUNDS[:0], *rounds]))
     np.testing.assert_array_equal(events.shares, np.concatenate([SHARES[:0], *shares]))
-    assert events.events["job"].tolist() == [2**62] * len(shares)
+    assert events.events["job"].tolist() == [2**30] * len(shares)
 
 
 # A run that died.

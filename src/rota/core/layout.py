@@ -104,9 +104,9 @@ NODE_UP: Final = 9
 EVENT: Final = np.dtype(
     [
         ("time_s", np.float64),
-        ("job", np.int64),  # or the node, for NODE_DOWN and NODE_UP
-        ("kind", np.int32),
-        ("entries", np.int32),  # how many shares in the log belong to it
+        ("job", np.int32),  # or the node, for NODE_DOWN and NODE_UP
+        ("kind", np.int16),
+        ("entries", np.int16),  # how many shares in the log belong to it
     ],
     align=True,
 )

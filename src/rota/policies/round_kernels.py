@@ -261,15 +261,19 @@ def decide(
 ) -> tuple[int, float]:
     """Play one round; returns `used` and when the policy wants to be asked again."""
     rank(rule, jobs, order, n, now_s, d.nodes, key)
+    pins = False
     if rule.preempt:
         costly = False
         for i in range(n):
             costly |= jobs[order[i]]["restart_s"] > 0.0
+            pins |= jobs[order[i]]["min_run_s"] > 0.0
         if costly:
             used = keep(rule, jobs, order, n, now_s, d, used)
         else:
             clear(jobs, order, n, now_s, d)
     used = fill(rule, jobs, order, n, d, used)
+    if not (pins or rule.limits.size > 0 or rule.quantum_s < np.inf):
+        return used, np.inf
     wake_s, waiting = np.inf, False
     for i in range(n):
         j = order[i]

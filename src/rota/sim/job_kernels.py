@@ -175,28 +175,47 @@ def begin(s: State, j: int, first: int, count: int) -> None:
 
 
 @part
-def same(s: State, j: int, first: int, count: int) -> bool:
-    """Whether job j holds exactly shares[first : first + count]."""
-    at = s.jobs[j]["share_at"]
-    if s.jobs[j]["share_len"] != count:
+def same(job: Any, shares: Records, first: int, count: int) -> bool:
+    """Whether the job holds exactly shares[first : first + count]."""
+    at = job["share_at"]
+    if job["share_len"] != count:
         return False
     if at == first:
         return True
     for k in range(count):
-        a, b = s.shares[at + k], s.shares[first + k]
+        a, b = shares[at + k], shares[first + k]
         if a["node"] != b["node"] or a["workers"] != b["workers"] or a["servers"] != b["servers"]:
             return False
     return True
 
 
 @part
-def same_size(s: State, j: int, first: int, count: int) -> bool:
-    """Whether shares[first : first + count] are as many workers and servers as job j holds."""
+def same_size(job: Any, shares: Records, first: int, count: int) -> bool:
+    """Whether shares[first : first + count] are as many workers and servers as the job holds."""
     workers, servers = 0, 0
     for k in range(first, first + count):
-        workers += s.shares[k]["workers"]
-        servers += s.shares[k]["servers"]
-    return workers == s.jobs[j]["held_workers"] and servers == s.jobs[j]["held_servers"]
+        workers += shares[k]["workers"]
+        servers += shares[k]["servers"]
+    return workers == job["held_workers"] and servers == job["held_servers"]
+
+
+@inline
+def goes_on(s: State, j: int, first: int, count: int) -> bool:
+    """Whether running job j goes on as before on shares[first : first + count].
+
+    It does if it holds them already, or if a move is free, which changes nothing but the place.
+    """
+    job = s.jobs[j]
+    if same(job, s.shares, first, count):
+        job["share_at"] = first
+        return True
+    if job["restart_s"] > 0.0 or not same_size(job, s.shares, first, count):
+        return False
+    job["share_at"], job["share_len"] = first, count
+    s.truth[j]["moves"] += 1
+    s.clock[0]["moves"] += 1
+    log(s, MOVE, j, first, count)
+    return True
 
 
 @part
@@ -218,15 +237,7 @@ def enact(s: State, j: int, first: int, count: int) -> None:
         job["preemptions"] += 1
         clock["stops"] += 1
         return
-    if same(s, j, first, count):
-        job["share_at"] = first
-        return
-    if job["restart_s"] == 0.0 and same_size(s, j, first, count):
-        # A free move changes nothing but the place.
-        job["share_at"], job["share_len"] = first, count
-        s.truth[j]["moves"] += 1
-        clock["moves"] += 1
-        log(s, MOVE, j, first, count)
+    if goes_on(s, j, first, count):
         return
     settle(s, j)
     workers, servers = job["held_workers"], job["held_servers"]

@@ -11,7 +11,7 @@ from rota.policies.draft_kernels import Desk
 from rota.policies.place_kernels import hold
 from rota.policies.round_kernels import decide
 from rota.sim.event_kernels import advance, stray, tidy
-from rota.sim.job_kernels import copy_share, enact
+from rota.sim.job_kernels import copy_share, enact, goes_on
 from rota.sim.state import State
 
 if TYPE_CHECKING:
@@ -41,7 +41,10 @@ def enact_draft(s: State) -> None:
             enact(s, j, 0, 0)
     for i in range(s.clock[0]["live"]):
         j = s.order[i]
-        if s.length[j] > 0:
+        if s.length[j] == 0:
+            continue
+        # Most go on as before: not worth a call with the whole state.
+        if s.jobs[j]["status"] != RUNNING or not goes_on(s, j, s.at[j], s.length[j]):
             enact(s, j, s.at[j], s.length[j])
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rota.traces.trace import Trace
 
 Notes: TypeAlias = "list[dict[str, Any]] | None"
-LOG = 1 << 16
+LOG = 1 << 15
 """Events that the log holds before it is emptied into the journal."""
 SLICE = 20_000
 """Rounds between two signs of life from a compiled replay."""
