@@ -202,7 +202,7 @@ def open_window(
     return True
 
 
-@kernel
+@part
 def decide_with_backfill(
     rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, key: Floats, d: Desk, used: int
 ) -> tuple[int, float]:
@@ -221,3 +221,11 @@ def decide_with_backfill(
             used = conservative(rule, jobs, order, n, i, now_s, d, used)
         break
     return used, np.inf
+
+
+@kernel
+def decide_once_with_backfill(
+    rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, key: Floats, d: Desk, used: int
+) -> tuple[int, float]:
+    """The same, called from Python."""
+    return decide_with_backfill(rule, jobs, order, n, now_s, key, d, used)

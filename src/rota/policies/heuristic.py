@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rota.core.draft import Draft
-from rota.policies.backfill_kernels import decide_with_backfill
+from rota.policies.backfill_kernels import decide_once_with_backfill
 from rota.policies.draft_kernels import Desk
 from rota.policies.gittins import gittins_table
 from rota.policies.place_kernels import FGD, new_index
-from rota.policies.round_kernels import decide
+from rota.policies.round_kernels import decide_once
 from rota.policies.rule import EASY, ELASTIC, GITTINS
 from rota.policies.sizing import fit_and_grow, shrink_back
 
@@ -62,7 +62,7 @@ class Heuristic:
         if rule.sizing == ELASTIC:
             shrink_back(draft)
         draft.reserve(8 * snapshot.cluster.total_gpus + len(snapshot.cluster) + 64)
-        play = decide if rule.passing < EASY else decide_with_backfill
+        play = decide_once if rule.passing < EASY else decide_once_with_backfill
         node, part = np.empty((2, len(snapshot.cluster)), np.int64)
         level = new_index(draft.nodes)
         desk = Desk(draft.nodes, level, draft.at, draft.length, draft.shares, node, part)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rota.core.layout import SLACK
-from rota.jit import allocating_part, inline, kernel, part
+from rota.jit import allocating_part, inline, part
 
 if TYPE_CHECKING:
     from rota.core.types import Floats, Ints, Records
@@ -38,10 +38,13 @@ _H01: Final = np.uint64(0x0101010101010101)
 
 
 def new_index(nodes: Records) -> Any:
-    """An index for `nodes` (N,), ready for use."""
-    words = -(-len(nodes) // 64)
-    level = np.zeros((int(nodes["gpus"].max()) + 2, words), np.uint64)
-    build(nodes, level)
+    """An index for `nodes` (N,), ready for use: what `build` makes, without compiling it."""
+    n = np.arange(len(nodes))
+    word, bit = n >> 6, _ONE << (n & 63).astype(np.uint64)
+    level = np.zeros((int(nodes["gpus"].max()) + 2, word[-1] + 1), np.uint64)
+    np.bitwise_or.at(level, (nodes["free"], word), bit)
+    whole = nodes["free"] == nodes["gpus"]
+    np.bitwise_or.at(level[-1], word[whole], bit[whole])
     return level
 
 
@@ -60,7 +63,7 @@ def first_bit(word: Any) -> int:
     return ones((word & (~word + _ONE)) - _ONE)
 
 
-@kernel
+@part
 def build(nodes: Records, level: Any) -> None:
     """Fill the index anew."""
     whole = level.shape[0] - 1

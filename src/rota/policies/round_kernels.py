@@ -255,7 +255,7 @@ def keep(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, d: Desk, 
     return used
 
 
-@kernel
+@part
 def decide(
     rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, key: Floats, d: Desk, used: int
 ) -> tuple[int, float]:
@@ -290,3 +290,11 @@ def decide(
     if not waiting or not rule.preempt:
         return used, np.inf
     return used, min(wake_s, now_s + rule.quantum_s)
+
+
+@kernel
+def decide_once(
+    rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, key: Floats, d: Desk, used: int
+) -> tuple[int, float]:
+    """The same, called from Python."""
+    return decide(rule, jobs, order, n, now_s, key, d, used)

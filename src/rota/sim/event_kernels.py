@@ -151,7 +151,7 @@ def to_next_slot(s: State) -> bool:
     return True
 
 
-@kernel
+@part
 def advance(s: State) -> bool:
     """Go to the next moment at which a decision is due; False if there is none.
 
@@ -173,7 +173,7 @@ def advance(s: State) -> bool:
     return clock["ended"] < clock["jobs"]
 
 
-@kernel
+@part
 def tidy(s: State, room: int) -> bool:
     """Make room for so many further shares by forgetting dead ones; False if there is none."""
     clock = s.clock[0]
@@ -190,3 +190,9 @@ def tidy(s: State, room: int) -> bool:
         copy_share(s.shares, e, s.spare, e)
     clock["used"] = used
     return used + room <= s.shares.size
+
+
+@kernel
+def advance_once(s: State) -> bool:
+    """`advance`, called from Python."""
+    return advance(s)

@@ -48,7 +48,7 @@ def enact_draft(s: State) -> None:
             enact(s, j, s.at[j], s.length[j])
 
 
-@kernel
+@part
 def note_round(s: State) -> None:
     """Count a round and log where things stand after it."""
     clock = s.clock[0]
@@ -63,7 +63,7 @@ def note_round(s: State) -> None:
     clock["logged"] += 1
 
 
-@kernel
+@part
 def log_is_full(s: State) -> bool:
     """Whether one more round might not fit into the log.
 
@@ -224,3 +224,9 @@ def carry_out(s: State, uid: Ints, first: Ints, last: Ints, shares: Records, roo
         enact(s, uid[k], begins, last[k] - first[k])
     note_round(s)
     return True
+
+
+@kernel
+def is_log_full(s: State) -> bool:
+    """`log_is_full`, called from Python."""
+    return log_is_full(s)

@@ -15,7 +15,7 @@ from rota.policies.heuristic import Heuristic
 from rota.policies.rule import EASY, FIFO, SHORTEST
 from rota.run.loop import rounds
 from rota.run.outcome import Outcome
-from rota.sim.event_kernels import advance
+from rota.sim.event_kernels import advance_once
 from rota.sim.queue_kernels import replay_queue
 from rota.sim.replay_kernels import FLUSH, MORE, replay, replay_backfill
 from rota.sim.setup import Conditions
@@ -145,7 +145,7 @@ def needs_compiling(policy: Policy, cluster: Cluster, when: Conditions) -> bool:
     """Whether the first round will have to wait for the compiler."""
     if isinstance(policy, Heuristic) and policy.compiled:
         return not is_ready(_kernel(policy, cluster, when))
-    return not is_ready(advance)
+    return not is_ready(advance_once)
 
 
 def warm_up(sim: Simulator, policy: Policy) -> None:

@@ -14,8 +14,8 @@ from rota.errors import PolicyError
 from rota.jit import direct, kernel
 from rota.policies.draft_kernels import Desk, locate
 from rota.policies.place_kernels import FIRST_FIT, new_index
-from rota.sim.event_kernels import advance
-from rota.sim.replay_kernels import carry_out, log_is_full, observe
+from rota.sim.event_kernels import advance_once
+from rota.sim.replay_kernels import carry_out, is_log_full, observe
 from rota.sim.setup import Conditions, build_state, check_fits
 from rota.sim.state import State
 
@@ -37,6 +37,12 @@ def fits_empty(d: Desk, jobs: Records, typical: Floats, fits: Ints) -> None:
 
 def fitting(cluster: Cluster, jobs: Records) -> Bools:
     """Which of these jobs (J,) the cluster can hold when it is empty."""
+    demands = ("cpus_per_worker", "memory_gb_per_worker", "cpus_per_server", "memory_gb_per_server")
+    plain = (jobs["gpu_type"] == -1).all() and (jobs["gpus_per_worker"] == 1).all()
+    even = (cluster.gpus == cluster.gpus[0]).all()
+    if plain and even and not any(jobs[name].any() for name in demands):
+        fits_all: Bools = np.less_equal(jobs["gpus"], cluster.total_gpus)
+        return fits_all  # without compiling anything
     nodes, none = cluster.empty(), np.zeros(0, np.int64)
     node, part = np.zeros((2, len(cluster)), np.int64)
     fits = np.zeros(len(jobs), np.int64)
@@ -67,7 +73,7 @@ class Simulator:
 
     @cached_property
     def _advance(self) -> Callable[..., bool]:
-        return direct(advance, self.state)
+        return direct(advance_once, self.state)
 
     @cached_property
     def _observe(self) -> Callable[..., int]:
@@ -80,7 +86,7 @@ class Simulator:
 
     @cached_property
     def _log_is_full(self) -> Callable[..., bool]:
-        return direct(log_is_full, self.state)
+        return direct(is_log_full, self.state)
 
     def observe(self) -> Snapshot:
         """Everything a policy may know now."""
