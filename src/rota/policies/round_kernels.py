@@ -256,24 +256,8 @@ def keep(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, d: Desk, 
 
 
 @part
-def decide(
-    rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, key: Floats, d: Desk, used: int
-) -> tuple[int, float]:
-    """Play one round; returns `used` and when the policy wants to be asked again."""
-    rank(rule, jobs, order, n, now_s, d.nodes, key)
-    pins = False
-    if rule.preempt:
-        costly = False
-        for i in range(n):
-            costly |= jobs[order[i]]["restart_s"] > 0.0
-            pins |= jobs[order[i]]["min_run_s"] > 0.0
-        if costly:
-            used = keep(rule, jobs, order, n, now_s, d, used)
-        else:
-            clear(jobs, order, n, now_s, d)
-    used = fill(rule, jobs, order, n, d, used)
-    if not (pins or rule.limits.size > 0 or rule.quantum_s < np.inf):
-        return used, np.inf
+def ask_again_s(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, d: Desk) -> float:
+    """When the policy wants to be asked again, after a round, if nothing happens before."""
     wake_s, waiting = np.inf, False
     for i in range(n):
         j = order[i]
@@ -287,9 +271,40 @@ def decide(
                 wake_s = min(wake_s, since_s + jobs[j]["min_run_s"])
         else:
             waiting = True
-    if not waiting or not rule.preempt:
+    return min(wake_s, now_s + rule.quantum_s) if waiting and rule.preempt else np.inf
+
+
+@part
+def decide_free(
+    rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, key: Floats, d: Desk, used: int
+) -> tuple[int, float]:
+    """Play one round where no restart costs; returns `used` and when to be asked again."""
+    rank(rule, jobs, order, n, now_s, d.nodes, key)
+    pins = False
+    if rule.preempt:
+        for i in range(n):
+            pins |= jobs[order[i]]["min_run_s"] > 0.0
+        clear(jobs, order, n, now_s, d)
+    used = fill(rule, jobs, order, n, d, used)
+    if not (pins or rule.limits.size > 0 or rule.quantum_s < np.inf):
         return used, np.inf
-    return used, min(wake_s, now_s + rule.quantum_s)
+    return used, ask_again_s(rule, jobs, order, n, now_s, d)
+
+
+@part
+def decide(
+    rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, key: Floats, d: Desk, used: int
+) -> tuple[int, float]:
+    """Play one round; returns `used` and when the policy wants to be asked again."""
+    costly = False
+    for i in range(n):
+        costly |= jobs[order[i]]["restart_s"] > 0.0
+    if not (rule.preempt and costly):
+        return decide_free(rule, jobs, order, n, now_s, key, d, used)
+    rank(rule, jobs, order, n, now_s, d.nodes, key)
+    used = keep(rule, jobs, order, n, now_s, d, used)
+    used = fill(rule, jobs, order, n, d, used)
+    return used, ask_again_s(rule, jobs, order, n, now_s, d)
 
 
 @kernel

@@ -9,7 +9,7 @@ from rota.jit import inline, kernel, part
 from rota.policies.backfill_kernels import decide_with_backfill
 from rota.policies.draft_kernels import Desk
 from rota.policies.place_kernels import hold
-from rota.policies.round_kernels import decide
+from rota.policies.round_kernels import decide, decide_free
 from rota.sim.event_kernels import advance, stray, tidy
 from rota.sim.job_kernels import copy_share, enact, goes_on
 from rota.sim.state import State
@@ -122,6 +122,32 @@ def replay(rule: Rule, s: State, rounds: int, status: Ints) -> None:
             open_draft(one)
             desk = desk_of(one)
             clock["used"], clock["wake_s"] = decide(
+                rule,
+                one.jobs,
+                one.order,
+                clock["live"],
+                clock["now_s"],
+                one.key,
+                desk,
+                clock["used"],
+            )
+            enact_draft(one)
+            note_round(one)
+
+
+@kernel
+def replay_free(rule: Rule, s: State, rounds: int, status: Ints) -> None:
+    """The same where no restart costs; apart, so that the first run has less to compile."""
+    for b in range(status.size):
+        one = one_of(s, b)
+        clock = one.clock[0]
+        for _ in range(rounds):
+            status[b] = to_next_round(one)
+            if status[b] != MORE:
+                break
+            open_draft(one)
+            desk = desk_of(one)
+            clock["used"], clock["wake_s"] = decide_free(
                 rule,
                 one.jobs,
                 one.order,

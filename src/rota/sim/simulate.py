@@ -17,7 +17,7 @@ from rota.run.loop import rounds
 from rota.run.outcome import Outcome
 from rota.sim.event_kernels import advance_once
 from rota.sim.queue_kernels import replay_queue
-from rota.sim.replay_kernels import FLUSH, MORE, replay, replay_backfill
+from rota.sim.replay_kernels import FLUSH, MORE, replay, replay_backfill, replay_free
 from rota.sim.setup import Conditions
 from rota.sim.simulator import Simulator
 
@@ -144,18 +144,20 @@ def informed(policy: Policy, past: Trace) -> Policy:
 def needs_compiling(policy: Policy, cluster: Cluster, when: Conditions) -> bool:
     """Whether the first round will have to wait for the compiler."""
     if isinstance(policy, Heuristic) and policy.compiled:
-        return not is_ready(_kernel(policy, cluster, when))
+        return not is_ready(_kernel(policy, cluster, when, when.restart_s > 0))
     return not is_ready(advance_once)
 
 
 def warm_up(sim: Simulator, policy: Policy) -> None:
     """Compile, or load from disk, what a compiled replay needs, before any clock is started."""
     if isinstance(policy, Heuristic) and policy.compiled:
-        play = _kernel(policy, sim.cluster, sim.when)
+        play = _kernel(policy, sim.cluster, sim.when, sim.costly)
         play(policy.rule, sim.batch, 0, np.zeros(1, np.int64))
 
 
-def _kernel(policy: Heuristic, cluster: Cluster, when: Conditions) -> Callable[..., None]:
+def _kernel(
+    policy: Heuristic, cluster: Cluster, when: Conditions, costly: bool
+) -> Callable[..., None]:
     """The compiled replay for this policy."""
     rule = policy.rule
     if rule.passing >= EASY:
@@ -164,11 +166,13 @@ def _kernel(policy: Heuristic, cluster: Cluster, when: Conditions) -> Callable[.
     # so until room is given back, and on jobs entering it once.
     fixed = not rule.preempt and rule.order in (FIFO, SHORTEST)
     even = bool((cluster.gpus == cluster.gpus[0]).all())
-    return replay_queue if fixed and even and when.faults.never else replay
+    if fixed and even and when.faults.never:
+        return replay_queue
+    return replay if costly else replay_free
 
 
 def _compiled(sim: Simulator, policy: Heuristic, drain: Callable[[], None]) -> Iterator[None]:
-    play, status = _kernel(policy, sim.cluster, sim.when), np.zeros(1, np.int64)
+    play, status = _kernel(policy, sim.cluster, sim.when, sim.costly), np.zeros(1, np.int64)
     sim.clock["indexed"] = play is replay_queue
     while status[0] in (MORE, FLUSH):
         play(policy.rule, sim.batch, SLICE, status)

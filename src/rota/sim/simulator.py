@@ -145,6 +145,11 @@ class Simulator:
         return bool(self.state.events.size and self._log_is_full(self.state))
 
     @property
+    def costly(self) -> bool:
+        """Whether some job's restart costs something."""
+        return bool((self.state.jobs["restart_s"] > 0).any())
+
+    @property
     def finished(self) -> int:
         """How many jobs have ended."""
         return int(self.clock["ended"])
