@@ -107,6 +107,7 @@ class Cluster:
         nodes["type"], nodes["rack"], nodes["up"] = self.type, self.rack, True
         nodes["cpus"] = nodes["free_cpus"] = self.cpus
         nodes["memory_gb"] = nodes["free_memory_gb"] = self.memory_gb
+        nodes["price_per_gpu_h"] = self.price_per_gpu_h
         return nodes
 
     def describe(self) -> str:

@@ -29,6 +29,9 @@ class Job:
     max_workers: int | None = None
     servers: int = 0
     """Parameter servers beside the workers."""
+    min_servers: int | None = None
+    """Fewest servers; `servers` if left out."""
+    max_servers: int | None = None
     gpu_type: int = -1
     cpus_per_worker: float = 0.0
     memory_gb_per_worker: float = 0.0
@@ -36,6 +39,8 @@ class Job:
     memory_gb_per_server: float = 0.0
     user: int = -1
     model: int = -1
+    curve: int = -1
+    """Its speed in `Snapshot.curves`."""
     submit_s: float = 0.0
     deadline_s: float = np.inf
     estimate_s: float = np.nan
@@ -69,12 +74,15 @@ class JobTable:
     status = _Column[Ints]()
     user = _Column[Ints]()
     model = _Column[Ints]()
+    curve = _Column[Ints]()
     gpu_type = _Column[Ints]()
     gpus = _Column[Ints]()
     workers = _Column[Ints]()
     min_workers = _Column[Ints]()
     max_workers = _Column[Ints]()
     servers = _Column[Ints]()
+    min_servers = _Column[Ints]()
+    max_servers = _Column[Ints]()
     gpus_per_worker = _Column[Ints]()
     cpus_per_worker = _Column[Floats]()
     memory_gb_per_worker = _Column[Floats]()
@@ -124,7 +132,9 @@ class JobTable:
 def _fill(row: Any, job: Job) -> None:
     for name in Job.__dataclass_fields__:
         value = getattr(job, name)
-        row[name] = job.workers if value is None else value
+        if value is None:
+            value = job.servers if name.endswith("servers") else job.workers
+        row[name] = value
     row["gpus"] = job.workers * job.gpus_per_worker
     row["remaining_s"] = job.estimate_s
     row["started_s"] = row["since_s"] = np.nan

@@ -22,6 +22,7 @@ NODE: Final = np.dtype(
         ("free_cpus", np.float64),
         ("memory_gb", np.float64),
         ("free_memory_gb", np.float64),
+        ("price_per_gpu_h", np.float64),
     ],
     align=True,
 )
@@ -46,6 +47,7 @@ JOB: Final = np.dtype(
         ("status", np.int32),
         ("user", np.int32),  # −1: nobody in particular
         ("model", np.int32),
+        ("curve", np.int32),  # its speed in Snapshot.curves, −1: unknown
         ("gpu_type", np.int32),  # the only type it runs on, −1: any
         # What it asks for.
         ("gpus", np.int32),  # workers × gpus_per_worker
@@ -53,7 +55,9 @@ JOB: Final = np.dtype(
         ("min_workers", np.int32),
         ("max_workers", np.int32),
         ("servers", np.int32),
-        ("gpus_per_worker", np.int32),
+        ("min_servers", np.int32),
+        ("max_servers", np.int32),
+        ("gpus_per_worker", np.int32),  # 0: its workers need CPUs only
         ("cpus_per_worker", np.float64),
         ("memory_gb_per_worker", np.float64),
         ("cpus_per_server", np.float64),

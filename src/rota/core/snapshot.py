@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rota.core.cluster import Cluster
     from rota.core.jobs import Job
+    from rota.core.speed import Contention, Curves
     from rota.core.types import Records
 
 
@@ -30,6 +31,10 @@ class Snapshot:
     jobs: JobTable
     nodes: Records  # (N,) NODE: what is free now
     shares: Records  # (S,) SHARE: what the jobs hold; JobTable.share_at points into it
+    curves: Curves | None = None
+    """Speed by what a job holds, as far as it is known; JobTable.curve points into it."""
+    contention: Contention | None = None
+    """How jobs that share nodes slow each other down, as far as it is known."""
 
     def __post_init__(self) -> None:
         for array, kind in ((self.jobs.rows, JOB), (self.nodes, NODE), (self.shares, SHARE)):
@@ -46,6 +51,8 @@ class Snapshot:
         held: Mapping[int, Sequence[tuple[int, int]]] | None = None,
         *,
         time_s: float = 0.0,
+        curves: Curves | None = None,
+        contention: Contention | None = None,
     ) -> Snapshot:
         """A snapshot made by hand: `held` maps a job's index to its (node, workers) pairs."""
         table, nodes = JobTable.of(jobs), cluster.empty()
@@ -61,7 +68,7 @@ class Snapshot:
                 nodes[node]["free"] -= workers * row["gpus_per_worker"]
                 nodes[node]["free_cpus"] -= workers * row["cpus_per_worker"]
                 nodes[node]["free_memory_gb"] -= workers * row["memory_gb_per_worker"]
-        return cls(time_s, cluster, table, nodes, np.array(entries, SHARE))
+        return cls(time_s, cluster, table, nodes, np.array(entries, SHARE), curves, contention)
 
     def share(self, job: int) -> list[tuple[int, int, int]]:
         """What `job` (its index here) holds: (node, workers, servers), by node."""

@@ -1,4 +1,4 @@
-"""Policies by name: `ordering[:setting=value,…][+placement][+elastic]`.
+"""Policies by name: `ordering[:setting=value,…][+placement][+elastic][@oracle]`.
 
 Names exist at the edge only; inside the program a policy is an object.
 """
@@ -17,11 +17,13 @@ import numpy as np
 from rota.core.seams import Policy
 from rota.errors import ConfigError, InputError, UnknownNameError
 from rota.policies import rule as r
+from rota.policies.aware import AWARE
 from rota.policies.heuristic import Heuristic
 from rota.policies.placing import PLACEMENTS, placement_code
+from rota.policies.settings import Setting, limits, number, read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from types import ModuleType
 
 _HOUR_S: Final = 3600.0
@@ -87,45 +89,20 @@ ORDERINGS: Final[dict[str, Ordering]] = {
                        {"order": r.FINISH_FAIR, "preempt": True, "quantum_s": 900.0},
                        (*_ESTIMATE, "quantum")),
 }  # fmt: skip
-"""By name. Policies that need speed curves are not among them yet."""
-
-
-def _number(text: str, least: float) -> float:
-    value = float(text)
-    if not (least <= value < np.inf):
-        raise ValueError
-    return value
-
-
-def _limits(text: str) -> np.ndarray[Any, Any]:
-    values = np.array([_number(part, 0.0) for part in text.split("/")])
-    if not (np.diff(values) > 0).all():
-        raise ValueError
-    return values
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A number that a name may carry."""
-
-    help: str
-    read: Callable[[str], Any]
-    needs: str
-    rule: str = ""
-    """The field of Rule it sets; of the policy itself if empty."""
+"""By name. Policies that need speed curves: `rota.policies.aware`."""
 
 
 SETTINGS: Final[dict[str, Setting]] = {
-    "b": Setting("exponent of the GPU count", lambda t: _number(t, -10.0), "a number", "exponent"),
-    "quantum": Setting("seconds until leases are reconsidered", lambda t: _number(t, 1.0),
+    "b": Setting("exponent of the GPU count", lambda t: number(t, -10.0), "a number", "exponent"),
+    "quantum": Setting("seconds until leases are reconsidered", lambda t: number(t, 1.0),
                        "seconds, 1 or more", "quantum_s"),
-    "limits": Setting("GPU-seconds at which a job falls to the next queue", _limits,
+    "limits": Setting("GPU-seconds at which a job falls to the next queue", limits,
                       "rising numbers joined by /", "limits"),
-    "depth": Setting("how many waiting jobs get a reservation", lambda t: int(_number(t, 1)),
+    "depth": Setting("how many waiting jobs get a reservation", lambda t: int(number(t, 1)),
                      "a whole number, 1 or more", "depth"),
-    "classes": Setting("how finely attained service is told apart", lambda t: int(_number(t, 2)),
+    "classes": Setting("how finely attained service is told apart", lambda t: int(number(t, 2)),
                        "a whole number, 2 or more"),
-    "error": Setting("sd of the log error of duration estimates", lambda t: _number(t, 0.0),
+    "error": Setting("sd of the log error of duration estimates", lambda t: number(t, 0.0),
                      "a number, 0 or more"),
 }  # fmt: skip
 
@@ -134,15 +111,20 @@ def make_policy(name: str) -> Policy:
     """The policy called `name`: a combination, or your own `FILE.py:Name` or `module:Name`."""
     if ":" in name and "=" not in name:
         return _load(name)
-    head, *tail = name.split("+")
+    plain, _, view = name.partition("@")
+    if view not in ("", "oracle"):
+        raise UnknownNameError("view of a policy", view, ["oracle"])
+    head, *tail = plain.split("+")
     base, _, wanted = head.partition(":")
+    if base in AWARE:
+        return _aware(name, base, wanted, tail, oracle=bool(view))
     if base not in ORDERINGS:
-        raise UnknownNameError("policy", base, ORDERINGS)
+        raise UnknownNameError("policy", base, [*ORDERINGS, *AWARE])
     ordering = ORDERINGS[base]
     fields: dict[str, Any] = dict(ordering.rule)
     own: dict[str, Any] = {}
-    for pair in filter(None, wanted.split(",")):
-        key, value = _setting(base, ordering, pair)
+    takes = {key: SETTINGS[key] for key in ordering.settings}
+    for key, value in read_settings(base, wanted, takes).items():
         (fields if SETTINGS[key].rule else own)[SETTINGS[key].rule or key] = value
     if "elastic" in tail:
         tail.remove("elastic")
@@ -152,21 +134,19 @@ def make_policy(name: str) -> Policy:
             f"Policy {name!r} names {len(tail)} placements ({', '.join(tail)}); give one."
         )
     fields["place"] = placement_code(tail[0] if tail else ordering.placement)
-    return Heuristic(name, r.Rule(**fields), **own)
+    return Heuristic(name, r.Rule(**fields), oracle=bool(view), **own)
 
 
-def _setting(base: str, ordering: Ordering, pair: str) -> tuple[str, Any]:
-    key, _, text = pair.partition("=")
-    if key not in ordering.settings:
-        takes = ", ".join(ordering.settings) or "none"
-        raise ConfigError(f"Policy {base!r} has no setting {key!r}; it takes: {takes}.")
-    try:
-        return key, SETTINGS[key].read(text)
-    except ValueError:
-        raise ConfigError(
-            f"Policy setting {key}={text!r} of {base!r} must be {SETTINGS[key].needs}: "
-            f"{SETTINGS[key].help}."
-        ) from None
+def _aware(name: str, base: str, wanted: str, tail: list[str], *, oracle: bool) -> Policy:
+    """A policy that knows about speed: its class, made with the settings of its name."""
+    if tail:
+        raise ConfigError(f"Policy {base!r} places jobs itself; leave {'+'.join(tail)!r} out.")
+    known = AWARE[base]
+    module, _, attribute = known.make.partition(":")
+    policy: Policy = getattr(importlib.import_module(module), attribute)(
+        name=name, oracle=oracle, **known.preset, **read_settings(base, wanted, known.settings)
+    )
+    return policy
 
 
 def _load(name: str) -> Policy:
@@ -212,6 +192,11 @@ def listing() -> list[dict[str, Any]]:
          "settings": {key: SETTINGS[key].help for key in o.settings}}
         for name, o in ORDERINGS.items()
     ]  # fmt: skip
+    aware = [
+        {"kind": "speed-aware", "name": name, "summary": a.summary, "source": a.source,
+         "settings": {key: setting.help for key, setting in a.settings.items()}}
+        for name, a in AWARE.items()
+    ]  # fmt: skip
     placements = [
         {"kind": "placement", "name": name, "summary": text}
         for name, (_, text) in PLACEMENTS.items()
@@ -219,4 +204,5 @@ def listing() -> list[dict[str, Any]]:
     elastic = (
         "Jobs with min < max workers start smaller where they must and grow into what is free."
     )
-    return [*orderings, *placements, {"kind": "sizing", "name": "elastic", "summary": elastic}]
+    sizing = {"kind": "sizing", "name": "elastic", "summary": elastic}
+    return [*orderings, *aware, *placements, sizing]

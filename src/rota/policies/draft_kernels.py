@@ -60,7 +60,7 @@ def write(d: Desk, job: Any, j: int, count: int, used: int) -> int:
     """Give job j the `count` places found; its servers go beside the workers, evenly."""
     servers = job["servers"]
     for k in range(count):
-        share, workers = d.shares[used + k], d.part[k] // job["gpus_per_worker"]
+        share, workers = d.shares[used + k], d.part[k] // max(1, job["gpus_per_worker"])
         beside = servers // count + (k < servers % count)
         share["node"], share["workers"], share["servers"] = d.node[k], workers, beside
         hold(d.nodes, d.level, job, d.node[k], workers, beside, -1)
@@ -71,12 +71,14 @@ def write(d: Desk, job: Any, j: int, count: int, used: int) -> int:
 @part
 def locate(d: Desk, place: int, typical: Floats, job: Any) -> int:
     """Find places for the job at its requested size, servers included; 0 if it does not fit."""
-    count = find(place, d.nodes, d.level, job, job["gpus"], typical, d.node, d.part)
+    size = job["gpus"] if job["gpus_per_worker"] > 0 else job["workers"]
+    count = find(place, d.nodes, d.level, job, size, typical, d.node, d.part)
     servers = job["servers"]
     if servers > 0:
         for k in range(count):
             beside = servers // count + (k < servers % count)
-            if not fits_on(job, d.nodes[d.node[k]], d.part[k] // job["gpus_per_worker"], beside):
+            workers = d.part[k] // max(1, job["gpus_per_worker"])
+            if not fits_on(job, d.nodes[d.node[k]], workers, beside):
                 return 0
     return count
 

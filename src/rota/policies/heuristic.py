@@ -33,6 +33,8 @@ class Heuristic:
     """Standard deviation of the log error of the duration estimates it is to be given."""
     classes: int = 64
     """How finely a Gittins index tells attained service apart."""
+    oracle: bool = False
+    """Whether it is shown the truth where a scenario hides it."""
 
     @property
     def compiled(self) -> bool:

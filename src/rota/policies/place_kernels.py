@@ -236,7 +236,11 @@ def room_on(nodes: Records, n: int, job: Any) -> int:
     """How many workers of the job node n has room for."""
     if job["gpu_type"] != -1 and job["gpu_type"] != nodes[n]["type"]:
         return 0
-    workers = nodes[n]["free"] // job["gpus_per_worker"]
+    workers = job["max_workers"]
+    if job["gpus_per_worker"] > 0:
+        workers = nodes[n]["free"] // job["gpus_per_worker"]
+    elif not nodes[n]["up"]:
+        return 0
     if job["cpus_per_worker"] > 0.0 and nodes[n]["free_cpus"] < np.inf:
         workers = min(workers, int((nodes[n]["free_cpus"] + SLACK) / job["cpus_per_worker"]))
     if job["memory_gb_per_worker"] > 0.0 and nodes[n]["free_memory_gb"] < np.inf:
@@ -329,6 +333,21 @@ def within_a_rack(nodes: Records, job: Any, gpus: int, node: Ints, part: Ints) -
 
 
 @part
+def on_cpus(nodes: Records, job: Any, workers: int, node: Ints, part: Ints) -> int:
+    """Where workers without GPUs go: the first nodes with room; `part` counts workers here."""
+    count, left = 0, workers
+    for n in range(nodes.size):
+        use = min(left, room_on(nodes, n, job))
+        if use > 0:
+            node[count], part[count] = n, use
+            count += 1
+            left -= use
+            if left == 0:
+                return count
+    return 0
+
+
+@part
 def find(
     rule: int,
     nodes: Records,
@@ -341,8 +360,12 @@ def find(
 ) -> int:
     """Where `gpus` GPUs of `job` go: fills `node` and `part` (GPUs there), ordered by node.
 
+    For a job whose workers need no GPUs, `gpus` and `part` count the workers.
+
     Returns on how many nodes, 0 if it does not fit. Changes nothing else.
     """
+    if job["gpus_per_worker"] == 0:
+        return on_cpus(nodes, job, gpus, node, part)
     if rule == SPREAD:
         count = widest(nodes, job, gpus, node, part)
     elif rule == TOPOLOGY:

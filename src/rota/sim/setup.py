@@ -52,12 +52,14 @@ def job_records(
     """The trace's jobs (J,) as a policy will see them, none submitted yet."""
     rows = np.zeros(len(trace), JOB)
     for name in ("submit_s", "deadline_s", "user", "model", "min_workers", "max_workers",
-                 "gpus_per_worker", "cpus_per_worker", "memory_gb_per_worker", "cpus_per_server",
+                 "min_servers", "max_servers", "gpus_per_worker", "cpus_per_worker",
+                 "memory_gb_per_worker", "cpus_per_server",
                  "memory_gb_per_server"):  # fmt: skip
         rows[name] = getattr(trace, name)
     rows["uid"], rows["status"] = np.arange(len(trace)), FUTURE
-    rows["gpus"], rows["servers"] = trace.num_gpus, trace.num_servers
-    rows["workers"] = trace.num_gpus // trace.gpus_per_worker
+    rows["curve"], rows["servers"] = -1, trace.num_servers
+    rows["workers"] = trace.num_gpus // np.maximum(1, trace.gpus_per_worker)
+    rows["gpus"] = rows["workers"] * rows["gpus_per_worker"]
     codes = np.array([cluster.type_code(name) for name in trace.gpu_types] or [-1])
     rows["gpu_type"] = np.where(trace.gpu_type < 0, -1, codes[trace.gpu_type])
     estimate_s = trace.duration_s

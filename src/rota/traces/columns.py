@@ -34,12 +34,19 @@ COLUMNS: Final = (
     Column("submit_s", "time", "submission, seconds on any clock, may be negative", required=True),
     Column("duration_s", "time", "seconds the job runs on `num_gpus`", required=True),
     Column("num_gpus", "count", "GPUs of the whole gang", required=True),
-    Column("gpus_per_worker", "count", "GPUs that one worker holds", 1),
+    Column(
+        "gpus_per_worker",
+        "count",
+        "GPUs that one worker holds; 0 = none, then `num_gpus` counts the workers",
+        1,
+    ),
     Column("min_workers", "count", "fewest workers; default: all of `num_gpus`"),
     Column("max_workers", "count", "most workers; default: all of `num_gpus`"),
     Column("cpus_per_worker", "amount", "CPU cores per worker, 0 = no demand", 0),
     Column("memory_gb_per_worker", "amount", "host memory per worker in GB, 0 = no demand", 0),
     Column("num_servers", "count", "parameter servers", 0),
+    Column("min_servers", "count", "fewest parameter servers; default: `num_servers`"),
+    Column("max_servers", "count", "most parameter servers; default: `num_servers`"),
     Column("cpus_per_server", "amount", "CPU cores per parameter server", 0),
     Column("memory_gb_per_server", "amount", "host memory per parameter server in GB", 0),
     Column("gpu_type", "name", "the only GPU type the job accepts; empty = any"),
@@ -49,6 +56,7 @@ COLUMNS: Final = (
     Column("restart_s", "time", "seconds lost by a restart; empty = not given", np.nan),
     Column("checkpoint_s", "time", "seconds between checkpoints; empty = not given", np.nan),
     Column("estimate_s", "time", "the user's estimate or time limit; empty = not given", np.nan),
+    Column("samples", "amount", "work in the units of its speed curve; empty = not given", np.nan),
 )
 NAMES: Final = ("gpu_type", "user", "model")
 """The columns kept as integer codes into `gpu_types`, `users` and `models`."""
@@ -91,6 +99,10 @@ def _not_negative(values: Floats) -> Bools:
     return (values >= 0) & (values < LARGEST_TIME_S)
 
 
+def _amount(values: Floats) -> Bools:
+    return (values > 0) & (values < np.inf)
+
+
 def _whole(least: int) -> Callable[[Floats], Bools]:
     return lambda v: (v >= least) & (v <= LARGEST_COUNT) & (v == np.floor(v))
 
@@ -103,10 +115,12 @@ _RULES: Final = (
     Rule("submit_s", _time, "is not a time in seconds (are these milliseconds?)"),
     Rule("duration_s", _positive, "is not a positive, finite number of seconds"),
     Rule("num_gpus", _whole(1), "is not a whole number of GPUs, one or more"),
-    Rule("gpus_per_worker", _whole(1), "is not a whole number of GPUs, one or more"),
+    Rule("gpus_per_worker", _whole(0), "is not a whole number of GPUs, zero or more"),
     Rule("min_workers", _whole(1), "is not a whole number of workers, one or more"),
     Rule("max_workers", _whole(1), "is not a whole number of workers, one or more"),
     Rule("num_servers", _whole(0), "is not a whole number of servers, zero or more"),
+    Rule("min_servers", _whole(0), "is not a whole number of servers, zero or more"),
+    Rule("max_servers", _whole(0), "is not a whole number of servers, zero or more"),
     Rule("cpus_per_worker", _not_negative, "is not a number of cores, zero or more"),
     Rule("memory_gb_per_worker", _not_negative, "is not a number of GB, zero or more"),
     Rule("cpus_per_server", _not_negative, "is not a number of cores, zero or more"),
@@ -114,6 +128,7 @@ _RULES: Final = (
     Rule("restart_s", _if_given(_not_negative), "is not a number of seconds, zero or more"),
     Rule("checkpoint_s", _if_given(_positive), "is not a positive, finite number of seconds"),
     Rule("estimate_s", _if_given(_positive), "is not a positive, finite number of seconds"),
+    Rule("samples", _if_given(_amount), "is not a positive, finite number of samples"),
 )
 
 
@@ -133,7 +148,7 @@ def _faults_between(columns: Mapping[str, NDArray[Any]]) -> Iterator[Fault]:
     gpus = columns["num_gpus"]
     size = columns.get("gpus_per_worker")
     if size is not None:
-        # A size of zero has been reported already; here it must only not divide by zero.
+        # Workers without GPUs have a size of 0: then num_gpus counts them.
         odd = np.fmod(gpus, np.where(size >= 1, size, 1)) != 0
         yield Fault("num_gpus", odd, "GPUs cannot be shared out: not divisible by gpus_per_worker")
     if "min_workers" in columns or "max_workers" in columns:
@@ -148,6 +163,15 @@ def _faults_between(columns: Mapping[str, NDArray[Any]]) -> Iterator[Fault]:
         )
         outside = (all_workers < fewest) | (all_workers > most)
         yield Fault("num_gpus", outside, "asks for workers outside min_workers … max_workers")
+    if "min_servers" in columns or "max_servers" in columns:
+        asked = columns.get("num_servers", np.zeros_like(gpus))
+        low, high = columns.get("min_servers", asked), columns.get("max_servers", asked)
+        yield Fault(
+            "min_servers" if "min_servers" in columns else "max_servers",
+            (low > asked) | (asked > high),
+            "does not fit: num_servers lies outside min_servers … max_servers (each is num_servers "
+            "where not given)",
+        )
     if "deadline_s" in columns:
         late = ~(columns["deadline_s"] > columns["submit_s"])
         yield Fault(

@@ -29,6 +29,8 @@ def parse_plain(sheet: Sheet) -> dict[str, Any]:
             found[column.name] = sheet.cells[column.name]
         elif column.name in ("min_workers", "max_workers"):
             found[column.name] = _workers(sheet, column.name)
+        elif column.name in ("min_servers", "max_servers"):
+            found[column.name] = _servers(sheet, column.name)
         else:
             found[column.name] = sheet.numbers(column.name, empty=column.default)
     return found
@@ -38,8 +40,16 @@ def _workers(sheet: Sheet, name: str) -> NDArray[np.float64]:
     """An empty cell means rigid: as many workers as `num_gpus` makes."""
     workers = sheet.numbers(name, empty=-np.inf)
     size = sheet.numbers("gpus_per_worker", empty=1) if "gpus_per_worker" in sheet else 1
-    with np.errstate(divide="ignore", invalid="ignore"):  # a size of 0 is reported elsewhere
-        return np.where(workers == -np.inf, sheet.numbers("num_gpus") // size, workers)
+    with np.errstate(invalid="ignore"):
+        most = sheet.numbers("num_gpus") // np.maximum(1, size)
+    return np.where(workers == -np.inf, most, workers)
+
+
+def _servers(sheet: Sheet, name: str) -> NDArray[np.float64]:
+    """An empty cell means as many servers as `num_servers` says."""
+    servers = sheet.numbers(name, empty=-np.inf)
+    asked = sheet.numbers("num_servers", empty=0) if "num_servers" in sheet else 0
+    return np.where(servers == -np.inf, asked, servers)
 
 
 def write_csv(trace: Trace, path: str | Path) -> None:
@@ -57,8 +67,10 @@ def write_csv(trace: Trace, path: str | Path) -> None:
 def _default(trace: Trace, column: Column) -> Any:
     if column.kind == "name":
         return -1
+    if column.name in ("min_servers", "max_servers"):
+        return trace.num_servers
     if column.default is None:
-        return trace.num_gpus // trace.gpus_per_worker
+        return trace.num_gpus // np.maximum(1, trace.gpus_per_worker)
     return column.default
 
 
@@ -67,7 +79,7 @@ def _says_something(trace: Trace, column: Column) -> bool:
     return not np.array_equal(
         values,
         np.broadcast_to(_default(trace, column), values.shape),
-        equal_nan=column.kind == "time",
+        equal_nan=column.kind in ("time", "amount"),
     )
 
 

@@ -39,6 +39,8 @@ class Trace:
     cpus_per_worker: Floats  # (J,)
     memory_gb_per_worker: Floats  # (J,)
     num_servers: Ints  # (J,)
+    min_servers: Ints  # (J,)
+    max_servers: Ints  # (J,)
     cpus_per_server: Floats  # (J,)
     memory_gb_per_server: Floats  # (J,)
     gpu_type: Ints  # (J,) index into gpu_types; -1 = any
@@ -48,6 +50,7 @@ class Trace:
     restart_s: Floats  # (J,) NaN = not given
     checkpoint_s: Floats  # (J,) NaN = not given
     estimate_s: Floats  # (J,) NaN = not given
+    samples: Floats  # (J,) NaN = not given
     line: Ints  # (J,) where the job stands in its file; 0 = it comes from no file
     gpu_types: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
@@ -183,8 +186,10 @@ def _with_defaults(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
             continue
         if column.name in columns:
             values = columns[column.name]
+        elif column.name in ("min_servers", "max_servers"):  # rigid
+            values = filled["num_servers"]
         elif column.default is None:  # min_workers and max_workers: rigid
-            values = filled["num_gpus"] // filled["gpus_per_worker"]
+            values = filled["num_gpus"] // np.maximum(1, filled["gpus_per_worker"])
         else:
             values = np.full(jobs, column.default, np.float64)
         filled[column.name] = values.astype(np.int64) if column.kind == "count" else values

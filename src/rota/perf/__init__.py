@@ -1,0 +1,1 @@
+"""What a job gains from what it holds: speed, contention, price."""

@@ -1,0 +1,1 @@
+"""Named worlds: workload, cluster, speed, contention, cadence and costs in one small file."""
