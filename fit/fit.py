@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import report
 
 from rota.errors import RotaError
 from rota.perf import profiles
@@ -21,6 +22,7 @@ from rota.perf.goodput import fit_noise
 from rota.perf.hetero import TYPICAL, fit_gavel
 from rota.perf.ps import fit_ps, ps_record
 from rota.perf.sharing import fit_ranks
+from rota.perf.shipped import shipped
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,14 +38,14 @@ BATCH = {"roberta-base": 32, "roberta-large": 32, "vit": 512}
 def ps(data: Path) -> dict[str, Any]:
     """Parameter-server models."""
     rows = profiles.dl2(data, drop_failed=True)
-    shipped = {}
+    found = {}
     for name in profiles.DL2_MODELS:
         some = rows.of(model=name)
         batch = float(some["total_batch_size"][0])
         servers, workers = some["num_ps"], some["num_workers"]
         model = fit_ps(servers, workers, some["sum_worker_speed"], batch)
-        shipped[name] = ps_record(model, (int(servers.max()), int(workers.max())))
-    return shipped
+        found[name] = ps_record(model, (int(servers.max()), int(workers.max())))
+    return found
 
 
 def allreduce(data: Path) -> dict[str, Any]:
@@ -73,16 +75,16 @@ def allreduce(data: Path) -> dict[str, Any]:
 def goodput(data: Path) -> dict[str, Any]:
     """Gradient noise by tenth of training."""
     rows = profiles.pollux_convergence(data)
-    shipped = {}
+    found = {}
     for name in profiles.POLLUX_MODELS:
         runs = rows.of(application=name)
         sizes = runs["batch_size"]
-        shipped[name] = {
+        found[name] = {
             "batch": int(sizes.min()),
             "largest": int(sizes.max()),
             "noise": fit_noise(runs).tolist(),
         }
-    return shipped
+    return found
 
 
 def gavel(data: Path) -> dict[str, Any]:
@@ -91,7 +93,7 @@ def gavel(data: Path) -> dict[str, Any]:
         profiles.gavel_solo(data, drop_failed=True),
         profiles.gavel_solo(data, keep_failed=True),
     )
-    shipped: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for gpu in profiles.GAVEL_GPUS:
         records: dict[str, Any] = {}
         for family, batch in _jobs(rows):
@@ -105,8 +107,8 @@ def gavel(data: Path) -> dict[str, Any]:
             key: np.median([r[key] for r in records.values() if key in r], axis=0).tolist()
             for key in ("together", "spread")
         }
-        shipped[gpu] = records
-    return shipped
+        found[gpu] = records
+    return found
 
 
 def _jobs(rows: Profile) -> list[tuple[str, str]]:
@@ -117,13 +119,13 @@ def _jobs(rows: Profile) -> list[tuple[str, str]]:
 def colocation(data: Path) -> dict[str, Any]:
     """Gavel's pairs on one GPU."""
     solo, pairs = profiles.gavel_solo(data, drop_failed=True), profiles.gavel_pairs(data)
-    shipped: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for gpu in profiles.GAVEL_GPUS:
         names, ratio = pair_table(pairs, solo, gpu)
         known = ratio > 0
         hurt, harm = fit_ranks(np.where(known, 1 - ratio, 0.0), known)
-        memory, load = fit_memory(ratio, np.isfinite(ratio)), fit_load(ratio)
-        shipped[gpu] = {
+        memory, load = fit_memory(ratio), fit_load(ratio)
+        found[gpu] = {
             name: {
                 "hurt": float(hurt[k]),
                 "harm": float(harm[k]),
@@ -132,7 +134,7 @@ def colocation(data: Path) -> dict[str, Any]:
             }
             for k, name in enumerate(names)
         }
-    return shipped
+    return found
 
 
 def arena(data: Path) -> dict[str, Any]:
@@ -148,7 +150,7 @@ def deepshare(data: Path) -> dict[str, Any]:
     alone = profiles.deepshare_isolated(data)
     alone = alone.where(alone["num_nodes"] <= 4)  # (8, 8) was computed, not run
     hurt, harm = fit_ranks(1 - profiles.deepshare_ratios(data))
-    shipped: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     sizes = profiles.DEEPSHARE_MEASURED
     for c, name in enumerate(profiles.DEEPSHARE_MODELS):
         rows = alone.of(model=name)
@@ -156,7 +158,7 @@ def deepshare(data: Path) -> dict[str, Any]:
             [np.ones(len(rows)), np.log(rows["num_gpus"]), np.log(rows["num_nodes"])], axis=1
         )
         one, by_gpus, by_nodes = np.linalg.lstsq(A, np.log(rows["samples_per_s"]), rcond=None)[0]
-        shipped[name] = {
+        found[name] = {
             "one": float(np.exp(one)),
             "by_gpus": float(by_gpus),
             "by_nodes": float(by_nodes),
@@ -165,7 +167,7 @@ def deepshare(data: Path) -> dict[str, Any]:
                 for k, size in enumerate(sizes)
             ],
         }
-    return shipped
+    return found
 
 
 FITS = {
@@ -174,10 +176,10 @@ FITS = {
 }  # fmt: skip
 
 
-def write(name: str, shipped: Mapping[str, Any]) -> None:
+def write(name: str, found: Mapping[str, Any]) -> None:
     """One line per model, six digits: small, and readable in a diff."""
     lines = []
-    for key, value in shipped.items():
+    for key, value in found.items():
         nested = (
             isinstance(value, dict)
             and value
@@ -204,6 +206,10 @@ def main(data: Path) -> None:
     for name, fit in FITS.items():
         write(name, fit(data))
         print(f"fitted {name}")
+    shipped.cache_clear()
+    report.write_table(data, ROOT / "docs" / "speed.md")
+    report.draw(data, ROOT / "docs" / "img")
+    print("wrote docs/speed.md and docs/img")
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import numpy as np
 
 from rota.core.speed import MACHINES, Contention
 from rota.errors import ConfigError
+from rota.perf.physics import Drift
 from rota.perf.sharing import fit_ranks
 from rota.perf.shipped import chosen, shipped
 
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
     from rota.perf.sheet import Profile
 
 FLOOR: Final = 0.1
-EPOCHS: Final = 2000
+"""No job falls below this part of its speed, however many share its machine."""
+MACHINE_DRIFT: Final = Drift(sd=0.1)
+"""Half of Alibaba's jobs have step times with a coefficient of variation above .10; a log-normal
+with that coefficient has a standard deviation of √log(1 + .1²) = .0998 in its logarithm."""
+_EPOCHS: Final = 2000
+_MARGIN: Final = 0.02
 
 
 def job_name(family: str, batch: str) -> str:
@@ -48,17 +54,16 @@ def pair_table(pairs: Profile, solo: Profile, gpu: str) -> tuple[tuple[str, ...]
     return names, ratio
 
 
-def fit_memory(fits: Floats, tried: Floats) -> Floats:
+def fit_memory(ratio: Floats) -> Floats:
     """Part of a GPU's memory each job type seems to need, (K,): two fit if they add up to ≤ 1.
 
     A perceptron on who was seen to fit with whom; it only has to separate the two cases.
     """
-    need = np.full(len(fits), 0.4)
-    want = np.where(fits > 0, -1.0, 1.0) * tried
-    for epoch in range(EPOCHS):
+    need = np.full(len(ratio), 0.4)
+    want = np.where(ratio > 0, -1.0, 1.0) * np.isfinite(ratio)
+    for epoch in range(_EPOCHS):
         total = need[:, None] + need[None, :]
-        margin = 0.02
-        wrong = np.where(want > 0, total < 1 + margin, total > 1 - margin) & (want != 0)
+        wrong = np.where(want > 0, total < 1 + _MARGIN, total > 1 - _MARGIN) & (want != 0)
         if not wrong.any():
             break
         need = need + 0.02 / (1 + epoch / 100) * (want * wrong).sum(axis=1) / len(need)

@@ -50,7 +50,7 @@ def gavel_speed(record: dict[str, Any], typical: dict[str, Any], gpus: Floats) -
     one = record["one"]
     rows = []
     for name in ("together", "spread"):
-        level, exponent = record.get(name, typical[name])
+        level, exponent = record.get(name) or typical.get(name, (1.0, 1.0))
         rows.append(np.where(gpus <= 1, one, one * level * np.maximum(gpus, 1) ** exponent))
     return np.stack(rows)
 

@@ -56,7 +56,9 @@ def robust_nnls(A: Floats, b: Floats, *, rounds: int = 12) -> Floats:
         off = np.abs(A @ x - b)
         spread = max(float(np.median(off)) / 0.6745, _TINY)
         weight = np.sqrt(np.minimum(1.0, _HUBER * spread / np.maximum(off, _TINY)))
-        x = nnls(A * weight[:, None], b * weight)
+        before, x = x, nnls(A * weight[:, None], b * weight)
+        if np.abs(A @ (x - before)).max() < 1e-3 * spread:
+            break
     return x
 
 
@@ -84,7 +86,7 @@ def levenberg_marquardt(
                 damping = max(damping / 5, 1e-12)
                 break
             damping *= 4
-        if before - cost <= 1e-10 * before:
+        if before - cost <= 1e-8 * before:
             break
     return x
 

@@ -18,9 +18,7 @@ from rota.perf.sheet import Column, read_profile
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
-    from rota.core.types import Ints
+    from rota.core.types import Bools, Floats, Ints
     from rota.perf.sheet import Profile
 
 DL2_MODELS: Final = (
@@ -99,7 +97,11 @@ class Steps:
     nodes: Ints
     gpus: Ints
     batch: Ints  # per GPU
-    step_s: NDArray[np.float64]
+    step_s: Floats
+
+    def where(self, rows: Bools) -> Steps:
+        """Some of the rows."""
+        return Steps(self.nodes[rows], self.gpus[rows], self.batch[rows], self.step_s[rows])
 
 
 def pollux(data: Path) -> dict[str, Steps]:
@@ -240,7 +242,7 @@ def deepshare_samples(data: Path) -> Profile:
     )
 
 
-def deepshare_ratios(data: Path) -> NDArray[np.float64]:
+def deepshare_ratios(data: Path) -> Floats:
     """What is left of a row's speed beside a column's job, (30, 30), measured pairs only.
 
     Kinds are ordered by model, then as in DEEPSHARE_MEASURED.

@@ -61,7 +61,7 @@ def features(servers: ArrayLike, workers: ArrayLike, batch: float) -> Floats:
     return np.stack([batch / w, np.ones_like(p), w / p, 1 / p, w, p], axis=-1)
 
 
-def fit_ps(servers: Floats, workers: Floats, speed: Floats, batch: float) -> PsModel:
+def fit_ps(servers: ArrayLike, workers: ArrayLike, speed: Floats, batch: float) -> PsModel:
     """Fit by non-negative least squares on the relative error of the step time.
 
     A few measured runs are far off their neighbours; they are weighed down, not removed.

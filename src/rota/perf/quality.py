@@ -1,4 +1,4 @@
-"""How good a fit is where it did not look: whole configurations held out."""
+"""How good the fits are where they did not look: whole configurations held out."""
 
 from __future__ import annotations
 
@@ -6,10 +6,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rota.perf import profiles
+from rota.perf.allreduce import fit_allreduce
+from rota.perf.arena import arena_features, arena_names, fit_arena
+from rota.perf.goodput import fit_noise, whole_job
+from rota.perf.hetero import fit_gavel, gavel_speed
+from rota.perf.ps import fit_ps
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from rota.core.types import Bools, Floats, Ints
+    from rota.perf.profiles import Steps
 
 
 def held_out(groups: Ints, predict: Callable[[Bools, Bools], Floats]) -> Floats:
@@ -34,3 +43,74 @@ def explained(predicted: Floats, measured: Floats) -> float:
     """R²: the part of the variance that the predictions account for."""
     around = np.square(measured - measured.mean()).sum()
     return float(1 - np.square(measured - predicted).sum() / around)
+
+
+def ps_errors(data: Path) -> dict[str, Floats]:
+    """Errors of each parameter-server model, every (servers, workers) held out in turn."""
+    errors = {}
+    for name in profiles.DL2_MODELS:
+        rows = profiles.dl2(data, drop_failed=True).of(model=name)
+        p, w, speed = rows["num_ps"], rows["num_workers"], rows["sum_worker_speed"]
+        batch = float(rows["total_batch_size"][0])
+
+        def predict(
+            fit: Bools, out: Bools, p: Ints = p, w: Ints = w, s: Floats = speed, M: float = batch
+        ) -> Floats:
+            return fit_ps(p[fit], w[fit], s[fit], M).speed(p[out], w[out])
+
+        errors[name] = relative_error(held_out(p * 1000 + w, predict), speed)
+    return errors
+
+
+def allreduce_errors(steps: Steps) -> Floats:
+    """Errors of an all-reduce model, every (nodes, GPUs) held out with all its batch sizes."""
+    whole = fit_allreduce(steps)
+
+    def predict(fit: Bools, out: Bools) -> Floats:
+        model = fit_allreduce(steps.where(fit), start=whole)
+        return model.step_s(steps.nodes[out], steps.gpus[out], steps.batch[out])
+
+    return relative_error(held_out(steps.nodes * 1000 + steps.gpus, predict), steps.step_s)
+
+
+def efficiency_errors(data: Path) -> dict[str, Floats]:
+    """Errors of the progress per sample that gradient noise predicts, one per batch size."""
+    rows = profiles.pollux_convergence(data)
+    errors = {}
+    for name in profiles.POLLUX_MODELS:
+        runs = rows.of(application=name)
+        sizes = np.unique(runs["batch_size"])
+        ends = [runs.of(batch_size=int(size)) for size in sizes]
+        gain = np.array([end["progress"][-1] / end["iteration"][-1] for end in ends])
+        own = float(sizes[0])
+        predicted = whole_job(fit_noise(runs), own, sizes)
+        errors[name] = relative_error(predicted, gain * own / sizes)
+    return errors
+
+
+def gavel_errors(data: Path, gpu: str) -> Floats:
+    """Errors on several GPUs: each of a job's GPU counts, together or spread, held out in turn."""
+    rows = profiles.gavel_solo(data, drop_failed=True).of(gpu=gpu)
+    errors: list[float] = []
+    jobs = set(zip(rows["job_type"].tolist(), rows["batch_size"].tolist(), strict=True))
+    for family, batch in sorted(jobs):
+        job = rows.of(job_type=family, batch_size=batch)
+        for k in np.flatnonzero(job["num_gpus"] > 1):
+            record = fit_gavel(job.where(np.arange(len(job)) != k))
+            flag = int(job["consolidated"][k])
+            if ("together" if flag else "spread") in record:
+                speeds = gavel_speed(record, record, job["num_gpus"][[k]].astype(np.float64))
+                errors.append(abs(float(speeds[1 - flag, 0]) / job["steps_per_s"][k] - 1))
+    return np.array(errors)
+
+
+def arena_errors(data: Path) -> Floats:
+    """Errors on Arena's table, every row held out in turn."""
+    rows = profiles.arena(data)
+    A = arena_features(rows, sorted(set(arena_names(rows))))
+    speed = rows["global_batch_size"] / rows["iter_s"]
+
+    def predict(fit: Bools, out: Bools) -> Floats:
+        return np.asarray(np.exp(A[out] @ fit_arena(A[fit], speed[fit])))
+
+    return relative_error(held_out(np.arange(len(rows)), predict), speed)

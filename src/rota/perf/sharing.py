@@ -78,7 +78,7 @@ def deepshare_curves(
 
 
 def rank_contention(
-    curves: Curves, given: Mapping[str, tuple[float, float]] | None = None
+    curves: Curves | None = None, given: Mapping[str, tuple[float, float]] | None = None
 ) -> Contention:
     """Sensitivity × intensity for jobs over two or more nodes.
 
@@ -97,9 +97,10 @@ def rank_contention(
     hurt.append(float(np.mean(hurt)))
     harm.append(float(np.mean(harm)))
     average = len(hurt) - 1
-    C, _, A, W = curves.speed.shape
-    kind = np.full((C + 1, A, W), average, np.int64)
-    for c, name in enumerate(curves.names):
+    names = curves.names if curves is not None else ()
+    A, W = curves.speed.shape[2:] if curves is not None else (3, 2)
+    kind = np.full((len(names) + 1, A, W), average, np.int64)
+    for c, name in enumerate(names):
         if name in known:
             kind[c] = _nearest(place, name, A, W)
         elif given and name in given:
@@ -130,6 +131,10 @@ def talk_of(curves: Curves) -> Floats:
     speed on one. Of several GPU types the median counts.
     """
     alone = curves.speed[:, :, 1:2, :]
+    if not (curves.by_nodes and (alone > 0).any()):
+        raise ConfigError(
+            "What jobs send cannot be told from speeds that say nothing of one node; give talk=."
+        )
     over = np.divide(curves.speed, alone, out=np.ones_like(curves.speed), where=alone > 0)
     return np.asarray(np.clip(1 - np.median(over, axis=1), 0.0, 0.95))
 
@@ -152,12 +157,10 @@ def link_contention(
         raise ConfigError(f"uplink_gbps={uplink_gbps} and spine_gbps={spine_gbps} must exceed 0.")
     if not 0 <= other_talk < 1:
         raise ConfigError(f"other_talk={other_talk} must lie in 0 … 1.")
-    if curves is not None and not curves.by_nodes:
-        raise ConfigError("Links are shared by jobs with speeds by nodes, not by servers.")
     nic = float(np.median(cluster.link_gbps))
     if curves is None:
         parts = np.array([other_talk])
-        kind = np.zeros((1, len(cluster) + 1, 2), np.int64)
+        kind = np.zeros((1, 3, 2), np.int64)
     else:
         of_each = talk_of(curves) if talk is None else talk
         C, A, W = of_each.shape
