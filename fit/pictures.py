@@ -49,12 +49,12 @@ class Panel:
         parts = [
             f'<text class="head" x="{_LEFT}" y="14">{escape(self.title)}</text>',
             f'<path class="axis" d="M{_LEFT} {_TOP}V{foot}H{right}"/>',
-            f'<text x="{_LEFT}" y="{foot + 13}">{low_x:.3g}</text>',
-            f'<text x="{right}" y="{foot + 13}" text-anchor="end">{high_x:.3g}</text>',
+            f'<text x="{_LEFT}" y="{foot + 13}">{_number(low_x)}</text>',
+            f'<text x="{right}" y="{foot + 13}" text-anchor="end">{_number(high_x)}</text>',
             f'<text x="{(_LEFT + right) / 2}" y="{foot + 26}" text-anchor="middle">'
             f"{escape(self.x)}</text>",
-            f'<text x="{_LEFT - 4}" y="{foot}" text-anchor="end">{low_y:.3g}</text>',
-            f'<text x="{_LEFT - 4}" y="{_TOP + 8}" text-anchor="end">{high_y:.3g}</text>',
+            f'<text x="{_LEFT - 4}" y="{foot}" text-anchor="end">{_number(low_y)}</text>',
+            f'<text x="{_LEFT - 4}" y="{_TOP + 8}" text-anchor="end">{_number(high_y)}</text>',
             f'<text text-anchor="middle" transform="translate(10 {(_TOP + foot) / 2}) '
             f'rotate(-90)">{escape(self.y)}</text>',
         ]
@@ -76,6 +76,12 @@ class Panel:
                 f'style="fill:{fill}">{escape(text)}</text>'
             )
         return f'<g transform="translate({left} {top})">{"".join(parts)}</g>'
+
+
+def _number(value: float) -> str:
+    if value >= 1e4:
+        return f"{value / 1e3:.3g}k" if value < 1e6 else f"{value / 1e6:.3g}M"
+    return f"{value:.0f}" if value >= 1e3 else f"{value:.3g}"
 
 
 def _ends(values: Sequence[float], log: bool) -> tuple[float, float]:

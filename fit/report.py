@@ -87,7 +87,7 @@ def alone(data: Path) -> tuple[Floats, Floats]:
 def pairs(data: Path) -> list[tuple[str, Floats, Floats]]:
     """Name, fitted and measured ratios of each model of pairs; only pairs that can share."""
     ratio = profiles.deepshare_ratios(data)
-    found = [("DeepShare, 30 × 30, over the network", ranks().ravel(), ratio.ravel())]
+    found = [("DeepShare, over the network", ranks().ravel(), ratio.ravel())]
     solo, both = profiles.gavel_solo(data, drop_failed=True), profiles.gavel_pairs(data)
     for gpu in profiles.GAVEL_GPUS:
         _, measured = pair_table(both, solo, gpu)
@@ -120,7 +120,8 @@ def servers(data: Path) -> list[Panel]:
     for name in profiles.DL2_MODELS:
         rows = profiles.dl2(data, drop_failed=True).of(model=name)
         panel = Panel(name, "workers", "samples/s")
-        counts = [p for p in (1, 4, 12) if len(rows.of(num_ps=p))]
+        ran = np.unique(rows["num_ps"])
+        counts = sorted({int(ran[np.abs(ran - p).argmin()]) for p in (1, 4, 12)})
         panel.legend = [f"{p} server{'s' * (p > 1)}" for p in counts]
         for k, p in enumerate(counts):
             some = rows.of(num_ps=p)

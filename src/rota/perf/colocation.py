@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from rota.core.speed import MACHINES, Contention
-from rota.errors import ConfigError
+from rota.errors import ConfigError, InputError
 from rota.perf.physics import Drift
 from rota.perf.sharing import fit_ranks
 from rota.perf.shipped import chosen, shipped
@@ -48,7 +48,15 @@ def pair_table(pairs: Profile, solo: Profile, gpu: str) -> tuple[tuple[str, ...]
     ratio = np.full((len(names), len(names)), np.nan)
     rows = pairs.of(gpu=gpu, num_gpus_a=1, num_gpus_b=1)
     keys = ("job_type_a", "job_type_b", "steps_per_s_a", "steps_per_s_b")
-    for a, b, speed_a, speed_b in zip(*(rows[key] for key in keys), strict=True):
+    for line, a, b, speed_a, speed_b in zip(
+        rows.line, *(rows[key].tolist() for key in keys), strict=True
+    ):
+        strange = [name for name in (a, b) if name not in place]
+        if strange:
+            raise InputError(
+                f"{rows.file}, row {line}: {strange[0]!r} has no speed of its own on {gpu}; "
+                "without one its slowdown cannot be told."
+            )
         ratio[place[a], place[b]] = speed_a / alone[a]
         ratio[place[b], place[a]] = speed_b / alone[b]
     return names, ratio

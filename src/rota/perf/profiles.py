@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from rota.errors import InputError
+from rota.errors import InputError, UnknownNameError
 from rota.perf.sheet import Column, read_profile
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def dl2(data: Path, *, drop_failed: bool = False, keep_failed: bool = False) -> 
             "sum_worker_speed": Column("rate"),
         },
     )
+    profile.refuse_twins("model", "num_ps", "num_workers")
     if keep_failed:
         return profile
     return _without_failed(profile, "sum_worker_speed", drop_failed)
@@ -111,6 +112,8 @@ def pollux(data: Path) -> dict[str, Steps]:
 
 def titan(data: Path, gpu: str) -> dict[str, Steps]:
     """Step times of three foundation models on A100s or V100s."""
+    if gpu not in TITAN_GPUS:
+        raise UnknownNameError("GPU type of this profile", gpu, TITAN_GPUS)
     known = {"gpu": TITAN_GPUS, "model": TITAN_MODELS}
     return _steps(data, "titan_fm", "model", known, gpu)
 
@@ -131,13 +134,13 @@ def _steps(
     for line, text in zip(placed.line, placed["placement"], strict=True):
         if not text.isdecimal() or "0" in text:
             raise InputError(
-                f"{placed.file}, row {line}, column 'placement': {text!r} must be the GPUs per "
+                f"{placed.file}, row {line}, column 'placement': '{text}' must be the GPUs per "
                 "node as digits, such as 211."
             )
     steps = {}
     for name in known[model]:
         only = {model: name} | ({"gpu": gpu} if gpu else {})
-        a, b = placed.of(**only), scaled.of(**only)
+        a, b = placed.some(**only), scaled.of(**only)
         spread = [[int(digit) for digit in text] for text in a["placement"]]
         steps[name] = Steps(
             nodes=np.array([*map(len, spread), *b["num_nodes"]], np.int64),
@@ -180,7 +183,7 @@ def gavel_solo(data: Path, *, drop_failed: bool = False, keep_failed: bool = Fal
             "steps_per_s": Column("rate"),
         },
     )
-    profile = profile.of(table="gavel_sim")
+    profile = profile.some(table="gavel_sim")
     return profile if keep_failed else _without_failed(profile, "steps_per_s", drop_failed)
 
 

@@ -31,7 +31,7 @@ def dl2_measured(data: Path, size: int = 16) -> Curves:
     grid = _grid(size)
     speed = []
     for model in profiles.DL2_MODELS:
-        points, values = _points(table.of(model=model))
+        points, values = _points(table.some(model=model))
         surface = through_points(points, values, grid).reshape(size + 1, size + 1)
         surface[0, :] = surface[:, 0] = 0.0
         speed.append(np.maximum(surface, 0.0))
@@ -45,7 +45,7 @@ def dl2_clean(data: Path, size: int = CLEAN_LIMIT) -> Curves:
     inside = (grid.min(axis=1) >= 1) & (grid.sum(axis=1) <= CLEAN_LIMIT)
     speed = []
     for model in profiles.DL2_MODELS:
-        points, values = _points(table.of(model=model))
+        points, values = _points(table.some(model=model))
         surface = near_points(points, values, grid, smoothing=CLEAN_SMOOTHING)
         surface = np.where(inside, np.maximum(surface, 0.0), 0.0)
         speed.append(surface.reshape(size + 1, size + 1))

@@ -60,6 +60,26 @@ class Profile:
             rows &= self[name] == value
         return self.where(rows)
 
+    def some(self, **wanted: str | int) -> Profile:
+        """Like `of`, but refuses a file without any such row."""
+        rows = self.of(**wanted)
+        if not len(rows):
+            what = ", ".join(f"{name} {value!r}" for name, value in wanted.items())
+            raise InputError(f"{self.file}: there is no row with {what}; is the file complete?")
+        return rows
+
+    def refuse_twins(self, *key: str) -> None:
+        """Refuse a second row for one configuration."""
+        seen: dict[tuple[Any, ...], int] = {}
+        for line, *values in zip(self.line, *(self[name].tolist() for name in key), strict=True):
+            first = seen.setdefault(tuple(values), line)
+            if first != line:
+                what = ", ".join(f"{name} {v!r}" for name, v in zip(key, values, strict=True))
+                raise InputError(
+                    f"{self.file}, row {line}: {what} was measured in row {first} already; "
+                    "keep one of them."
+                )
+
 
 def _number(low: float, what: str, *, above: bool = False) -> Callable[[str], float]:
     def read(cell: str) -> float:
