@@ -17,9 +17,9 @@ from rota.errors import RotaError
 from rota.perf import profiles
 from rota.perf.allreduce import fit_allreduce
 from rota.perf.arena import arena_features, arena_names, arena_record, fit_arena
-from rota.perf.colocation import fit_load, fit_memory, job_name, pair_table
+from rota.perf.colocation import fit_load, fit_memory, pair_table
 from rota.perf.goodput import fit_noise
-from rota.perf.hetero import TYPICAL, fit_gavel
+from rota.perf.hetero import PLACES, TYPICAL, fit_gains, job_name
 from rota.perf.ps import fit_ps, ps_record
 from rota.perf.sharing import fit_ranks
 from rota.perf.shipped import shipped
@@ -89,26 +89,42 @@ def goodput(data: Path) -> dict[str, Any]:
 
 def gavel(data: Path) -> dict[str, Any]:
     """Solo speeds of Gavel's jobs."""
-    rows, all_rows = (
-        profiles.gavel_solo(data, drop_failed=True),
-        profiles.gavel_solo(data, keep_failed=True),
-    )
+    rows = profiles.gavel_solo(data, drop_failed=True)
+    tried = profiles.gavel_solo(data, keep_failed=True)
     found: dict[str, Any] = {}
     for gpu in profiles.GAVEL_GPUS:
-        records: dict[str, Any] = {}
+        jobs: dict[str, Any] = {}
         for family, batch in _jobs(rows):
-            record = fit_gavel(rows.of(gpu=gpu, job_type=family, batch_size=batch))
-            tried = all_rows.of(gpu=gpu, job_type=family, batch_size=batch, consolidated=1)
-            failed = tried["num_gpus"][tried["steps_per_s"] == 0]
-            if len(failed):
-                record["most"] = int(failed.min()) - 1
-            records[job_name(family, batch)] = record
-        records[TYPICAL] = {
-            key: np.median([r[key] for r in records.values() if key in r], axis=0).tolist()
-            for key in ("together", "spread")
+            job = tried.of(gpu=gpu, job_type=family, batch_size=batch, consolidated=1)
+            failed = job["num_gpus"][job["steps_per_s"] == 0]
+            jobs[job_name(family, batch)] = {
+                "one": float(job.of(num_gpus=1)["steps_per_s"][0]),
+                "batch": int(batch or 1),
+                **({"most": int(failed.min()) - 1} if len(failed) else {}),
+            }
+        gains = {
+            family: law
+            for family in profiles.GAVEL_FAMILIES
+            if (law := fit_gains(rows.of(gpu=gpu, job_type=family)))
         }
-        found[gpu] = records
+        gains[TYPICAL] = _typical_gains(gains, jobs)
+        found[gpu] = {"jobs": jobs, "gains": gains}
     return found
+
+
+def _typical_gains(
+    gains: Mapping[str, Mapping[str, list[list[float]]]], jobs: Mapping[str, Any]
+) -> dict[str, list[list[float]]]:
+    """The median gain over all jobs that have one, whatever the batch."""
+    typical: dict[str, list[list[float]]] = {}
+    for place in PLACES:
+        each = [
+            [level + slope * np.log2(job["batch"]) for level, slope in gains[family][place]]
+            for name, job in jobs.items()
+            if (family := name.split(" (")[0]) in gains
+        ]
+        typical[place] = [[float(level), 0.0] for level in np.median(each, axis=0)]
+    return typical
 
 
 def _jobs(rows: Profile) -> list[tuple[str, str]]:
@@ -178,19 +194,16 @@ FITS = {
 
 def write(name: str, found: Mapping[str, Any]) -> None:
     """One line per model, six digits: small, and readable in a diff."""
-    lines = []
-    for key, value in found.items():
-        nested = (
-            isinstance(value, dict)
-            and value
-            and all(isinstance(inner, dict) for inner in value.values())
-        )
-        if nested:
-            inner = ",\n".join(f"  {json.dumps(k)}: {_short(v)}" for k, v in value.items())
-            lines.append(f" {json.dumps(key)}: {{\n{inner}\n }}")
-        else:
-            lines.append(f" {json.dumps(key)}: {_short(value)}")
-    (OUT / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+    (OUT / f"{name}.json").write_text(_lines(found, "") + "\n", encoding="utf-8")
+
+
+def _lines(value: Mapping[str, Any], indent: str) -> str:
+    parts = []
+    for key, inner in value.items():
+        nested = isinstance(inner, dict) and all(isinstance(v, dict) for v in inner.values())
+        text = _lines(inner, f"{indent} ") if nested else _short(inner)
+        parts.append(f"{indent} {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(parts) + f"\n{indent}}}"
 
 
 def _short(value: Any) -> str:

@@ -10,9 +10,9 @@ from pictures import Panel, save
 from rota.perf import profiles, quality
 from rota.perf.allreduce import allreduce_model
 from rota.perf.arena import arena_curves, arena_names
-from rota.perf.colocation import job_name, pair_speed, pair_table
+from rota.perf.colocation import pair_speed, pair_table
 from rota.perf.goodput import efficiency
-from rota.perf.hetero import gavel_curves
+from rota.perf.hetero import gavel_curves, job_name
 from rota.perf.ps import ps_model
 from rota.perf.sharing import deepshare_curves
 from rota.perf.shipped import shipped
@@ -58,7 +58,7 @@ def table(data: Path) -> str:
     for name, errors in quality.efficiency_errors(data).items():
         row(f"efficiency: {name}", "progress, not used by the fit", errors)
     for gpu in profiles.GAVEL_GPUS:
-        row(f"Gavel: {gpu}, 2–8 GPUs", "a GPU count of a job", quality.gavel_errors(data, gpu))
+        row(f"Gavel: {gpu}, 2–8 GPUs", "a row", quality.gavel_errors(data, gpu))
     row("Arena", "a row", quality.arena_errors(data))
     row("DeepShare, alone", "nothing", deepshare_alone(data))
     lines += ["", "| model of pairs | pairs | R² | median distance |", "|---|---|---|---|"]

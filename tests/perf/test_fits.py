@@ -43,10 +43,9 @@ def test_gradient_noise_predicts_the_progress_that_was_seen(data: Path) -> None:
 
 def test_gpu_types(data: Path) -> None:
     assert np.median(quality.gavel_errors(data, "k80")) <= 0.10
-    assert np.median(quality.gavel_errors(data, "p100")) <= 0.10
-    # Four V100s on one server are slower than two for many jobs, eight much faster: no law of
-    # the GPU count foretells one of three such points from the others. See docs/speed.md.
-    assert np.median(quality.gavel_errors(data, "v100")) <= 0.30
+    # On these the gain jumps between neighbouring batch sizes; see docs/speed.md.
+    assert np.median(quality.gavel_errors(data, "p100")) <= 0.12
+    assert np.median(quality.gavel_errors(data, "v100")) <= 0.12
     assert np.median(quality.arena_errors(data)) <= 0.10
 
 

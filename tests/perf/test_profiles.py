@@ -101,7 +101,7 @@ def test_a_model_without_rows_is_missed(tmp_path: Path) -> None:
 
 
 def test_a_gpu_type_that_was_not_measured_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="called 'H100'. Did you mean 'V100'"):
+    with pytest.raises(InputError, match=r"called 'H100'. Did you mean 'V100'"):
         profiles.titan(tmp_path, "H100")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from rota.core.speed import MACHINES, Contention
 from rota.errors import ConfigError, InputError
+from rota.perf.hetero import job_name
 from rota.perf.physics import Drift
 from rota.perf.sharing import fit_ranks
 from rota.perf.shipped import chosen, shipped
@@ -24,11 +25,6 @@ MACHINE_DRIFT: Final = Drift(sd=0.1)
 with that coefficient has a standard deviation of √log(1 + .1²) = .0998 in its logarithm."""
 _EPOCHS: Final = 2000
 _MARGIN: Final = 0.02
-
-
-def job_name(family: str, batch: str) -> str:
-    """A job type as Gavel writes it in its tables of pairs."""
-    return f"{family} (batch size {batch})" if batch else family
 
 
 def pair_table(pairs: Profile, solo: Profile, gpu: str) -> tuple[tuple[str, ...], Floats]:

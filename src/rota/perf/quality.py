@@ -10,7 +10,7 @@ from rota.perf import profiles
 from rota.perf.allreduce import fit_allreduce
 from rota.perf.arena import arena_features, arena_names, fit_arena
 from rota.perf.goodput import fit_noise, whole_job
-from rota.perf.hetero import fit_gavel, gavel_speed
+from rota.perf.hetero import fit_gains, gavel_speed
 from rota.perf.ps import fit_ps
 
 if TYPE_CHECKING:
@@ -89,18 +89,18 @@ def efficiency_errors(data: Path) -> dict[str, Floats]:
 
 
 def gavel_errors(data: Path, gpu: str) -> Floats:
-    """Errors on several GPUs: each of a job's GPU counts, together or spread, held out in turn."""
+    """Errors on 2, 4 and 8 GPUs, together and spread, every row held out in turn."""
     rows = profiles.gavel_solo(data, drop_failed=True).of(gpu=gpu)
     errors: list[float] = []
-    jobs = set(zip(rows["job_type"].tolist(), rows["batch_size"].tolist(), strict=True))
-    for family, batch in sorted(jobs):
-        job = rows.of(job_type=family, batch_size=batch)
-        for k in np.flatnonzero(job["num_gpus"] > 1):
-            record = fit_gavel(job.where(np.arange(len(job)) != k))
-            flag = int(job["consolidated"][k])
-            if ("together" if flag else "spread") in record:
-                speeds = gavel_speed(record, record, job["num_gpus"][[k]].astype(np.float64))
-                errors.append(abs(float(speeds[1 - flag, 0]) / job["steps_per_s"][k] - 1))
+    for family in profiles.GAVEL_FAMILIES:
+        own = rows.of(job_type=family)
+        for k in np.flatnonzero(own["num_gpus"] > 1):
+            gains = fit_gains(own.where(np.arange(len(own)) != k))
+            batch, gpus = own["batch_size"][k], own["num_gpus"][[k]].astype(np.float64)
+            one = own.of(batch_size=batch, num_gpus=1)["steps_per_s"][0]
+            place = "together" if own["consolidated"][k] else "spread"
+            speed = gavel_speed(one, gains[place], int(batch), gpus)
+            errors.append(abs(float(speed[0]) / own["steps_per_s"][k] - 1))
     return np.array(errors)
 
 
