@@ -13,6 +13,7 @@ import numpy as np
 from rota.core.jobs import JobTable
 from rota.core.layout import RUNNING
 from rota.core.speed import Curves
+from rota.errors import ConfigError
 from rota.perf.pools import TERMS, Pools, learn, shape, terms, times
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class Estimator:
 
     def __init__(self, *, by_nodes: bool, noise: float = 0.05) -> None:
         """`noise` is the relative standard deviation of one sighting from the curve."""
+        if not 0 < noise < np.inf:
+            raise ConfigError(f"noise={noise} must be above 0: nothing is seen without error.")
         self.by_nodes, self.noise = by_nodes, noise
         self.pools = Pools(by_nodes=by_nodes, noise=noise)
         self.book: Records = np.zeros(0, BOOK)
@@ -85,7 +88,8 @@ class Estimator:
         due = self._watch(rows, able, snapshot.time_s)
         if due.size or not same_jobs or self.curves is None:
             reference = self._reference(snapshot)
-            self._fit(due, reference[due])
+            if due.size:
+                self._fit(due, reference[due])
             self._expect(reference)
             self.curves = self._curves(snapshot, able)
         new = rows.copy()
