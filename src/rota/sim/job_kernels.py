@@ -163,8 +163,8 @@ def close_bill(s: State, j: int) -> None:
     """Job j, settled, ends a stint, which is billed in whole grains."""
     true, span_s = s.truth[j], s.clock[0]["now_s"] - s.jobs[j]["since_s"]
     grain_s = s.clock[0]["grain_s"]
-    if true["fee_rate"] > 0.0 and grain_s > 0.0:
-        grains = np.ceil(span_s / grain_s - 1e-9)
+    if true["fee_rate"] > 0.0:
+        grains = np.ceil(span_s / grain_s - 1e-6)  # rounding must not cost a grain
         true["fee"] += true["fee_rate"] * max(0.0, grains * grain_s - span_s)
     true["fee_rate"] = 0.0
 
