@@ -47,4 +47,23 @@ AWARE: Final[dict[str, Aware]] = {
         _LEASE,
         {"fair": False},
     ),
+    "pollux": Aware(
+        "Elastic: the best power mean of speedups that a search of `evals` moves finds.",
+        "after Pollux, OSDI 2021",
+        "rota.policies.pollux:Pollux",
+        {
+            **_LEASE,
+            "evals": Setting(
+                "moves tried per decision", lambda t: int(number(t, 0)), "a whole number, 0 or more"
+            ),
+            "p": Setting(
+                "power of the mean of speedups; 1 is the sum",
+                lambda t: number(t, -20.0),
+                "a number, −20 or more",
+            ),
+            "seed": Setting(
+                "seeds the search", lambda t: int(number(t, 0)), "a whole number, 0 or more"
+            ),
+        },
+    ),
 }

@@ -34,7 +34,8 @@ class Pools:
         """What the snapshot says; without curves all types are equally fast."""
         nodes, T = snapshot.nodes, len(snapshot.cluster.gpu_types)
         gpus = np.bincount(nodes["type"], np.where(nodes["up"], nodes["gpus"], 0), T)
-        return cls(gpus.astype(np.int64), _speeds(snapshot), held_pool(snapshot))
+        speed = speeds_at(snapshot, snapshot.jobs.workers)
+        return cls(gpus.astype(np.int64), speed, held_pool(snapshot))
 
     @property
     def share(self) -> Floats:
@@ -51,20 +52,32 @@ def known_curves(snapshot: Snapshot) -> Curves | None:
     return curves.on(snapshot.cluster.gpu_types)
 
 
-def _speeds(snapshot: Snapshot) -> Floats:
-    jobs, nodes = snapshot.jobs, snapshot.nodes
-    T, curves = len(snapshot.cluster.gpu_types), known_curves(snapshot)
+def speeds_at(snapshot: Snapshot, workers: Ints) -> Floats:
+    """Speed of each job with so many workers (J,) in each pool, on as few nodes as possible.
+
+    (J, T + 1); 0: it cannot run there. A curve that knows of no type where the job runs is taken
+    for no curve: better a guess than a job that never starts.
+    """
+    speed = _speeds(snapshot, known_curves(snapshot), workers)
+    unknown = speed.max(axis=1) == 0.0
+    if unknown.any() and snapshot.curves is not None:
+        speed[unknown] = _speeds(snapshot, None, workers)[unknown]
+    return speed
+
+
+def _speeds(snapshot: Snapshot, curves: Curves | None, workers: Ints) -> Floats:
+    jobs, nodes, T = snapshot.jobs, snapshot.nodes, len(snapshot.cluster.gpu_types)
     everywhere = np.where(nodes["up"], nodes["gpus"], 0)
     speed = np.zeros((len(jobs), T + 1))
     for pool in range(T + 1):
         gpus = everywhere if pool == T else everywhere[nodes["type"] == pool]
-        span = _nodes_needed(gpus, jobs.gpus_per_worker, jobs.workers)
+        span = _nodes_needed(gpus, jobs.gpus_per_worker, workers)
         allowed = (span > 0) & ((jobs.gpu_type == -1) | (jobs.gpu_type == pool))
         types = range(T) if pool == T else [pool]
         # A gang over several types goes as fast as its slowest member.
-        slowest = np.min([_at(curves, snapshot, t, span) for t in types], axis=0)
+        slowest = np.min([_at(curves, snapshot, workers, t, span) for t in types], axis=0)
         speed[:, pool] = np.where(allowed, slowest, 0.0)
-    speed[speed[:, :T].any(1), T] = 0.0
+    speed[speed[:, :T].max(axis=1) > 0.0, T] = 0.0
     return speed
 
 
@@ -80,15 +93,17 @@ def _nodes_needed(gpus: Ints, each: Ints, workers: Ints) -> Ints:
     return span
 
 
-def _at(curves: Curves | None, snapshot: Snapshot, gpu_type: int, span: Ints) -> Floats:
-    """Speed of each job at its requested size on so many nodes (J,)."""
+def _at(
+    curves: Curves | None, snapshot: Snapshot, workers: Ints, gpu_type: int, span: Ints
+) -> Floats:
+    """Speed of each job with so many workers on so many nodes of a type (J,)."""
     jobs = snapshot.jobs
-    plain = jobs.workers.astype(np.float64)
+    plain = workers.astype(np.float64)
     if curves is None:
         return plain
     A, W = curves.speed.shape[2:]
     a = np.minimum(span if curves.by_nodes else jobs.servers, A - 1)
-    w = np.minimum(jobs.workers, W - 1)
+    w = np.minimum(workers, W - 1)
     return np.where(jobs.curve >= 0, curves.speed[jobs.curve, gpu_type, a, w], plain)
 
 
