@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 IDLE = 0.01
 """What waiting counts as, per GPU of the least a job runs with: far worse than any share."""
+STOPPED = 0.9
+"""A job that runs loses so much more by waiting: between equals nobody is stopped."""
 PATIENCE_S = 3600.0
 """After 1, 3, 7, … times this long of waiting a job counts twice, three times, four times …"""
 LEAST_TOLL = 0.1
@@ -150,7 +152,7 @@ def _idle(snapshot: Snapshot) -> Floats:
     waited_s = np.maximum(0.0, snapshot.time_s - jobs.submit_s - ran_s)
     times = 1.0 + np.floor(np.log2(1.0 + waited_s / PATIENCE_S))
     idle: Floats = IDLE / (times * np.maximum(1, jobs.min_workers * jobs.gpus_per_worker))
-    return idle
+    return np.where(jobs.running, STOPPED * idle, idle)
 
 
 def _toll(snapshot: Snapshot) -> Floats:

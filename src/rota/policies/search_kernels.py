@@ -134,7 +134,7 @@ def fill(b: Board, j: int, need: int, t: int) -> int:
             # Nodes it is on come first; then one that holds all the rest, as tightly as
             # possible; then the roomiest.
             held = b.share[j, n] > 0
-            tighter = most < need and here > most or need <= here < most
+            tighter = (most < need and here > most) or need <= here < most
             if best == -1 or (held and not mine) or (held == mine and tighter):
                 best, most, mine = n, here, held
         if best == -1:
