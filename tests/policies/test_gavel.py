@@ -215,13 +215,13 @@ def test_leases_come_to_the_fractions() -> None:
     np.testing.assert_allclose(received, [[0.5, 0.125], [0.5, 0.125], [0, 0.75]], atol=0.03)
 
 
-def test_gangs_and_single_jobs_come_to_their_fractions() -> None:
+def test_where_no_schedule_gives_all_their_due_all_fall_short_alike() -> None:
     cluster = Cluster.uniform(2, 4)
     jobs = [Job(workers=8), Job(workers=4), Job(workers=4), *[Job(workers=1)] * 4]
     wanted = fractions("gavel-max-min", cluster, jobs, None)
     received = play(make_policy("gavel-max-min"), cluster, jobs, None, 600)
     # No schedule gives everybody his due: when the gang of 8 runs nobody else does, and yet the
-    # single jobs are to run all the time. All fall short alike: 1/8 of 1/6, 7/8 of 1.
+    # single jobs are to run all the time. They get 1/8 for 1/6 and 7/8 for 1.
     assert (received.sum(axis=1) > 0.7 * wanted.sum(axis=1)).all()
 
 
