@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from rota.policies.settings import Setting, number
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from rota.policies.settings import Setting
 
 
 @dataclass(frozen=True)
@@ -29,4 +29,41 @@ class Aware:
     """Keywords that are always given."""
 
 
-AWARE: Final[dict[str, Aware]] = {}
+_LEASE: Final = {
+    "lease": Setting("seconds of a round", lambda t: number(t, 1.0), "seconds, 1 or more")
+}
+AWARE: Final[dict[str, Aware]] = {
+    "gavel-max-min": Aware(
+        "Max-min fair throughput over GPU types, by linear programs; rounds of leases.",
+        "Gavel, OSDI 2020",
+        "rota.policies.gavel:Gavel",
+        _LEASE,
+        {"fair": True},
+    ),
+    "gavel-min-jct": Aware(
+        "Most remaining work completed per second over GPU types; rounds of leases.",
+        "after Gavel, OSDI 2020",
+        "rota.policies.gavel:Gavel",
+        _LEASE,
+        {"fair": False},
+    ),
+    "pollux": Aware(
+        "Elastic: the best power mean of speedups that a search of `evals` moves finds.",
+        "after Pollux, OSDI 2021",
+        "rota.policies.pollux:Pollux",
+        {
+            **_LEASE,
+            "evals": Setting(
+                "moves tried per decision", lambda t: int(number(t, 0)), "a whole number, 0 or more"
+            ),
+            "p": Setting(
+                "power of the mean of speedups; 1 is the sum",
+                lambda t: number(t, -20.0),
+                "a number, −20 or more",
+            ),
+            "seed": Setting(
+                "seeds the search", lambda t: int(number(t, 0)), "a whole number, 0 or more"
+            ),
+        },
+    ),
+}
