@@ -78,4 +78,12 @@ AWARE: Final[dict[str, Aware]] = {
     "equal-units": Aware(
         "Equal shares of the cluster, each used at its best number of servers and workers.",
         "textbook", "rota.policies.bundles:Bundles", preset={"rule": "equal"}),
+    **{
+        f"dl2-{rule}": Aware(
+            f"{rule.upper() if rule in ('drf', 'fifo', 'srtf') else rule.title()} as the baselines "
+            "of DL2 have it: least used node only, stops at the first failure.",
+            "DL2, TPDS 2021, public code", "rota.policies.dl2_published:Published",
+            preset={"rule": rule})
+        for rule in ("drf", "fifo", "srtf", "tetris", "optimus")
+    },
 }  # fmt: skip
