@@ -9,7 +9,7 @@ and lets every job make the best of its part.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rota.policies.climb import Known, climb, survey
 from rota.policies.elastic_fill import fill
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from rota.core.snapshot import Snapshot
     from rota.policies.climb import Fits, View
     from rota.policies.sizes import Point, Sizes
-
-RULES: Final = ("drf", "srtf", "equal")
 
 
 @dataclass(frozen=True)

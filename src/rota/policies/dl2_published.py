@@ -33,7 +33,6 @@ SLOTS_PER_GPU: Final = 4
 """A GPU counts as four slots, a CPU as one."""
 AT_ONCE: Final = -(2.0**31) + 1
 """Priority of a first worker and a first server in `optimus`."""
-RULES: Final = ("drf", "fifo", "srtf", "tetris", "optimus")
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from rota.core.decision import Decision
 from rota.core.layout import SHARE, SLACK
-from rota.policies.sizes import ANY, NOTHING, demands
+from rota.policies.sizes import ANY, CPUS, GPUS, NOTHING
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -32,16 +32,16 @@ Shares = dict[int, list[int]]
 class Board:
     """Nodes, and who holds what on them, while tasks are being placed."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        nodes, rows = snapshot.nodes, snapshot.jobs.rows
-        self.snapshot = snapshot
+    def __init__(self, view: View) -> None:
+        nodes, rows = view.snapshot.nodes, view.snapshot.jobs.rows
+        self.type: Ints = nodes["type"]
         self.up: Bools = nodes["up"]
         self.free: Floats = np.stack([nodes["gpus"], nodes["cpus"], nodes["memory_gb"]]).astype(
             np.float64
         )  # (3, N)
         self.free[:, ~self.up] = 0.0
         self.held: dict[int, Shares] = {}
-        self.demand = [demands(row) for row in rows]
+        self.demand = [(sizes[0].shape.worker, sizes[0].shape.server) for sizes in view.sizes]
         with_gpus = rows[rows["gpus_per_worker"] > 0]
         per_gpu = with_gpus["cpus_per_worker"] / with_gpus["gpus_per_worker"]
         self.cpus_per_gpu = float(per_gpu.max(initial=0.0))
@@ -65,18 +65,18 @@ class Board:
 
     def add(self, job: int, role: int, count: int, type_: int) -> bool:
         """Place `count` more tasks; False, with some of them placed, if there is no room."""
-        if count > 0 and (role == SERVERS or not self.demand[job][WORKERS][0]):
-            spare = self.free[1] - self.cpus_per_gpu * self.free[0]
+        if count > 0 and (role == SERVERS or not self.demand[job][WORKERS][GPUS]):
+            spare = self.free[CPUS] - self.cpus_per_gpu * self.free[GPUS]
             room = self._room(job, role, type_, spare)
             count = self._pack(job, role, count, room)
         if count > 0:
-            room = self._room(job, role, type_, self.free[1])
+            room = self._room(job, role, type_, self.free[CPUS])
             count = self._pack(job, role, count, room)
         return count <= 0
 
     def trim(self, job: int, role: int, count: int) -> None:
         """Take `count` tasks away: where few are, or where their CPUs would feed a free GPU."""
-        spare = self.free[1] - self.cpus_per_gpu * self.free[0]
+        spare = self.free[CPUS] - self.cpus_per_gpu * self.free[GPUS]
         here = [node for node, counts in self.held[job].items() if counts[role]]
         fewest = {node: self.held[job][node][role] for node in here}
         here.sort(key=lambda n: ((spare[n] if role == SERVERS else 0.0), fewest[n], -n))
@@ -92,10 +92,10 @@ class Board:
         room = np.full(len(self.up), float(_MANY))
         for k, need in enumerate(self.demand[job][role]):
             if need:
-                np.minimum(room, ((cpus if k == 1 else self.free[k]) + SLACK) / need, out=room)
+                np.minimum(room, ((cpus if k == CPUS else self.free[k]) + SLACK) / need, out=room)
         room[~self.up] = 0.0
         if type_ != ANY and role == WORKERS:
-            room[self.snapshot.nodes["type"] != type_] = 0.0
+            room[self.type != type_] = 0.0
         whole: Ints = np.maximum(room, 0.0).astype(np.int64)
         return whole
 
@@ -145,7 +145,7 @@ def _same(held: Point, wanted: Point) -> bool:
 
 def _lay(view: View, given: Mapping[int, Point], keep: Collection[int]) -> tuple[Board, list[int]]:
     """Place everybody, those in `keep` starting from what they hold; who did not fit."""
-    board, rows = Board(view.snapshot), view.snapshot.jobs.rows
+    board = Board(view)
     for job in given:
         if view.pinned[job] or (job in keep and view.held[job].workers):
             _hold_on(view, board, job, given[job])
@@ -156,7 +156,7 @@ def _lay(view: View, given: Mapping[int, Point], keep: Collection[int]) -> tuple
                 board.trim(job, role, surplus)
     short: set[int] = set()
     # GPUs are what runs out: first those who need them, then the workers who do not, then servers.
-    order = sorted(given, key=lambda job: rows["gpus_per_worker"][job] == 0)
+    order = sorted(given, key=lambda job: not board.demand[job][WORKERS][GPUS])
     for role in (WORKERS, SERVERS):
         for job in order:
             point = given[job]

@@ -9,7 +9,7 @@ still need at full speed. So short jobs come first, but not at any price.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from rota.core.types import Floats
     from rota.policies.climb import Fits, View
     from rota.policies.sizes import Point, Sizes
-
-WEIGHTS: Final = ("hull", "total", "remaining", "time")
 
 
 @dataclass(frozen=True)

@@ -196,15 +196,6 @@ def _by_curve(shape: Shape, curves: Curves | None, node_gpus: int) -> Floats | N
     return speed
 
 
-def demands(row: np.void) -> tuple[Need, Need]:
-    """What a worker and a server of the job need."""
-    return (
-        (float(row["gpus_per_worker"]), float(row["cpus_per_worker"]),
-         float(row["memory_gb_per_worker"])),
-        (0.0, float(row["cpus_per_server"]), float(row["memory_gb_per_server"])),
-    )  # fmt: skip
-
-
 def reference(shape: Shape, curves: Curves | None, guessed: bool) -> float:
     """Speed at the requested size, in which remaining work is counted; 1 where it is unknown."""
     if guessed or curves is None:
