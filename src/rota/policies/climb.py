@@ -16,7 +16,7 @@ from rota.core.layout import SLACK
 from rota.policies.sizes import ANY, NOTHING, Shape, Sizes, reference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from rota.core.snapshot import Snapshot
     from rota.core.speed import Curves
@@ -86,9 +86,11 @@ class View:
     total: Floats  # (J,) the same when it was submitted
     held: list[Point]  # (J,)
     pinned: list[bool]  # (J,) runs and may not be touched yet
-    pool: Pool
+    capacity: tuple[tuple[float, ...], ...]  # (T + 1, 3): GPUs, CPUs, memory; last: of all types
     unit: float
     """The dominant share of the smallest task of any job."""
+    pool: Pool = field(init=False)
+    """What the last climb left."""
 
     def fastest(self, job: int) -> float:
         """The job's speed at its best size."""
@@ -116,7 +118,7 @@ def survey(snapshot: Snapshot, known: Known) -> View:
     pinned = jobs.running & (snapshot.time_s < jobs.since_s + jobs.min_run_s)
     view = View(
         snapshot, sizes, _work(jobs.remaining_s) * unit_speed, _work(jobs.estimate_s) * unit_speed,
-        [], pinned.tolist(), Pool([list(part) for part in capacity]), _smallest(jobs.rows, nodes),
+        [], pinned.tolist(), capacity, _smallest(jobs.rows, nodes),
     )  # fmt: skip
     for job, (servers, workers) in enumerate(
         zip(jobs.held_servers.tolist(), jobs.held_workers.tolist(), strict=True)
@@ -125,14 +127,16 @@ def survey(snapshot: Snapshot, known: Known) -> View:
     return view
 
 
-def climb(view: View, step: Step) -> dict[int, Point]:
+def climb(view: View, step: Step, staying: Collection[int] = ()) -> dict[int, Point]:
     """Let the job with the lowest key take its step, until no step is left that fits.
 
-    Gives what every job gets, the first to have taken a step first; pinned jobs before all.
+    Gives what every job gets, the first to have taken a step first; before all come those that
+    stay as they are, pinned jobs among them.
     """
-    pool, given = view.pool, {}
+    view.pool = pool = Pool([list(part) for part in view.capacity])
+    given: dict[int, Point] = {}
     for job, pinned in enumerate(view.pinned):
-        if pinned:
+        if pinned or job in staying:
             given[job] = view.held[job]
             pool.take(NOTHING, view.held[job])
     heap: list[tuple[tuple[float, ...], int, Point]] = []
@@ -159,22 +163,22 @@ def climb(view: View, step: Step) -> dict[int, Point]:
     return given
 
 
-def keep_small_changes(view: View, given: dict[int, Point], units: float) -> None:
-    """Leave running jobs as they are where the change is small and nobody needs what they hold.
+def small_changes(view: View, given: dict[int, Point], units: float) -> set[int]:
+    """Running jobs whose size changes by so little, if nobody else needs what they hold.
 
     Jobs that would grow come first: what they do not take lets others stay.
     """
-    changes = []
+    changes, staying = [], set()
     for job, wanted in given.items():
         held = view.held[job]
-        if held.workers and wanted != held and held.speed > 0:
-            more = wanted.share - held.share
-            if abs(more) <= units * view.unit + 1e-12:
-                changes.append((-more, job))
+        more = wanted.share - held.share
+        if held.workers and held.speed > 0 and abs(more) <= units * view.unit + 1e-12:
+            changes.append((-more, job))
     for _, job in sorted(changes):
         if view.pool.fits(given[job], view.held[job]):
             view.pool.take(given[job], view.held[job])
-            given[job] = view.held[job]
+            staying.add(job)
+    return staying
 
 
 def _has(nodes: Records) -> tuple[float, float, float]:

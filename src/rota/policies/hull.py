@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rota.policies.climb import Known, climb, keep_small_changes, survey
+from rota.policies.climb import Known, climb, small_changes, survey
 from rota.policies.elastic_fill import fill
 from rota.policies.sizes import better
 
@@ -54,7 +54,7 @@ class HullGreedy:
 
         given = climb(view, step)
         if self.keep:
-            keep_small_changes(view, given, self.keep)
+            given = climb(view, step, small_changes(view, given, self.keep))
         return fill(view, given)
 
     def _value(self, view: View) -> list[float]:
