@@ -236,7 +236,7 @@ def _conditions(entry: _Entry) -> Conditions:
 
 
 def _setting(table: _Entry, key: str) -> Any:
-    if key == "trust_trace":
+    if key in ("trust_trace", "hide_durations"):
         return table.flag(key)
     if key == "retries":
         return table.whole(key, None, least=0)

@@ -29,6 +29,7 @@ _CONDITIONS: Final = {
     "checkpoint_s": ("progress between checkpoints", "none"),
     "estimate_error": ("log error of estimates", "none"),
     "trust_trace": ("estimates", "true durations"),
+    "hide_durations": ("durations", "known to policies"),
     "node_mtbf_s": ("node failures", "none"),
     "node_repair_s": ("repair of a node", "none"),
     "job_mtbf_s": ("job failures", "none"),
@@ -235,6 +236,8 @@ def _condition(key: str, value: Any) -> str:
         return _CONDITIONS[key][1]
     if key == "trust_trace":
         return "as the trace gives them"
+    if key == "hide_durations":
+        return "hidden from all but oracles"
     if key == "slot_s":
         return f"every {units.time(value)}"
     if key.endswith("_mtbf_s"):

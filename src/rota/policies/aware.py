@@ -45,6 +45,9 @@ def flag(text: str) -> bool:
     return bool(("0", "1").index(text))
 
 
+_LEASE: Final = {
+    "lease": Setting("seconds of a round", lambda t: number(t, 1.0), "seconds, 1 or more")
+}
 _AT_LEAST_0 = "a number, 0 or more"
 _HULL: Final = {
     "a": Setting("how much shortness counts", lambda t: number(t, 0.0), _AT_LEAST_0),
@@ -86,4 +89,37 @@ AWARE: Final[dict[str, Aware]] = {
             preset={"rule": rule})
         for rule in ("drf", "fifo", "srtf", "tetris", "optimus")
     },
+    "gavel-max-min": Aware(
+        "Max-min fair throughput over GPU types, by linear programs; rounds of leases.",
+        "Gavel, OSDI 2020",
+        "rota.policies.gavel:Gavel",
+        _LEASE,
+        {"fair": True},
+    ),
+    "gavel-min-jct": Aware(
+        "Most remaining work completed per second over GPU types; rounds of leases.",
+        "after Gavel, OSDI 2020",
+        "rota.policies.gavel:Gavel",
+        _LEASE,
+        {"fair": False},
+    ),
+    "pollux": Aware(
+        "Elastic: the best power mean of speedups that a search of `evals` moves finds.",
+        "after Pollux, OSDI 2021",
+        "rota.policies.pollux:Pollux",
+        {
+            **_LEASE,
+            "evals": Setting(
+                "moves tried per decision", lambda t: int(number(t, 0)), "a whole number, 0 or more"
+            ),
+            "p": Setting(
+                "power of the mean of speedups; 1 is the sum",
+                lambda t: number(t, -20.0),
+                "a number, −20 or more",
+            ),
+            "seed": Setting(
+                "seeds the search", lambda t: int(number(t, 0)), "a whole number, 0 or more"
+            ),
+        },
+    ),
 }  # fmt: skip

@@ -113,7 +113,8 @@ def survey(snapshot: Snapshot, known: Known) -> View:
     jobs = snapshot.jobs
     sizes = [_sizes(row, known, most) for row in jobs.rows[FIELDS].tolist()]
     unit_speed = np.array([
-        reference(s[0].shape, snapshot.curves, s[0].guessed) for s in sizes
+        reference(mine[0], type_, snapshot.curves)
+        for mine, type_ in zip(sizes, jobs.gpu_type.tolist(), strict=True)
     ]).reshape(len(sizes))  # fmt: skip
     pinned = jobs.running & (snapshot.time_s < jobs.since_s + jobs.min_run_s)
     view = View(

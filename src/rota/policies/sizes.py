@@ -196,13 +196,16 @@ def _by_curve(shape: Shape, curves: Curves | None, node_gpus: int) -> Floats | N
     return speed
 
 
-def reference(shape: Shape, curves: Curves | None, guessed: bool) -> float:
-    """Speed at the requested size, in which remaining work is counted; 1 where it is unknown."""
-    if guessed or curves is None:
+def reference(sizes: Sizes, gpu_type: int, curves: Curves | None) -> float:
+    """The speed in which a job's remaining work is counted: that at its requested size.
+
+    It is that on its own GPU type, or else on the fastest; 1 where no curve is known.
+    """
+    if sizes.guessed or curves is None:
         return 1.0
-    table: Any = curves.speed[shape.curve]
-    known = table.max(axis=0) if shape.type == ANY else table[shape.type]
-    workers = min(shape.workers[2], known.shape[1] - 1)
+    table: Any = curves.speed[sizes.shape.curve]  # (T, A, W)
+    known = table.max(axis=0) if gpu_type == ANY else table[gpu_type]
+    workers = min(sizes.shape.workers[2], known.shape[1] - 1)
     if curves.by_nodes:
         return float(known[:, workers].max()) or 1.0
-    return float(known[min(shape.servers[2], known.shape[0] - 1), workers]) or 1.0
+    return float(known[min(sizes.shape.servers[2], known.shape[0] - 1), workers]) or 1.0
