@@ -16,6 +16,7 @@ NAMES = [
     "contention-greedy",
     "contention-greedy:threshold=2,min_ratio=0.9,size=0.5",
     "contention-rollout:fraction=1",
+    "contention-rollout:window=1,k=2",
 ]
 
 

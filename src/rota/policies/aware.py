@@ -55,6 +55,6 @@ AWARE: Final[dict[str, Aware]] = {
         {**_GREEDY,
          "k": Setting("placements tried beside waiting", lambda t: int(number(t, 1)),
                       "a whole number, 1 or more"),
-         "window": Setting("jobs of the queue that are looked at", lambda t: int(number(t, 1)),
-                           "a whole number, 1 or more")}),
+         "window": Setting("waiting jobs that are looked at, as many of each type",
+                           lambda t: int(number(t, 1)), "a whole number, 1 or more")}),
 }  # fmt: skip

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from rota.core.draft import Draft
 from rota.policies.contention_board import World, set_up
 from rota.policies.contention_kernels import Taste
@@ -38,8 +36,6 @@ class ContentionGreedy:
     """Scores are divided by GPUs to this power: small jobs first."""
     fraction: bool = False
     """Whether a job's speed counts by the part of the job it does, so short jobs count more."""
-    window: int = np.iinfo(np.int64).max
-    """How many jobs of the queue are looked at, first come first."""
     _world: World | None = field(default=None, init=False, repr=False, compare=False)
     _placer: Placer = field(
         default_factory=lambda: Placer("consolidate"), init=False, repr=False, compare=False
@@ -53,7 +49,7 @@ class ContentionGreedy:
             return draft.commit()
         if self._world is None or not self._world.suits(snapshot):
             self._world = World(snapshot.cluster, snapshot.curves, snapshot.contention)
-        board = set_up(snapshot, self._world, fraction=self.fraction, window=self.window)
+        board = set_up(snapshot, self._world, fraction=self.fraction)
         self._play(board, self._world)
         board.write(draft)
         if len(board.odd):  # too uneven to be spread: as few nodes as possible

@@ -158,9 +158,8 @@ class Board:
     def found(self, most: int) -> Found:
         """Space for so many placements."""
         width = self.room.node.shape[1]
-        return Found(
-            np.zeros(most + 1), np.zeros(most + 1, np.int64), np.zeros((most + 1, width), np.int64)
-        )
+        option, job = np.zeros((2, most + 1), np.int64)
+        return Found(np.zeros(most + 1), option, job, np.zeros((most + 1, width), np.int64))
 
     def trial(self) -> Room:
         """A copy of the room, to play in."""
@@ -175,15 +174,15 @@ class Board:
             draft.place(job, _split(int(row["workers"]), nodes), _split(int(row["servers"]), nodes))
 
 
-def set_up(snapshot: Snapshot, world: World, *, fraction: bool, window: int) -> Board:
-    """The board for a snapshot, with the first `window` waiting jobs on it.
+def set_up(snapshot: Snapshot, world: World, *, fraction: bool) -> Board:
+    """The board for a snapshot.
 
     With `fraction`, a job's speed counts by the part of the job that it does per second, and of
     jobs alike the shortest comes first.
     """
     rows = snapshot.jobs.rows.copy()  # a snapshot is read-only, which is another type to Numba
     running = np.flatnonzero(rows["share_len"] > 0)
-    waiting = np.flatnonzero(rows["share_len"] == 0)[:window]
+    waiting = np.flatnonzero(rows["share_len"] == 0)
     left_s = _known(rows["remaining_s"])
     size = np.maximum(1.0, np.where(rows["gpus"] > 0, rows["gpus"], rows["workers"]))
     weight = size

@@ -20,7 +20,7 @@ from rota.jit import part
 EXACT: Final = 8
 """Up to so many nodes, all sets of nodes are tried; beyond, a set grows node by node."""
 TIE: Final = 1e-12
-"""Scores as close as this are equal: the earlier one stays."""
+"""Scores as close as this are equal: the job that came first goes first."""
 
 
 class Law(NamedTuple):
@@ -97,8 +97,9 @@ class Taste(NamedTuple):
 class Found(NamedTuple):
     """The best placements, best first."""
 
-    score: Floats  # (K + 1,) the last entry is scratch
+    score: Floats  # (K + 1,)
     option: Ints  # (K + 1,) the last entry says how many there are
+    job: Ints  # (K + 1,)
     node: Ints  # (K + 1, M)
 
 
@@ -195,19 +196,28 @@ def has_room(menu: Menu, room: Room, j: int, span: int, n: int) -> bool:
 
 
 @part
-def offer(found: Found, most: int, score: float, p: int, pick: Ints, span: int) -> None:
+def beats(found: Found, at: int, score: float, j: int) -> bool:
+    """Whether a placement of job j comes before the one at `at`."""
+    if score > found.score[at] + TIE:
+        return True
+    return score >= found.score[at] - TIE and j < found.job[at]
+
+
+@part
+def offer(found: Found, most: int, score: float, p: int, j: int, pick: Ints, span: int) -> None:
     """Put a placement where it belongs among the best `most`."""
     last = found.score.size - 1
     size = found.option[last]
-    if size == most and score <= found.score[most - 1] + TIE:
+    if size == most and not beats(found, most - 1, score, j):
         return
     at = min(size, most - 1)
-    while at > 0 and score > found.score[at - 1] + TIE:
-        found.score[at], found.option[at] = found.score[at - 1], found.option[at - 1]
+    while at > 0 and beats(found, at - 1, score, j):
+        found.score[at], found.job[at] = found.score[at - 1], found.job[at - 1]
+        found.option[at] = found.option[at - 1]
         for i in range(found.node.shape[1]):
             found.node[at, i] = found.node[at - 1, i]
         at -= 1
-    found.score[at], found.option[at] = score, p
+    found.score[at], found.option[at], found.job[at] = score, p, j
     for i in range(span):
         found.node[at, i] = pick[i]
     found.option[last] = min(size + 1, most)
@@ -256,7 +266,7 @@ def try_all(
         if fresh:
             score = worth(law, menu, room, desk, taste, p, j, pick)
             if score > -np.inf:
-                offer(found, most, score, p, pick, span)
+                offer(found, most, score, p, j, pick, span)
         at = span - 1
         while at >= 0 and order[at] == able - span + at:
             at -= 1
@@ -303,7 +313,7 @@ def climb(
         desk.pick[at] = n
     score = worth(law, menu, room, desk, taste, p, j, desk.pick)
     if score > -np.inf:
-        offer(found, most, score, p, desk.pick, span)
+        offer(found, most, score, p, j, desk.pick, span)
 
 
 @part

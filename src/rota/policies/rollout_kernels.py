@@ -12,6 +12,7 @@ from rota.core.speed import LINKS
 from rota.core.types import Ints
 from rota.jit import kernel, part
 from rota.policies.contention_kernels import (
+    TIE,
     Desk,
     Found,
     Law,
@@ -164,7 +165,7 @@ def play(
         for i in range(room.run[last]):
             j = room.run[i]
             rate = room.alone[j] * max(law.floor, room.low[j])
-            ends = room.left[j] / rate <= step * (1.0 + 1e-12)
+            ends = room.left[j] / rate <= step * (1.0 + TIE)
             room.left[j] = -1.0 if ends else room.left[j] - rate * step
         for i in range(room.run[last] - 1, -1, -1):
             if room.left[room.run[i]] < 0.0:
@@ -218,25 +219,32 @@ def greedy_round(law: Law, menu: Menu, room: Room, desk: Desk, taste: Taste, fou
 
 @kernel
 def rollout_round(
-    law: Law, menu: Menu, room: Room, trial: Room, desk: Desk, taste: Taste, listed: Found,
-    found: Found, most: int,
+    law: Law, menu: Menu, near: Menu, room: Room, trial: Room, desk: Desk, taste: Taste,
+    listed: Found, found: Found, most: int, quota: int, picks: int,
 ) -> None:  # fmt: skip
-    """Start, one by one, the placement that ends best if the greedy rule goes on from there."""
+    """Start, one by one, the placement that ends best if the greedy rule goes on from there.
+
+    `near` is the menu with an `end` of its own: the play knows the next `quota` jobs of a type.
+    After so many picks the greedy rule fills the rest.
+    """
     last = room.run.size - 1
     every = Taste(-np.inf, taste.min_ratio, taste.size)
-    while True:
-        count = scan(law, menu, room, desk, every, listed, most)
+    for _ in range(picks):
+        for q in range(menu.end.size):
+            near.end[q] = min(menu.end[q], room.head[q] + quota)
+        count = scan(law, near, room, desk, every, listed, most)
         if count == 0:
             return
         choice, lowest = -1, np.inf
         for c in range(count):
             restore(trial, room)
-            enter(law, menu, trial, listed.option[c], listed.node[c])
-            total = play(law, menu, trial, desk, taste, found, False, lowest * (1.0 - 1e-12))
+            enter(law, near, trial, listed.option[c], listed.node[c])
+            total = play(law, near, trial, desk, taste, found, False, lowest * (1.0 - TIE))
             if choice < 0 or total < lowest:
                 choice, lowest = c, total
         if room.run[last] > 0:
             restore(trial, room)
-            if play(law, menu, trial, desk, taste, found, True, lowest * (1.0 - 1e-12)) < lowest:
+            if play(law, near, trial, desk, taste, found, True, lowest * (1.0 - TIE)) < lowest:
                 return
         enter(law, menu, room, listed.option[choice], listed.node[choice])
+    fill(law, menu, room, desk, taste, found)
