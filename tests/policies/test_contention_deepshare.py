@@ -77,3 +77,15 @@ def test_looking_ahead_pays_with_arrivals(measured: Any) -> None:
         for name in names
     )  # fmt: skip
     assert rollout_s < 0.97 * greedy_s
+
+
+@pytest.mark.parametrize("settings", ["threshold=0", "threshold=0.2", "threshold=0,fraction=1"])
+def test_without_arrivals_looking_ahead_never_ends_worse(measured: Any, settings: str) -> None:
+    # What the greedy rule would do is always among what is tried, so each step can only improve.
+    curves, laws = measured
+    jobs = [(c, gpus, 0.0, samples) for c, gpus, _, samples in arrivals(curves, 5, 1.0, 40)]
+    greedy_s, rollout_s = (
+        play(make_policy(f"{name}:{settings}"), jobs, curves, laws, round_s=0)[0].mean()
+        for name in ("contention-greedy", "contention-rollout")
+    )
+    assert rollout_s <= greedy_s * (1 + 1e-9)

@@ -31,7 +31,7 @@ class ContentionRollout(ContentionGreedy):
     threshold: float = 0.2
     k: int = 8
     """Placements tried beside waiting."""
-    window: int = 256
+    window: int = 512
     """Waiting jobs in the play, as many of each type; at most 2,048 / nodes, but one of each."""
 
     def _play(self, board: Board, world: World) -> None:
