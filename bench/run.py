@@ -128,7 +128,7 @@ def world_of(trace: Trace, mode: str) -> tuple[Cluster, Trace, Physics]:
     )
     model = np.random.default_rng(0).integers(len(curves.names), size=len(trace))
     # Work such that a job takes as long as in the trace on a node between the two types.
-    own = curves.speed[model, :, :, trace.num_gpus].max(axis=2).mean(axis=1)
+    own = curves.speed[model, :, -(-trace.num_gpus // 8), trace.num_gpus].mean(axis=1)
     named = Trace.build(
         trace.name, submit_s=trace.submit_s, duration_s=trace.duration_s, num_gpus=trace.num_gpus,
         model=model, models=curves.names, samples=own * trace.duration_s,

@@ -1,0 +1,26 @@
+"""The contention-aware policies keep the contract, also where nothing is known of speed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rota.policies import make_policy
+from rota.testing import policy_cases
+
+if TYPE_CHECKING:
+    from rota.testing.policy import PolicyCase
+
+NAMES = [
+    "contention-greedy",
+    "contention-greedy:threshold=2,min_ratio=0.9,size=0.5",
+    "contention-rollout:fraction=1",
+    "contention-rollout:window=1,k=2",
+]
+
+
+@pytest.mark.parametrize("case", policy_cases(), ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_they_keep_the_contract(case: PolicyCase, name: str) -> None:
+    case(make_policy(name))

@@ -1,0 +1,271 @@
+"""Contention-aware placing: hand-solved cases, laws, and equality with slow twins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from slow_scores import Rule, SlowWorld
+from slow_rounds import pairs
+
+from rota.core import Cluster, Job, Snapshot
+from rota.core.speed import LINKS, MACHINES, PAIRS, RANKS, Contention, Curves
+from rota.policies import make_policy
+from rota.policies.contention import ContentionGreedy
+from rota.policies.rollout import ContentionRollout
+
+
+def curves_of(speed: Any) -> Curves:
+    """One GPU type; `speed` is (C, nodes, workers)."""
+    table = np.array(speed, np.float64)[:, None]
+    names = tuple(f"model-{c}" for c in range(len(table)))
+    return Curves(names, ("gpu",), table, by_nodes=True, measured=np.full((len(table), 2), 8))
+
+
+# -- two nodes of four GPUs, two kinds, spread over both nodes only ------------------------
+
+A, B = 0, 1
+
+
+def two_kinds(
+    queue: list[int], ratio: list[list[float]], *, runs: bool = True, **columns: Any
+) -> Snapshot:
+    """A runs with four workers over both nodes; the jobs of `queue` want the same."""
+    speed = np.zeros((2, 3, 5))
+    speed[:, 2, 4] = 10.0
+    kind = np.full((3, 3, 5), -1)
+    kind[A, 2], kind[B, 2] = A, B
+    jobs = [Job(workers=4, curve=c, estimate_s=100.0) for c in ([A] if runs else []) + queue]
+    held = {0: [(0, 2), (1, 2)]} if runs else {}
+    made = Snapshot.of(
+        Cluster.uniform(2, 4), jobs, held, curves=curves_of(speed), contention=pairs(kind, ratio)
+    )
+    rows = made.jobs.rows.copy()
+    for name, values in columns.items():
+        rows[name] = values
+    return Snapshot(0.0, made.cluster, type(made.jobs)(rows), made.nodes, made.shares,
+                    made.curves, made.contention)  # fmt: skip
+
+
+def started(policy: Any, snapshot: Snapshot) -> list[int]:
+    decision = policy.decide(snapshot)
+    decision.check(snapshot)
+    return [j for j in range(len(snapshot.jobs)) if snapshot.jobs.waiting[j] and decision.share(j)]
+
+
+RATIO = [[0.9, 0.5], [0.4, 0.8]]
+
+
+def test_greedy_prefers_the_job_that_gains_more_than_it_costs() -> None:
+    # B beside A: 4 × 0.4 − 4 × (1 − 0.5) = −0.4. Another A: 4 × 0.9 − 4 × 0.1 = 3.2.
+    snapshot = two_kinds([B, A], RATIO)
+    assert started(ContentionGreedy(), snapshot) == [2]
+    assert ContentionGreedy().decide(snapshot).share(2) == ((0, 2, 0), (1, 2, 0))
+
+
+def test_greedy_waits_rather_than_lose() -> None:
+    snapshot = two_kinds([B], RATIO)
+    assert started(ContentionGreedy(), snapshot) == []
+    assert started(ContentionGreedy(threshold=-0.11), snapshot) == [1]
+    assert started(ContentionGreedy(threshold=-0.09), snapshot) == []
+
+
+def test_threshold_is_the_net_gain_per_gpu() -> None:
+    # Another A adds 0.9 and costs 0.1 per GPU.
+    assert started(ContentionGreedy(threshold=0.79), two_kinds([A], RATIO)) == [1]
+    assert started(ContentionGreedy(threshold=0.81), two_kinds([A], RATIO)) == []
+
+
+def test_min_ratio_protects_newcomer_and_neighbour() -> None:
+    assert started(ContentionGreedy(min_ratio=0.89), two_kinds([A], RATIO)) == [1]
+    assert started(ContentionGreedy(min_ratio=0.91), two_kinds([A], RATIO)) == []
+
+
+def test_an_empty_cluster_never_waits_for_ever() -> None:
+    policy = ContentionGreedy(threshold=5.0, min_ratio=1.0)
+    assert started(policy, two_kinds([B, B], RATIO, runs=False)) == [0]
+
+
+def test_fraction_takes_the_shorter_of_two_alike() -> None:
+    snapshot = two_kinds([A, A], RATIO, remaining_s=[100, 90, 50])
+    assert started(ContentionGreedy(), snapshot) == [1]
+    assert started(ContentionGreedy(fraction=True), snapshot) == [2]
+
+
+def test_size_exponent_takes_the_smaller() -> None:
+    speed = np.zeros((1, 3, 5))
+    speed[0, 1, 2], speed[0, 1, 4] = 1.0, 2.0
+    jobs = [Job(workers=4, curve=0), Job(workers=2, curve=0)]
+    snapshot = Snapshot.of(Cluster.uniform(1, 4), jobs, curves=curves_of(speed))
+    assert started(ContentionGreedy(), snapshot) == [0]
+    assert started(ContentionGreedy(size=0.5), snapshot) == [1]
+
+
+SLOW = [[1.0, 0.4], [0.62, 1.0]]
+
+
+def test_rollout_waits_where_the_greedy_rule_is_too_eager() -> None:
+    # At once: A, 10 s from its end, takes 10 / 0.4 = 25 s; B does 25 × 0.62 = 15.5 s of its
+    # 100 by then and ends at 109.5: 134.5 s together. One after the other: 10 + 110 = 120 s.
+    snapshot = two_kinds([B], SLOW, remaining_s=[10, 100], pace=[1.0, 0.0])
+    assert started(ContentionGreedy(), snapshot) == [1]
+    assert started(ContentionRollout(threshold=0.0), snapshot) == []
+
+
+def test_rollout_starts_what_is_worth_it() -> None:
+    # The other way round: B, 10 s long, ends at 10 / 0.62 = 16.1 s and costs A 9.7 s of its 100;
+    # it would else wait for 100 s.
+    snapshot = two_kinds([B], SLOW, remaining_s=[100, 10], pace=[1.0, 0.0])
+    assert started(ContentionRollout(threshold=0.0), snapshot) == [1]
+
+
+def test_rollout_takes_unknown_lengths_for_equal() -> None:
+    snapshot = two_kinds([B, A], RATIO, remaining_s=[np.nan, np.inf, np.nan], pace=[1.0, 0, 0])
+    assert started(ContentionRollout(), snapshot) == [2]
+
+
+def test_an_observed_pace_tells_how_long_a_job_still_runs() -> None:
+    # A does a tenth of what its curve says, so its 10 s of work are 100 s: B had better start.
+    snapshot = two_kinds([B], SLOW, remaining_s=[10, 10], pace=[0.1, 0.0])
+    assert started(ContentionRollout(threshold=0.0), snapshot) == [1]
+    snapshot = two_kinds([B], SLOW, remaining_s=[10, 100], pace=[1.0, 0.0])
+    assert started(ContentionRollout(threshold=0.0), snapshot) == []
+
+
+def test_a_spread_that_was_never_measured_is_not_used() -> None:
+    # Four workers fit on one node, but the table knows two nodes only.
+    snapshot = two_kinds([A], RATIO, runs=False)
+    assert ContentionGreedy().decide(snapshot).share(0) == ((0, 2, 0), (1, 2, 0))
+
+
+def test_a_gang_that_no_even_spread_suits_is_packed() -> None:
+    cluster = Cluster(gpus=np.array([8, 4]))
+    snapshot = Snapshot.of(cluster, [Job(workers=12)])
+    assert ContentionGreedy().decide(snapshot).share(0) == ((0, 8, 0), (1, 4, 0))
+
+
+def test_settings_are_read_from_the_name() -> None:
+    made = make_policy("contention-rollout:threshold=0.3,k=4,fraction=1,size=0.5@oracle")
+    assert isinstance(made, ContentionRollout)
+    assert (made.threshold, made.k, made.fraction, made.size) == (0.3, 4, True, 0.5)
+    assert made.oracle
+
+
+# -- random worlds ----------------------------------------------------------------------
+
+
+@st.composite
+def snapshots(draw: st.DrawFn, *, modes: tuple[int, ...] = (PAIRS, RANKS, LINKS, MACHINES),
+              most_nodes: int = 5) -> Snapshot:  # fmt: skip
+    """Equal nodes, three models, any law; numbers are such that ties are those of symmetry."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    N, gpus = draw(st.integers(1, most_nodes)), draw(st.sampled_from([4, 8]))
+    C, A_, W = 3, 9, 9
+    speed = rng.uniform(0.5, 2.0, (C, A_, W)) * np.arange(W)
+    speed[:, 0] = 0.0
+    if N > 1:
+        speed[0, 1] = 0.0  # the first model runs over several nodes only
+    kind = rng.permutation((C + 1) * A_ * W).reshape(C + 1, A_, W)
+    kind[:, 1] = -1
+    K = kind.max() + 1
+    laws = Contention(
+        draw(st.sampled_from(modes)), kind, rng.uniform(0.3, 1.0, (K, K)), rng.uniform(0, 1, K),
+        rng.uniform(0, 1, K), draw(st.sampled_from([0.0, 0.35])), rng.uniform(1, 60, K),
+        rng.uniform(0, 1, K), np.zeros(0), np.zeros(0), np.inf,
+    )  # fmt: skip
+    sizes = [w for w in (2, 3, 4, 8) if w <= N * gpus]
+    jobs = [
+        Job(workers=int(rng.choice(sizes)), curve=int(rng.integers(C)),
+            estimate_s=float(rng.uniform(10, 100)))
+        for _ in range(draw(st.integers(1, 7)))
+    ]  # fmt: skip
+    cluster = Cluster.uniform(N, gpus)
+    # The first ones already run, where a rule that takes anything puts them.
+    some = jobs[: draw(st.integers(0, 3))]
+    made = Snapshot.of(cluster, some, curves=curves_of(speed), contention=laws)
+    first = ContentionGreedy(threshold=-1e9).decide(made)
+    held = {j: [(n, w) for n, w, _ in first.share(j)] for j in range(len(some)) if first.share(j)}
+    return Snapshot.of(cluster, jobs, held, curves=curves_of(speed), contention=laws)
+
+
+RULES = st.builds(
+    Rule,
+    threshold=st.sampled_from([0.0, 0.2, -0.5]),
+    min_ratio=st.sampled_from([0.0, 0.6]),
+    size=st.sampled_from([0.0, 0.5]),
+)
+
+
+def assert_same(snapshot: Snapshot, policy: Any, slow: dict[int, Any]) -> None:
+    decision = policy.decide(snapshot)
+    decision.check(snapshot)
+    got = {j: tuple((n, w) for n, w, _ in decision.share(j)) for j in range(len(snapshot.jobs))}
+    assert {j: share for j, share in got.items() if share} == {j: o.held for j, o in slow.items()}
+
+
+@settings(max_examples=60)
+@given(snapshots(), RULES)
+def test_greedy_is_its_slow_twin(snapshot: Snapshot, rule: Rule) -> None:
+    policy = ContentionGreedy(threshold=rule.threshold, min_ratio=rule.min_ratio, size=rule.size)
+    assert_same(snapshot, policy, SlowWorld(snapshot).greedy(rule))
+
+
+@settings(max_examples=40)
+@given(snapshots(most_nodes=3), RULES, st.integers(1, 4))
+def test_rollout_is_its_slow_twin(snapshot: Snapshot, rule: Rule, most: int) -> None:
+    policy = ContentionRollout(
+        threshold=rule.threshold, min_ratio=rule.min_ratio, size=rule.size, k=most
+    )
+    assert_same(snapshot, policy, SlowWorld(snapshot).rollout(rule, most))
+
+
+@settings(max_examples=40)
+@given(snapshots(modes=(PAIRS, RANKS), most_nodes=12), st.sampled_from([0.5, 0.7, 0.9]))
+def test_nobody_is_lowered_below_the_minimum_ratio(snapshot: Snapshot, least: float) -> None:
+    world = SlowWorld(snapshot)
+    for policy in (ContentionGreedy(min_ratio=least), ContentionRollout(min_ratio=least)):
+        decision = policy.decide(snapshot)
+        decision.check(snapshot)  # nor is a node overfilled
+        known = {**world.running, **world.waiting}
+        jobs = {}
+        for j, job in known.items():
+            if decision.share(j):
+                held = tuple((n, w) for n, w, _ in decision.share(j))
+                jobs[j] = type(job)(job.curve, job.gpus, held, job.left)
+        for j in jobs:
+            before = world.ratio(j, world.running) if j in world.running else 1.0
+            assert world.ratio(j, jobs) >= min(least, before) - 1e-9
+
+
+def test_a_large_cluster_is_searched_node_by_node() -> None:
+    # Ten nodes, nine of them disturbed by a job of their own and a neighbour's; the gang of two
+    # nodes goes to the pair that shares both nodes with one job, not to two different ones.
+    speed = np.zeros((1, 3, 5))
+    speed[0, 2, 4] = 1.0
+    kind = np.full((2, 3, 5), -1)
+    kind[0, 2] = 0
+    jobs = [Job(workers=4, curve=0, estimate_s=100.0) for _ in range(6)]
+    held = {i: [(2 * i, 2), (2 * i + 1, 2)] for i in range(5)}
+    snapshot = Snapshot.of(
+        Cluster.uniform(10, 4), jobs, held, curves=curves_of(speed),
+        contention=pairs(kind, [[0.7]]),
+    )  # fmt: skip
+    for policy in (ContentionGreedy(), ContentionRollout()):
+        assert [n for n, _, _ in policy.decide(snapshot).share(5)] == [0, 1]
+
+
+@pytest.mark.parametrize("mode", [PAIRS, RANKS, LINKS, MACHINES])
+def test_alone_nobody_is_slowed_down(mode: int) -> None:
+    speed = np.zeros((1, 3, 5))
+    speed[0, 2, 4] = 1.0
+    kind = np.full((2, 3, 5), 0)
+    one = np.ones(1)
+    laws = Contention(mode, kind, np.full((1, 1), 0.1), one, one, 0.0, one, one,
+                      np.zeros(0), np.zeros(0), np.inf)  # fmt: skip
+    snapshot = Snapshot.of(
+        Cluster.uniform(2, 4), [Job(workers=4, curve=0)], curves=curves_of(speed), contention=laws
+    )
+    assert started(ContentionGreedy(threshold=0.999), snapshot) == [0]
