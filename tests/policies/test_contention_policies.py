@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow_scores import Rule, SlowWorld
 from slow_rounds import pairs
+from slow_scores import Rule, SlowWorld
 
 from rota.core import Cluster, Job, Snapshot
 from rota.core.speed import LINKS, MACHINES, PAIRS, RANKS, Contention, Curves
