@@ -123,14 +123,14 @@ TABLES: Final[dict[str, dict[str, Key]]] = {
         "sight_error": _number(0.0, 0.0, 9.0, of=_CURVED),
         "scaling": _number(1.0, 0.0, 9.0),
         "max_tasks": _whole(None, 2, 10_000, of=_PS),
-        "min_nodes": _whole(None, 1, 10_000, of=("deepshare", "deepshare-measured", "all-reduce")),
+        "single_node": Key(bool, False, of=("deepshare",)),
     },
     "contention": {
         "model": _one_of("none", "pairs", "ranks", "links", "machines", default="none"),
         "floor": _number(None, 0.0, 1.0, of=("pairs", "ranks", "machines")),
-        "strength": _number(None, 0.0, 1.0, of=("machines",)),
-        "uplink_gbps": _number(None, 1e-3, 1e9, of=("links",)),
-        "spine_gbps": _number(None, 1e-3, 1e9, of=("links",)),
+        "strength": _number(1.0, 0.0, 1.0, of=("machines",)),
+        "uplink_gbps": _number(400.0, 1e-3, 1e9, of=("links",)),
+        "spine_gbps": _number(1600.0, 1e-3, 1e9, of=("links",)),
     },
     "drift": {
         "sd": _number(0.0, 0.0, 2.0),

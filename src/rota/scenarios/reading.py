@@ -254,3 +254,13 @@ def _check_between(draft: Draft, full: Mapping[str, Mapping[str, Any]]) -> None:
             f"{draft.where('contention', 'model')}: [contention] model = 'pairs' needs the "
             "measured ratios that come with [speed] family = 'deepshare-measured'."
         )
+    if full["contention"]["model"] == "ranks" and family in ("trace", "ps", "dl2-measured"):
+        raise ConfigError(
+            f"{draft.where('contention', 'model')}: [contention] model = 'ranks' needs speeds by "
+            "nodes: [speed] family = 'deepshare', 'all-reduce' or 'gavel'."
+        )
+    if full["contention"]["model"] == "links" and family in ("ps", "dl2-measured"):
+        raise ConfigError(
+            f"{draft.where('contention', 'model')}: [contention] model = 'links' needs speeds by "
+            f"nodes, which family = {family!r} does not have."
+        )

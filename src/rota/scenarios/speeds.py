@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rota.core.speed import Curves
-from rota.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,10 +30,6 @@ def curves_of(settings: Settings, cluster: Cluster, data: Path | None) -> Curves
         curves = replace(curves, gpu_types=cluster.gpu_types, speed=same)
     if "max_tasks" in speed:
         curves = _within(curves, speed["max_tasks"])
-    if speed.get("min_nodes", 1) > 1:
-        spread = curves.speed.copy()
-        spread[:, :, : speed["min_nodes"]] = 0.0
-        curves = replace(curves, speed=spread)
     return curves.on(cluster.gpu_types)
 
 
@@ -56,20 +51,24 @@ def _family(
     if family == "deepshare":
         from rota.perf.sharing import deepshare_curves
 
-        return deepshare_curves()
+        return deepshare_curves(
+            max_nodes=max(4, len(cluster)), single_node=settings["speed"]["single_node"]
+        )
     if family == "deepshare-measured":
         from rota.perf.published import deepshare_measured
 
         assert data is not None
         return deepshare_measured(data)[0]
+    largest = settings["workload"].get("largest_gang", cluster.total_gpus)
+    sizes = {"max_nodes": min(len(cluster), largest), "max_gpus": largest}
     if family == "all-reduce":
         from rota.perf.allreduce import allreduce_curves
 
-        return allreduce_curves(nodes=len(cluster), gpus_per_node=int(cluster.gpus.max()))
+        return allreduce_curves(gpu_types=cluster.gpu_types, **sizes)
     if family == "gavel":
         from rota.perf.hetero import gavel_curves
 
-        return gavel_curves(nodes=len(cluster), gpus_per_node=int(cluster.gpus.max()))
+        return gavel_curves(gpu_types=cluster.gpu_types, **sizes)
     return None
 
 
@@ -91,33 +90,39 @@ def contention_of(
 ) -> Contention | None:
     """How jobs slow each other down on the cluster."""
     wanted = settings["contention"]
-    if wanted["model"] == "none":
-        return None
+    found = _contention(wanted, cluster, curves, data)
+    if found is not None and "floor" in wanted:
+        found = found._replace(floor=wanted["floor"])
+    return found
+
+
+def _contention(
+    wanted: Mapping[str, Any], cluster: Cluster, curves: Curves | None, data: Path | None
+) -> Contention | None:
     if wanted["model"] == "pairs":
         from rota.perf.published import deepshare_measured
 
         assert data is not None
-        found = deepshare_measured(data)[1]
-        return found._replace(floor=wanted["floor"]) if "floor" in wanted else found
-    from rota.perf import sharing
-
-    options = {key: value for key, value in wanted.items() if key != "model"}
+        return deepshare_measured(data)[1]
     if wanted["model"] == "ranks":
-        if curves is None:
-            raise ConfigError("[contention] model = 'ranks' needs models with speed curves.")
-        return sharing.rank_contention(curves, **options)
+        from rota.perf.sharing import rank_contention
+
+        assert curves is not None  # settings without models to share links are refused
+        return rank_contention(curves)
     if wanted["model"] == "links":
-        return sharing.link_contention(cluster, curves, **options)
-    return sharing.machine_contention(cluster, curves, **options)
+        from rota.perf.sharing import link_contention
+
+        return link_contention(curves, cluster, wanted["uplink_gbps"], wanted["spine_gbps"])
+    if wanted["model"] == "machines":
+        from rota.perf.colocation import machine_contention
+
+        return machine_contention(curves, strength=wanted["strength"])
+    return None
 
 
 def reference_speed(curves: Curves, model: str, gpus: int) -> float:
-    """Samples per second of a model on so many GPUs: over the best number of nodes."""
+    """Samples per second of a model on so many GPUs, over the best number of nodes; 0: unknown."""
     c = curves.index(model)
-    if c < 0:
-        raise InputError(
-            f"There are no speeds for model {model!r}; known are {', '.join(curves.names)}."
-        )
-    if gpus >= curves.speed.shape[3]:
+    if c < 0 or not 0 <= gpus < curves.speed.shape[3]:
         return 0.0
     return float(curves.speed[c, :, :, gpus].max())

@@ -13,7 +13,7 @@ from rota.traces.presets import PRESETS
 from rota.traces.synthetic import generate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rota.core.cluster import Cluster
     from rota.core.speed import Curves
@@ -67,15 +67,32 @@ def _preset(
     usual, largest = PRESETS[options.pop("preset")], options.pop("largest_gang", None)
     fits = min(largest or cluster.total_gpus, cluster.total_gpus)
     sizes = tuple((size, weight) for size, weight in usual.workload.sizes if size <= fits)
-    models = usual.workload.models
-    if curves is not None:
-        models = tuple((model, weight) for model, weight in models if curves.index(model) >= 0)
-        if not models:
+    workload = replace(usual.workload, name=name, gpus=cluster.total_gpus, sizes=sizes, **options)
+    rng = np.random.default_rng(seed)
+    trace = generate(workload, rng)
+    return trace if curves is None else _with_curves(trace, workload.models, curves, rng)
+
+
+def _with_curves(
+    trace: Trace, families: Sequence[tuple[str, float]], curves: Curves, rng: np.random.Generator
+) -> Trace:
+    """The trace with models that have a speed at each job's size, wherever it is placed.
+
+    A family of the preset, such as ResNet-18, stands for all batch sizes it was measured with.
+    """
+    share = np.zeros(len(curves.names))
+    for family, weight in families:
+        own = [c for c, model in enumerate(curves.names) if model.partition(" (")[0] == family]
+        share[own] = weight / max(1, len(own))
+    model = np.full(len(trace), -1)
+    for size in np.unique(trace.num_gpus).tolist():
+        spans = slice(1, min(size, curves.speed.shape[2] - 1) + 1)
+        runs = share * (curves.speed[:, :, spans, size] > 0).all(axis=(1, 2))
+        if not runs.any():
             raise ConfigError(
-                f"None of the preset's models has a speed curve; known are "
-                f"{', '.join(curves.names)}."
+                f"No model of the preset has a speed on {size} GPUs; lower [workload] largest_gang."
             )
-    workload = replace(
-        usual.workload, name=name, gpus=cluster.total_gpus, sizes=sizes, models=models, **options
-    )
-    return generate(workload, np.random.default_rng(seed))
+        mine = trace.num_gpus == size
+        model[mine] = rng.choice(len(runs), int(mine.sum()), p=runs / runs.sum())
+    model.flags.writeable = False
+    return replace(trace, model=model, models=curves.names)

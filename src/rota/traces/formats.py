@@ -95,14 +95,40 @@ def _without_durations(columns: tuple[str, ...], work: str) -> Callable[[Sheet],
         sheet.require(*columns)
         raise TraceError(
             f"Format {sheet.kind!r} has no durations: they follow from {work} and the speed of "
-            f"the hardware, which rota's speed models will supply in a later release. Until then, "
-            f"add a column duration_s and name the columns as the plain form does "
+            f"the hardware. Add a column duration_s and name the columns as the plain form does "
             f"(job_id, submit_s, duration_s, num_gpus).",
             file=sheet.file,
             field="duration_s",
         )
 
     return parse
+
+
+def _parse_deepshare(sheet: Sheet) -> dict[str, Any]:
+    """Samples to seconds, at the speed that a scenario gives each model at the size it asks for."""
+    sheet.require(*_DEEPSHARE)
+    if sheet.speed is None:
+        raise TraceError(
+            "This log has no durations: they follow from model, num_gpus and total_samples at "
+            "speeds that a scenario knows. Replay it with --scenario deepshare-published.",
+            file=sheet.file,
+            field="duration_s",
+        )
+    gpus, samples = sheet.numbers("num_gpus"), sheet.numbers("total_samples")
+    models = sheet.cells["model"]
+    whole = np.where(np.isfinite(gpus), gpus, 0).astype(np.int64).tolist()
+    speed = np.array([sheet.speed(model, size) for model, size in zip(models, whole, strict=True)])
+    unknown = speed <= 0
+    texts = [f"{model} on {size} GPUs" for model, size in zip(models, whole, strict=True)]
+    sheet.refuse(unknown, "model", texts, "has no speed in this scenario")
+    return {
+        "job_id": sheet.cells["job_id"],
+        "submit_s": sheet.numbers("submit_s"),
+        "duration_s": samples / np.where(unknown, 1.0, speed),
+        "num_gpus": gpus,
+        "model": models,
+        "samples": samples,
+    }
 
 
 _PHILLY = ("job_id", "submit_time", "submit_s", "duration_s", "num_gpus", "vc")
@@ -182,9 +208,9 @@ _ALL: Final = (
     ),
     Format(
         "deepshare",
-        "DeepShare's trace: samples, no durations (recognised, not yet read)",
+        "DeepShare's trace: samples in place of durations, for scenarios with its models",
         _DEEPSHARE,
-        _without_durations(_DEEPSHARE, "model and total_samples"),
+        _parse_deepshare,
     ),
     Format("csv", "rota's plain form", _PLAIN, parse_plain),
     Format(
