@@ -108,7 +108,7 @@ def test_swf_reports_a_cut_line(tmp_path: Path) -> None:
 def test_a_log_without_durations_is_recognised_and_refused(
     tmp_path: Path, name: str, header: str
 ) -> None:
-    with pytest.raises(TraceError, match=rf"'duration_s': Format '{name}' .* speed models"):
+    with pytest.raises(TraceError, match=f"'duration_s': Format '{name}' has no durations"):
         read(tmp_path, f"{header}\n{','.join('1' * (header.count(',') + 1))}\n")
 
 

@@ -263,31 +263,33 @@ def _tell_scenario(
 
 def _played(task: Task) -> tuple[Play, list[dict[str, Any]]]:
     """All runs, policy by policy within each seed, and the world of the first seed."""
-    first, runs = None, []
+    first: Play | None = None
+    runs: list[dict[str, Any]] = []
+    past = None
     with LateBar() as bar:
-        bar.begin(f"reading {task.wish.trace or task.scenario}", 0)
+        bar.begin(f"reading {task.wish.trace or 'the scenario'}", 0)
         for play in _worlds(task):
             if first is None:
                 first, past = play, _history(task, play.seed)
                 _tell(play, task)
                 loading.tell_compiling(task.policies.values(), play.cluster, play.when)
-                total = len(task.seeds) * len(task.policies) * len(play.jobs)
             for name, policy in task.policies.items():
-                if len(task.seeds) == 1:
-                    report = bar.begin(loading.short_name(name), len(play.jobs))
-                else:
-                    done = len(runs) * len(play.jobs)
-                    told = bar.begin(f"seed {play.seed}, {loading.short_name(name)}", total)
-                    report = _further(told, done)
+                report = _progress(bar, task, play, name, len(runs))
                 runs.append(_run(name, policy, play, past, task, report))
     assert first is not None
     return first, runs
 
 
-def _further(report: Callable[[int], None], done: int) -> Callable[[int], None]:
-    """Count on from what earlier runs have done."""
-    report(done)
-    return lambda ended: report(done + ended)
+def _progress(
+    bar: LateBar, task: Task, play: Play, policy: str, runs: int
+) -> Callable[[int], None]:
+    """A bar for this run, or for all of them where there are many."""
+    jobs, name = len(play.jobs), loading.short_name(policy)
+    if len(task.seeds) == 1:
+        return bar.begin(name, jobs)
+    report = bar.begin(f"seed {play.seed}, {name}", len(task.seeds) * len(task.policies) * jobs)
+    report(runs * jobs)
+    return lambda ended: report(runs * jobs + ended)
 
 
 def _worlds(task: Task) -> Iterator[Play]:

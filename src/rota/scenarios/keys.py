@@ -109,7 +109,7 @@ TABLES: Final[dict[str, dict[str, Key]]] = {
     },
     "cluster": {
         "nodes": _whole(None, 1, 1_000_000),
-        "gpus": _whole(None, 0, 64),
+        "gpus": _whole(None, 1, 64),
         "gpu_type": Key(str),
         "cpus": _number(None, 0.0, 1e6),
         "memory_gb": _number(None, 0.0, 1e9),

@@ -168,7 +168,7 @@ def _lay_over(draft: Draft, content: Mapping[str, Any], lines: Lines) -> None:
         given = content.get(name, {})
         kept = draft.tables.setdefault(name, {})
         chooser = CHOOSER.get(name)
-        if chooser in given and given[chooser] != kept.get(chooser, given[chooser]):
+        if chooser and given.get(chooser, kept.get(chooser)) != kept.get(chooser):
             kept.clear()  # another kind: what the base said means nothing to it
         if name == "cluster" and "nodes" in given:
             draft.nodes = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.errors import ConfigError, InputError
@@ -19,6 +18,7 @@ from rota.traces.clusterfile import build_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from rota.core.cluster import Cluster
     from rota.core.speed import Contention, Curves
@@ -133,9 +133,7 @@ class Scenario:
                 raise ConfigError(f"{self.file}: {error}") from None
         return World(machines, trace, replace(self.when, **(when or {})), laws)
 
-    def speed_of_request(
-        self, data: Path | None = None
-    ) -> Callable[[str, int], float] | None:
+    def speed_of_request(self, data: Path | None = None) -> Callable[[str, int], float] | None:
         """Samples per second of a model on so many GPUs, for logs that give work in samples."""
         curves = self.physics(data).curves
         return None if curves is None else lambda model, gpus: reference_speed(curves, model, gpus)

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rota.core.speed import Curves
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from rota.core.cluster import Cluster
-    from rota.core.speed import Contention
+    from rota.core.speed import Contention, Curves
 
     Settings = Mapping[str, Mapping[str, Any]]
 
@@ -33,9 +31,7 @@ def curves_of(settings: Settings, cluster: Cluster, data: Path | None) -> Curves
     return curves.on(cluster.gpu_types)
 
 
-def _family(
-    family: str, settings: Settings, cluster: Cluster, data: Path | None
-) -> Curves | None:
+def _family(family: str, settings: Settings, cluster: Cluster, data: Path | None) -> Curves | None:
     """The table of a family, as wide as the scenario's jobs may grow."""
     if family == "ps":
         from rota.perf.ps import ps_curves

@@ -194,9 +194,7 @@ def build_cluster(path: str | Path, entries: Sequence[tuple[str, Mapping[str, An
     )
 
 
-def _names(
-    path: str | Path, entries: Sequence[tuple[str, Mapping[str, Any]]]
-) -> tuple[str, ...]:
+def _names(path: str | Path, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, ...]:
     """`name` for a single node, `name-0`, `name-1`, … for several, `node-…` for nameless ones."""
     taken: dict[str, str] = {}
     for where, entry in entries:

@@ -44,9 +44,7 @@ class Plan:
 def gangs(plan: Plan, speed: Floats, rng: np.random.Generator, name: str = "deepshare") -> Trace:
     """Draw a trace; `speed` (6, A, W) is in samples per second over a nodes with w workers."""
     if plan.gpus < max(SIZES):
-        raise ConfigError(
-            f"{name}: jobs of {max(SIZES)} GPUs do not fit a cluster of {plan.gpus}."
-        )
+        raise ConfigError(f"{name}: jobs of {max(SIZES)} GPUs do not fit a cluster of {plan.gpus}.")
     shares = _shares(len(MODELS), rng) if plan.mix == "random" else np.array(MIXES[plan.mix])
     model = rng.choice(len(MODELS), plan.jobs, p=shares / shares.sum())
     sizes = np.array(SIZES)[rng.choice(len(SIZES), plan.jobs, p=_shares(len(SIZES), rng))]

@@ -132,24 +132,22 @@ def slotted(plan: Slots, speeds: Speeds, seed: int, name: str = "dl2") -> Trace:
     rng = np.random.RandomState(seed)
     pattern = _pattern(plan, rng)
     shift = int(rng.randint(SHIFTS))
-    slot, kinds, told, real = [], [], [], []
-    for now in range(MAX_SLOTS):
-        arrive = min(plan.per_slot, pattern[(now + shift) % len(pattern)])
-        for _ in range(min(arrive, plan.jobs - len(slot))):
+    jobs: list[tuple[int, int, float, float]] = []  # slot, kind, epochs told, real epochs
+    for slot in range(MAX_SLOTS):
+        arrive = min(plan.per_slot, pattern[(slot + shift) % len(pattern)])
+        for _ in range(min(arrive, plan.jobs - len(jobs))):
             kind, epochs = _kind_and_epochs(plan, rng)
-            slot.append(now)
-            kinds.append(kind)
-            told.append(epochs)
-            real.append((1 + plan.epoch_error * (2 * rng.random_sample() - 1)) * epochs)
-        if len(slot) == plan.jobs:
+            error = plan.epoch_error * (2 * rng.random_sample() - 1)  # drawn even if it is 0
+            jobs.append((slot, kind, epochs, (1 + error) * epochs))
+        if len(jobs) == plan.jobs:
             break
     else:
         raise ConfigError(f"{name}: {plan.jobs} jobs do not arrive within {MAX_SLOTS:,} slots.")
-    kind = np.array(kinds)
-    worth = np.array([_worth(KINDS[k], plan.units) for k in kinds])
+    slots, kinds, told, real = (np.array(column) for column in zip(*jobs, strict=True))
+    worth = np.array([_worth(kind, plan.units) for kind in KINDS])[kinds]
     return _built(
-        name, kind, np.array(slot) * plan.slot_s, np.array(real) * worth, speeds,
-        told=np.array(told) * worth if plan.epoch_error else None,
+        name, kinds, slots * plan.slot_s, real * worth, speeds,
+        told=told * worth if plan.epoch_error else None,
     )  # fmt: skip
 
 

@@ -109,8 +109,9 @@ def _parse_deepshare(sheet: Sheet) -> dict[str, Any]:
     sheet.require(*_DEEPSHARE)
     if sheet.speed is None:
         raise TraceError(
-            "This log has no durations: they follow from model, num_gpus and total_samples at "
-            "speeds that a scenario knows. Replay it with --scenario deepshare-published.",
+            f"Format {sheet.kind!r} has no durations: they follow from model, num_gpus and "
+            f"total_samples at speeds that a scenario knows. Replay it with --scenario "
+            f"deepshare-published.",
             file=sheet.file,
             field="duration_s",
         )
