@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench format clean
+.PHONY: help demo test check bench fit format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,10 @@ check: $(VENV)/.dev ## Lint, types, import rules
 
 bench: $(VENV)/.dev ## Measure speed; also written to bench/latest.json
 	$(RUN)/python bench/run.py
+
+DATA ?= ../shared/data
+fit: $(VENV)/.dev ## Fit the speed models to the profiles below DATA; rewrite docs/speed.md
+	$(RUN)/python fit/fit.py $(DATA)
 
 format: $(VENV)/.dev ## Format the code
 	$(RUN)/ruff check --fix .

@@ -19,15 +19,17 @@ from __future__ import annotations
 import hashlib
 from contextlib import contextmanager
 from functools import cache
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numba
-from numba.core import config
+from numba.core import config, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import register_pass
 from numba.core.typed_passes import NativeLowering
+from numba.extending import overload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -166,3 +168,35 @@ def _part(function: F, *, counted: bool) -> F:
 def inline(function: F) -> F:
     """Paste a small function into its callers before they are compiled."""
     return numba.njit(inline="always", error_model="numpy")(function)  # type: ignore[no-any-return]
+
+
+def only_with(field: str) -> Callable[[F], F]:
+    """Let a part (of a state, and of a job perhaps) vanish where the state's `field` is None.
+
+    So a simulation without some feature neither runs nor compiles what the feature needs.
+    """
+
+    def has(state: Any) -> bool:
+        return state.types[state.fields.index(field)] != types.none  # type: ignore[no-any-return]
+
+    def wrap(function: F) -> F:
+        def stub(*_: Any) -> None:
+            raise TypeError("This exists in compiled code only.")
+
+        python: Any = function
+        if len(signature(python.py_func).parameters) == 1:
+
+            @overload(stub, inline="always", strict=False)  # type: ignore[untyped-decorator]
+            def _(s: Any) -> Any:
+                return (lambda s: function(s)) if has(s) else (lambda s: None)  # noqa: ARG005, PLW0108
+        else:
+
+            @overload(stub, inline="always", strict=False)  # type: ignore[untyped-decorator]
+            def _(s: Any, j: Any) -> Any:  # noqa: ARG001
+                if has(s):
+                    return lambda s, j: function(s, j)  # noqa: PLW0108
+                return lambda s, j: None  # noqa: ARG005
+
+        return stub  # type: ignore[return-value]
+
+    return wrap

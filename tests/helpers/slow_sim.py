@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from slow_place import Ask, Node, find
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 INF = math.inf
 Share = list[tuple[int, int]]
@@ -34,11 +38,12 @@ class SlowJob:
     done_s: float | None = None
     preemptions: int = 0
     lost_s: float = 0.0
+    pace: float = 1.0
 
     def catch_up(self, now_s: float) -> None:
         """Write progress down up to now."""
         if self.share is not None:
-            self.progress_s += max(0.0, now_s - max(self.mark_s, self.resume_s))
+            self.progress_s += self.pace * max(0.0, now_s - max(self.mark_s, self.resume_s))
             self.mark_s = now_s
 
     def left_s(self) -> float:
@@ -47,7 +52,7 @@ class SlowJob:
 
     def end_s(self, now_s: float) -> float:
         """When it ends if nobody disturbs it."""
-        return max(now_s, self.resume_s) + self.left_s()
+        return max(now_s, self.resume_s) + self.left_s() / self.pace
 
 
 @dataclass
@@ -68,6 +73,7 @@ class SlowSim:
     faults: list[tuple[float, int, bool]] = field(default_factory=list)
     checkpoint_s: float = 1800.0
     depth: int = 100
+    law: Callable[[SlowSim, SlowJob], float] | None = None  # its pace among those who run
 
     def __post_init__(self) -> None:
         self.up = [True] * len(self.gpus)
@@ -139,6 +145,13 @@ class SlowSim:
                     self.kill(job)
         for job in self.jobs:
             job.arrived |= job.submit_s <= now_s
+        self.rate()
+
+    def rate(self) -> None:
+        """Everybody's pace, from scratch."""
+        for job in self.running() if self.law else []:
+            job.catch_up(self.now_s)
+            job.pace = self.law(self, job)
 
     def kill(self, job: SlowJob) -> None:
         """Back to the last checkpoint of this stint."""
@@ -330,6 +343,7 @@ class SlowSim:
                 if self.restart_s:
                     job.since_s, job.safe_s = self.now_s, job.progress_s
                     job.resume_s = self.now_s + self.restart_s
+        self.rate()
 
     def next_wake_s(self) -> float:
         """While somebody waits: a lease ends, a job falls to another queue, a pin is drawn."""

@@ -97,12 +97,13 @@ SUMS: dict[str, Any] = {
     "moves": 1, "resizes": 1, "kills": 1, "rounds": 7, "wall_s": 0.123456789,
 }  # fmt: skip
 LOST_S = np.array([0.0, 0.0, 1 / 7, 0.0])
+FEE = np.array([1.5, 0.0, 2.25, 0.1])
 OUTCOME = Outcome(
     policy="srtf", seed=7, total_gpus=8, **JOBS,
     started_s=np.array([0.0, 2.0, 6.0, np.nan]),
     done_s=np.array([0.1 + 0.2 + 9.0, 5.0, 7.0, np.nan]),
     gave_up=np.array([False, False, True, False]), preemptions=np.array([1, 0, 0, 0]),
-    lost_s=LOST_S, series=ROUNDS, **SUMS,
+    lost_s=LOST_S, fee=FEE, series=ROUNDS, **SUMS,
 )  # fmt: skip
 
 
@@ -112,7 +113,7 @@ def write(path: Path, *, finish: bool = True) -> Path:
         journal.add_events(EVENTS, SHARES)
         journal.add_rounds(ROUNDS)
         if finish:
-            journal.finish(**SUMS, lost_s=LOST_S)
+            journal.finish(**SUMS, lost_s=LOST_S, fee=FEE)
     return path
 
 
@@ -446,6 +447,8 @@ def test_records_that_do_not_fit_together_are_refused(path: Path) -> None:
             journal.add_jobs(**{**JOBS, "submit_s": [1.0]})
         with pytest.raises(JournalError, match="index the 2 names"):
             journal.add_jobs(**{**JOBS, "user": [0, 1, 2, 0]})
+        with pytest.raises(JournalError, match="fee has 4 entries for 0 jobs"):
+            journal.finish(fee=FEE)
         with pytest.raises(JournalError, match="lost_s has 4 entries for 0 jobs"):
             journal.finish(lost_s=LOST_S)
         with pytest.raises(TypeError, match="'walls_s'"):

@@ -406,3 +406,15 @@ def test_themis_serves_who_is_worst_off() -> None:
     # At 30 the lease ends. A (100 s): shared 30 + 70 = 100, alone 100 × max(1, 1·2/1) = 200: .5.
     # B (20 s): 30 + 20 over 40: 1.25, so B runs 30-50, then A.
     assert done_s([1], [(0, 100, 1), (0, 20, 1)], "themis:quantum=30") == [120, 50]
+
+
+@pytest.mark.parametrize("name", ["fifo", "fifo-skip+spread", "srtf", "fifo-easy"])
+def test_workers_without_gpus_wait_for_cpus(name: str) -> None:
+    """One node of 4 CPUs and 1 GPU: three workers of 2 CPUs do not fit at once, GPUs or not."""
+    cluster = cluster_of([1], cpus=np.array([4.0]))
+    trace = trace_of(
+        [(0, 10, 1), (0, 10, 1), (0, 10, 1)],
+        gpus_per_worker=[1, 0, 0],
+        cpus_per_worker=[2, 2, 2],
+    )
+    assert simulate(cluster, trace, make_policy(name)).done_s.tolist() == [10, 10, 20]

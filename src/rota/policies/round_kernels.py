@@ -91,8 +91,9 @@ def fill(rule: Rule, jobs: Records, order: Ints, n: int, d: Desk, used: int) -> 
     free = 0
     for k in range(d.nodes.size):
         free += d.nodes[k]["free"]
+    counted = d.nodes[0]["cpus"] < np.inf  # then some may need CPUs only
     for i in range(n):
-        if free == 0:
+        if free == 0 and not counted:
             break
         j = order[i]
         if d.length[j] > 0:

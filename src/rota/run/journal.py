@@ -58,7 +58,7 @@ TABLES: Final = {
     "rounds": "first INTEGER, count INTEGER, crc INTEGER, begin_s REAL, end_s REAL, "
     "rounds BLOB, notes TEXT",
     "ending": ", ".join(f"{name} {kind}" for name, kind in SUMS.items())
-    + ", crc INTEGER, lost_s BLOB",
+    + ", crc INTEGER, lost_s BLOB, fee BLOB",
 }
 NEEDED: Final = ("policy", "total_gpus")
 """What the meta data must tell, because no Outcome is complete without it."""
@@ -174,20 +174,24 @@ class Journal:
         self._append("rounds", (self._rounds, len(rounds)), row, rounds["time_s"])
         self._rounds += len(rounds)
 
-    def finish(self, *, lost_s: Floats | None = None, **sums: float) -> None:
+    def finish(
+        self, *, lost_s: Floats | None = None, fee: Floats | None = None, **sums: float
+    ) -> None:
         """Write down that the run has ended, and close; a sum left out follows from the rest.
 
-        `sums` may hold what `SUMS` names; `lost_s` (J,) is the progress lost in failures.
+        `sums` may hold what `SUMS` names; `lost_s` (J,) is the progress lost in failures,
+        `fee` (J,) what each job has cost its user.
         """
         unknown = sorted(sums.keys() - SUMS.keys())
         if unknown:
             raise TypeError(f"finish() does not know {unknown[0]!r}; known: {', '.join(SUMS)}.")
-        if lost_s is not None and len(lost_s) != self._jobs:
-            raise JournalError(f"lost_s has {len(lost_s)} entries for {self._jobs} jobs.")
-        blob = None if lost_s is None else np.asarray(lost_s, "<f8").tobytes()
+        for name, column in (("lost_s", lost_s), ("fee", fee)):
+            if column is not None and len(column) != self._jobs:
+                raise JournalError(f"{name} has {len(column)} entries for {self._jobs} jobs.")
+        blobs = [None if x is None else np.asarray(x, "<f8").tobytes() for x in (lost_s, fee)]
         kinds = {"REAL": float, "INTEGER": int}
         values = [kinds[SUMS[name]](sums[name]) if name in sums else None for name in SUMS]
-        self._insert("ending", (*values, checksum([blob]), blob))
+        self._insert("ending", (*values, checksum(blobs), *blobs))
         self._settle()
         self.close()
 

@@ -94,6 +94,7 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         "resizes": int(outcome.resizes),
         "kills": int(outcome.kills),
         "lost_gpu_h": float(outcome.lost_s @ outcome.num_gpus) / 3600,
+        "mean_fee": _mean(outcome.fee) if outcome.fee.any() else None,
         **_fairness(times.rho[~np.isnan(times.rho)]),
         "rounds": int(outcome.rounds),
         "wall_s": float(outcome.wall_s),

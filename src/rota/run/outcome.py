@@ -31,6 +31,7 @@ class Outcome:
     gave_up: Bools  # (J,) ended by failing once too often
     preemptions: Ints  # (J,)
     lost_s: Floats  # (J,) progress lost in failures
+    fee: Floats = field(default_factory=lambda: np.zeros(0))  # (J,) dollars; (0,): no prices
     begin_s: float
     end_s: float
     held_gpu_s: float

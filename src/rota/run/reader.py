@@ -153,8 +153,10 @@ class JournalView:
                 ending = self._rows("ending")
             J, left = len(jobs.submit_s), dict(ending[0]) if ending else {}
             sums = {name: left[name] for name in SUMS if left.get(name) is not None}
-            lost = left.get("lost_s")
-            lost_s = np.zeros(J) if lost is None else np.frombuffer(lost, "<f8")
+            lost_s, fee = (
+                np.zeros(J) if blob is None else np.frombuffer(blob, "<f8")
+                for blob in (left.get("lost_s"), left.get("fee"))
+            )
             job = events["job"][events["kind"] < layout.NODE_DOWN]
             if len(lost_s) != J or (len(job) and not (job.min() >= 0 and job.max() < J)):
                 raise ValueError(f"it holds {J} jobs, but speaks of others too")
@@ -162,7 +164,8 @@ class JournalView:
                 policy=str(self.meta["policy"]), seed=int(self.meta.get("seed") or 0),
                 total_gpus=int(self.meta["total_gpus"]), job_id=jobs.job_id, user=jobs.user,
                 users=jobs.users, num_gpus=jobs.num_gpus, submit_s=jobs.submit_s,
-                duration_s=jobs.duration_s, lost_s=lost_s, series=rounds,
+                duration_s=jobs.duration_s, lost_s=lost_s, fee=fee,
+                series=rounds,
                 **_fates(events, J), **(_sums(events, rounds) | sums),
             )  # fmt: skip
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rota.core.layout import ARRIVE, NODE_DOWN, NODE_UP, RUNNING, WAITING
-from rota.jit import kernel, part
+from rota.jit import kernel, only_with, part
 from rota.policies.place_kernels import build, first_bit, ones
 from rota.sim.job_kernels import copy_share, fail, finish, kill, log
+from rota.sim.pace_kernels import drift_s, rerate, wander
 
 if TYPE_CHECKING:
     from rota.core.types import Records
@@ -118,6 +119,16 @@ def happen(s: State) -> None:
             s.order[clock["live"]] = j
             clock["live"] += 1
         clock["arrived"] += 1
+    rerate(s)
+
+
+@only_with("net")
+@part
+def drift(s: State, limit_s: float) -> None:
+    """Let the machines' speed wander until the next event, or `limit_s`."""
+    while drift_s(s) < min(next_event_s(s), limit_s):
+        pass_time(s, drift_s(s))
+        wander(s)
 
 
 @part
@@ -133,6 +144,7 @@ def to_next_slot(s: State) -> bool:
     while slot * slot_s <= clock["now_s"]:  # rounding: 43 · 0.1 / 0.1 is less than 43
         slot += 1.0
     while True:
+        drift(s, slot * slot_s)
         soon_s = next_event_s(s)
         if soon_s > slot * slot_s:
             # With nobody running and nothing to come, only something new can change a decision,
@@ -162,6 +174,7 @@ def advance(s: State) -> bool:
     if clock["ended"] == clock["jobs"]:
         return False
     if clock["slot_s"] == 0.0:
+        drift(s, max(clock["wake_s"], clock["now_s"]))
         soon_s = min(next_event_s(s), max(clock["wake_s"], clock["now_s"]))
         if soon_s == np.inf:
             return False

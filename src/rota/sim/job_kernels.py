@@ -26,6 +26,7 @@ from rota.core.layout import (
 from rota.jit import inline, part
 from rota.policies.order_kernels import ran_s
 from rota.policies.place_kernels import hold
+from rota.sim.net_kernels import join, leave
 
 if TYPE_CHECKING:
     from rota.core.types import Ints, Records
@@ -118,8 +119,10 @@ def settle(s: State, j: int) -> None:
     time_s = ran_s(job, now_s)
     done_s = job["pace"] * time_s
     job["progress_s"] += done_s
-    job["remaining_s"] = max(0.0, job["remaining_s"] - done_s)
+    left_s = job["remaining_s"] - done_s
+    job["remaining_s"] = 0.0 if left_s < 0.0 else left_s  # not max(): unknown stays unknown
     true["work_s"] -= done_s
+    true["fee"] += true["fee_rate"] * (now_s - job["settled_s"])
     true["fail_in_s"] -= time_s
     job["attained_gpu_s"] += (
         job["held_workers"] * job["gpus_per_worker"] * (now_s - job["settled_s"])
@@ -128,9 +131,59 @@ def settle(s: State, j: int) -> None:
 
 
 @part
+def lone_pace(s: State, j: int) -> float:
+    """Progress per second of job j with what it holds, disturbed by nobody."""
+    job, clock = s.jobs[j], s.clock[0]
+    workers, c = job["held_workers"], job["curve"]
+    if c < 0 or workers == 0:
+        share = workers / job["workers"]
+        return share if clock["scaling"] == 1.0 or workers == 0 else share ** clock["scaling"]
+    a = job["share_len"] if clock["by_nodes"] else job["held_servers"]
+    a, w = min(a, s.speed.shape[2] - 1), min(workers, s.speed.shape[3] - 1)
+    speed = np.inf
+    for k in range(job["share_at"], job["share_at"] + job["share_len"]):
+        if s.shares[k]["workers"] > 0:
+            speed = min(speed, s.speed[c, s.nodes[s.shares[k]["node"]]["type"], a, w])
+    return speed / s.truth[j]["unit"]
+
+
+@part
+def fee_rate(s: State, j: int) -> float:
+    """Dollars per second for what job j holds."""
+    job, dollars_per_h = s.jobs[j], 0.0
+    for k in range(job["share_at"], job["share_at"] + job["share_len"]):
+        node, workers = s.nodes[s.shares[k]["node"]], s.shares[k]["workers"]
+        gpus = node["gpus"] if s.clock[0]["whole_nodes"] else workers * job["gpus_per_worker"]
+        dollars_per_h += gpus * node["price_per_gpu_h"]
+    return dollars_per_h / 3600.0
+
+
+@part
+def close_bill(s: State, j: int) -> None:
+    """Job j, settled, ends a stint, which is billed in whole grains."""
+    true, span_s = s.truth[j], s.clock[0]["now_s"] - s.jobs[j]["since_s"]
+    grain_s = s.clock[0]["grain_s"]
+    if true["fee_rate"] > 0.0 and grain_s > 0.0:
+        grains = np.ceil(span_s / grain_s - 1e-9)
+        true["fee"] += true["fee_rate"] * max(0.0, grains * grain_s - span_s)
+    true["fee_rate"] = 0.0
+
+
+@part
+def schedule(s: State, j: int) -> None:
+    """Note when job j, settled, will end or fail at its present pace."""
+    job, true, clock = s.jobs[j], s.truth[j], s.clock[0]
+    begin_s = max(clock["now_s"], job["resume_s"])
+    end_s = begin_s + true["work_s"] / job["pace"]
+    true["event_s"] = min(end_s, begin_s + true["fail_in_s"])
+    sift(s.running, s.truth, clock["running"], true["heap"])
+
+
+@part
 def run_on(s: State, j: int, first: int, count: int, pause_s: float) -> None:
     """Let job j, settled, go on with shares[first : first + count] after `pause_s`."""
     job, true, clock = s.jobs[j], s.truth[j], s.clock[0]
+    leave(s, j)
     workers, servers = 0, 0
     for k in range(first, first + count):
         workers += s.shares[k]["workers"]
@@ -138,22 +191,24 @@ def run_on(s: State, j: int, first: int, count: int, pause_s: float) -> None:
     clock["held"] += (workers - job["held_workers"]) * job["gpus_per_worker"]
     job["held_workers"], job["held_servers"] = workers, servers
     job["share_at"], job["share_len"] = first, count
-    # Until a speed model says otherwise, progress is in proportion to the workers.
-    job["pace"] = workers / job["workers"]
+    true["alone"] = lone_pace(s, j)
+    true["fee_rate"] = fee_rate(s, j)
+    job["pace"] = true["alone"]
     job["resume_s"] = clock["now_s"] + pause_s
-    end_s = job["resume_s"] + true["work_s"] / job["pace"]
-    true["event_s"] = min(end_s, job["resume_s"] + true["fail_in_s"])
     if true["heap"] == -1:
         true["heap"] = clock["running"]
         s.running[clock["running"]] = j
         clock["running"] += 1
-    sift(s.running, s.truth, clock["running"], true["heap"])
+    schedule(s, j)
+    join(s, j)
 
 
 @part
 def release(s: State, j: int) -> None:
     """Job j, settled, holds nothing any more; its nodes' room is the caller's business."""
     job = s.jobs[j]
+    leave(s, j)
+    close_bill(s, j)
     s.clock[0]["held"] -= job["held_workers"] * job["gpus_per_worker"]
     job["held_workers"], job["held_servers"], job["share_len"], job["pace"] = 0, 0, 0, 0.0
     job["status"], job["since_s"] = WAITING, np.nan
@@ -209,7 +264,9 @@ def goes_on(s: State, j: int, first: int, count: int) -> bool:
     if same(job, s.shares, first, count):
         job["share_at"] = first
         return True
-    if job["restart_s"] > 0.0 or not same_size(job, s.shares, first, count):
+    if s.clock[0]["local"] or job["restart_s"] > 0.0:
+        return False
+    if not same_size(job, s.shares, first, count):
         return False
     job["share_at"], job["share_len"] = first, count
     s.truth[j]["moves"] += 1
@@ -240,6 +297,7 @@ def enact(s: State, j: int, first: int, count: int) -> None:
     if goes_on(s, j, first, count):
         return
     settle(s, j)
+    close_bill(s, j)
     workers, servers = job["held_workers"], job["held_servers"]
     run_on(s, j, first, count, job["restart_s"])
     if job["held_workers"] == workers and job["held_servers"] == servers:

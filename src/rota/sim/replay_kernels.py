@@ -12,6 +12,8 @@ from rota.policies.place_kernels import hold
 from rota.policies.round_kernels import decide, decide_free
 from rota.sim.event_kernels import advance, stray, tidy
 from rota.sim.job_kernels import copy_share, enact, goes_on
+from rota.sim.net_kernels import net_of
+from rota.sim.pace_kernels import rerate
 from rota.sim.state import State
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ def enact_draft(s: State) -> None:
 def note_round(s: State) -> None:
     """Count a round and log where things stand after it."""
     clock = s.clock[0]
+    rerate(s)
     clock["rounds"] += 1
     if s.rounds.size == 0:
         return
@@ -94,7 +97,7 @@ def one_of(s: State, b: int) -> State:
         s.jobs[b], s.truth[b], s.clock[b], s.nodes[b], s.level[b], s.running[b], s.order[b],
         s.key[b], s.at[b], s.length[b], s.shares[b], s.spare[b], s.node[b], s.part[b],
         s.queue[b], s.begins[b], s.waits[b], s.full[b], s.faults[b], s.failures[b],
-        s.events[b], s.entries[b], s.rounds[b],
+        s.events[b], s.entries[b], s.rounds[b], s.speed, net_of(s.net, b),
     )  # fmt: skip
 
 
@@ -199,7 +202,8 @@ def observe(s: State, rows: Records, shares: Records) -> int:
             continue
         done_s = job["pace"] * max(0.0, now_s - max(job["settled_s"], job["resume_s"]))
         job["progress_s"] += done_s
-        job["remaining_s"] = max(0.0, job["remaining_s"] - done_s)
+        left_s = job["remaining_s"] - done_s
+        job["remaining_s"] = 0.0 if left_s < 0.0 else left_s
         job["attained_gpu_s"] += (
             job["held_workers"] * job["gpus_per_worker"] * (now_s - job["settled_s"])
         )

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from rota.core.layout import EVENT, FUTURE, JOB, ROUND, SHARE
 from rota.errors import ConfigError, InputError
+from rota.perf.physics import Physics
 from rota.policies.place_kernels import new_index
 from rota.sim.faults import Faults
 from rota.sim.state import CLOCK, FAULT, TRUTH, State
+from rota.sim.world import build_net, is_local, on_cluster, set_curves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rota.core.cluster import Cluster
+    from rota.core.speed import Curves
     from rota.core.types import Bools, Records
     from rota.traces.trace import Trace
+
+
+PLAIN: Final = Physics()
+"""Durations as the trace has them; nobody disturbs anybody."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +44,8 @@ class Conditions:
     """Policies see duration × exp(estimate_error × z) with z standard normal, one per job."""
     trust_trace: bool = False
     """Policies see the trace's own estimates (such as time limits) where it has them."""
+    hide_durations: bool = False
+    """Policies see nothing of durations, unless they are oracles."""
     faults: Faults = field(default_factory=Faults)
 
     def __post_init__(self) -> None:
@@ -60,6 +69,12 @@ def job_records(
     rows["curve"], rows["servers"] = -1, trace.num_servers
     rows["workers"] = trace.num_gpus // np.maximum(1, trace.gpus_per_worker)
     rows["gpus"] = rows["workers"] * rows["gpus_per_worker"]
+    bare = rows["gpus_per_worker"] == 0
+    if bare.any() and not np.isfinite(cluster.cpus).all():
+        raise InputError(
+            f"{trace.name}: the workers of job {str(trace.job_id[int(bare.argmax())])!r} need CPUs "
+            "only, but the cluster does not count its CPUs. Give its nodes `cpus` (--cluster FILE)."
+        )
     codes = np.array([cluster.type_code(name) for name in trace.gpu_types] or [-1])
     rows["gpu_type"] = np.where(trace.gpu_type < 0, -1, codes[trace.gpu_type])
     estimate_s = trace.duration_s
@@ -67,7 +82,7 @@ def job_records(
         estimate_s = np.where(np.isnan(trace.estimate_s), estimate_s, trace.estimate_s)
     if when.estimate_error > 0:
         estimate_s = estimate_s * np.exp(when.estimate_error * rng.standard_normal(len(trace)))
-    rows["estimate_s"] = rows["remaining_s"] = estimate_s
+    rows["estimate_s"] = rows["remaining_s"] = np.nan if when.hide_durations else estimate_s
     rows["started_s"] = rows["since_s"] = np.nan
     rows["restart_s"] = np.where(np.isnan(trace.restart_s), when.restart_s, trace.restart_s)
     rows["min_run_s"] = when.min_run_s
@@ -84,7 +99,9 @@ def _truth(trace: Trace, rows: Records, when: Conditions) -> tuple[Records, int]
     asks = np.stack([rows[name] for name in (
         "gpus", "gpus_per_worker", "gpu_type", "servers", "cpus_per_worker", "memory_gb_per_worker",
         "cpus_per_server", "memory_gb_per_server")])  # fmt: skip
-    if (asks == asks[:, :1])[1:].all():  # the common case: only the number of GPUs differs
+    if (asks[2:] == asks[2:, :1]).all() and (
+        asks[1] == 1
+    ).all():  # the common case: only the number of GPUs differs
         kinds, shape = np.unique(asks[0], return_inverse=True)
     else:
         kinds, shape = np.unique(asks, axis=1, return_inverse=True)
@@ -102,14 +119,18 @@ class Limits(NamedTuple):
 
 
 def build_state(
-    cluster: Cluster, traces: Sequence[Trace], when: Conditions, seeds: Sequence[int], log: int = 0
-) -> State:
+    cluster: Cluster, traces: Sequence[Trace], when: Conditions, seeds: Sequence[int],
+    log: int = 0, physics: Physics = PLAIN,
+) -> State:  # fmt: skip
     """A batch of simulations, one per trace and seed, not started yet.
 
     `log` is how many events the log holds before it must be emptied; 0: no log. Traces of a
     batch may differ in length.
     """
-    parts = [_one(cluster, trace, when, seed) for trace, seed in zip(traces, seeds, strict=True)]
+    curves = on_cluster(physics, cluster)
+    parts = [
+        _one(cluster, trace, when, seed, curves) for trace, seed in zip(traces, seeds, strict=True)
+    ]
     size = Limits(*(max(1, *(part["size"][k] for part in parts)) if k < 2 else
                     max(part["size"][k] for part in parts) for k in range(4)))  # fmt: skip
     B, J, N, C = len(parts), size.jobs, len(cluster), size.shapes
@@ -129,17 +150,28 @@ def build_state(
         faults=np.zeros((B, size.faults), FAULT), failures=np.full((B, J, size.retries), np.inf),
         events=np.zeros((B, events), EVENT), entries=np.zeros((B, entries), SHARE),
         rounds=np.zeros((B, events), ROUND),
+        speed=np.zeros((0, 0, 0, 0)) if curves is None else np.ascontiguousarray(curves.speed),
+        net=build_net(cluster, physics, J, list(seeds)),
     )  # fmt: skip
     state.faults["time_s"] = np.inf
     for b, part in enumerate(parts):
         _install(state, b, part, cluster, when)
+    clock = state.clock
+    clock["scaling"], clock["by_nodes"] = physics.scaling, curves is not None and curves.by_nodes
+    clock["grain_s"], clock["whole_nodes"] = physics.billing.grain_s, physics.billing.whole_nodes
+    clock["local"] = is_local(cluster, physics)
+    clock["drift_step_s"] = physics.drift.step_s if physics.drift is not None else np.inf
     return state
 
 
-def _one(cluster: Cluster, trace: Trace, when: Conditions, seed: int) -> dict[str, Any]:
+def _one(
+    cluster: Cluster, trace: Trace, when: Conditions, seed: int, curves: Curves | None
+) -> dict[str, Any]:
     noise, breaks = (np.random.default_rng([seed, k]) for k in range(2))
     rows = job_records(trace, cluster, when, noise)
     truth, shapes = _truth(trace, rows, when)
+    if curves is not None:
+        set_curves(rows, truth, trace, curves)
     begin_s = float(trace.submit_s[0]) if len(trace) else 0.0
     busy_s = float((trace.duration_s * trace.num_gpus).sum()) / cluster.total_gpus
     horizon_s = (float(trace.submit_s[-1]) if len(trace) else 0.0) + 4 * busy_s + 30 * 86400.0

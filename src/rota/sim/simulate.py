@@ -18,7 +18,7 @@ from rota.run.outcome import Outcome
 from rota.sim.event_kernels import advance_once
 from rota.sim.queue_kernels import replay_queue
 from rota.sim.replay_kernels import FLUSH, MORE, replay, replay_backfill, replay_free
-from rota.sim.setup import Conditions
+from rota.sim.setup import PLAIN, Conditions
 from rota.sim.simulator import Simulator
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rota.core.cluster import Cluster
     from rota.core.seams import Policy
     from rota.core.types import Records
+    from rota.perf.physics import Physics
     from rota.run.journal import Journal
     from rota.run.loop import Round
     from rota.traces.trace import Trace
@@ -46,6 +47,7 @@ def simulate(
     when: Conditions | None = None,
     *,
     seed: int = 0,
+    physics: Physics = PLAIN,
     history: Trace | None = None,
     journal: Journal | None = None,
     series: bool = False,
@@ -55,6 +57,7 @@ def simulate(
     """Replay `trace` under `policy` until every job has ended.
 
     A policy that draws on past jobs is given those of `history`, or else of the trace itself.
+    `physics` says how fast jobs are and what policies see of it; an oracle sees the truth.
     With `series` the outcome keeps every round. A policy in Python may take `deadline_s` per
     round. `progress` is told how many jobs have ended.
     """
@@ -62,7 +65,12 @@ def simulate(
     policy = informed(policy, history or trace)
     if isinstance(policy, Heuristic) and policy.error > 0:
         when = replace(when, estimate_error=policy.error)
-    sim = Simulator(cluster, trace, when, seed=seed, log=LOG if journal or series else 0)
+    if getattr(policy, "oracle", False):
+        when = replace(when, hide_durations=False, estimate_error=0.0)
+        physics = replace(physics, sight="true")
+    sim = Simulator(
+        cluster, trace, when, seed=seed, log=LOG if journal or series else 0, physics=physics
+    )
     kept: list[Records] = []
     writer = Writer(journal)
 
@@ -89,7 +97,7 @@ def simulate(
     )
     if journal:
         sums = ("begin_s", "end_s", "held_gpu_s", "up_gpu_s", "stray_gpu_s", "moves", "resizes",
-                "kills", "rounds", "wall_s", "lost_s")  # fmt: skip
+                "kills", "rounds", "wall_s", "lost_s", "fee")  # fmt: skip
         journal.finish(**{name: getattr(result, name) for name in sums})
     return result
 
@@ -225,6 +233,7 @@ def _outcome(sim: Simulator, policy: Policy, seed: int, wall_s: float, series: R
         started_s=jobs["started_s"].copy(),
         done_s=truth["done_s"].copy(), gave_up=jobs["status"] == FAILED,
         preemptions=jobs["preemptions"].astype(np.int64), lost_s=truth["lost_s"].copy(),
+        fee=truth["fee"].copy(),
         begin_s=float(clock["begin_s"]), end_s=max(float(clock["begin_s"]), float(clock["now_s"])),
         held_gpu_s=float(clock["held_gpu_s"]), up_gpu_s=float(clock["up_gpu_s"]),
         stray_gpu_s=float(clock["stray_gpu_s"]), moves=int(clock["moves"]),

@@ -16,8 +16,9 @@ from rota.policies.draft_kernels import Desk, locate
 from rota.policies.place_kernels import FIRST_FIT, new_index
 from rota.sim.event_kernels import advance_once
 from rota.sim.replay_kernels import carry_out, is_log_full, observe
-from rota.sim.setup import Conditions, build_state, check_fits
-from rota.sim.state import State
+from rota.sim.setup import PLAIN, Conditions, build_state, check_fits
+from rota.sim.state import one_of_batch
+from rota.sim.world import seen_curves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rota.core.cluster import Cluster
     from rota.core.plan import Plan
     from rota.core.types import Bools, Floats, Ints, Records
+    from rota.perf.physics import Physics
     from rota.traces.trace import Trace
 
 
@@ -62,12 +64,16 @@ class Simulator:
         *,
         seed: int = 0,
         log: int = 0,
+        physics: Physics = PLAIN,
     ) -> None:
         self.cluster, self.trace, self.when = cluster, trace, when or Conditions()
-        self.batch = build_state(cluster, [trace], self.when, [seed], log)
-        self.state = State(*(array[0] for array in self.batch))
+        self.physics = physics
+        self.batch = build_state(cluster, [trace], self.when, [seed], log, physics)
+        self.state = one_of_batch(self.batch, 0)
+        self._curves = seen_curves(physics, cluster, seed)
         self.clock = self.state.clock[0]
-        check_fits(cluster, trace, self.state.jobs, fitting(cluster, self.state.jobs))
+        jobs = self.state.jobs[: len(trace)]
+        check_fits(cluster, trace, jobs, fitting(cluster, jobs))
 
     # Whole replays need none of these, so they are loaded (or compiled) when first used.
 
@@ -94,9 +100,11 @@ class Simulator:
         rows = np.empty(live, JOB)
         shares = np.empty(int(self.clock["used"]), SHARE)  # servers may sit where no GPU is held
         used = self._observe(s, rows, shares)
+        hidden = self.physics.sight == "hidden"
         return Snapshot(
-            float(self.clock["now_s"]), self.cluster, JobTable(rows), s.nodes.copy(), shares[:used]
-        )
+            float(self.clock["now_s"]), self.cluster, JobTable(rows), s.nodes.copy(), shares[:used],
+            self._curves, None if hidden else self.physics.contention,
+        )  # fmt: skip
 
     def apply(self, plan: Plan) -> None:
         """Start, resize, move and stop what the plan says, at no time passed."""
@@ -117,7 +125,7 @@ class Simulator:
             new = np.zeros((1, 2 * (old.shape[1] + room)), SHARE)
             new[:, : old.shape[1]] = old
             self.batch = self.batch._replace(**{name: new})
-        self.state = State(*(array[0] for array in self.batch))
+        self.state = one_of_batch(self.batch, 0)
 
     def wait(self, wake_s: float = np.inf) -> bool:
         """Let time pass to the next event, slot or `wake_s`; False when all jobs have ended."""

@@ -7,12 +7,17 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from rota.core.types import Floats, Ints, Records
+from rota.perf.contention_kernels import Traffic
 
 TRUTH: Final = np.dtype(
     [
         ("work_s", np.float64),  # what is really left, in seconds at the requested size
         ("event_s", np.float64),  # when the running job ends or fails
         ("done_s", np.float64),  # NaN until it has ended
+        ("unit", np.float64),  # the speed in its curve at which its pace is 1
+        ("alone", np.float64),  # its pace if nobody disturbed it
+        ("fee", np.float64),  # dollars, settled up to JOB.settled_s
+        ("fee_rate", np.float64),  # dollars per second
         ("stint_s", np.float64),  # progress_s at the start of the present stint
         ("checkpoint_s", np.float64),  # progress between two checkpoints; inf: none
         ("fail_in_s", np.float64),  # progress time until its next failure
@@ -58,6 +63,13 @@ CLOCK: Final = np.dtype(
         ("events", np.int64),  # in the log
         ("entries", np.int64),
         ("logged", np.int64),  # rounds in the log
+        ("dirty", np.int64),  # jobs whose pace must be looked at again
+        ("drift_step_s", np.float64),  # the speed of machines changes so often
+        ("scaling", np.float64),  # exponent of the pace by workers of a job without a curve
+        ("grain_s", np.float64),  # stints are billed in multiples of this
+        ("whole_nodes", np.bool_),  # a job pays for all GPUs of the nodes it touches
+        ("by_nodes", np.bool_),  # curves depend on the nodes spanned, not on servers
+        ("local", np.bool_),  # where a job sits changes its pace or its fee
         ("freed", np.bool_),  # something became free since the last decision
         ("indexed", np.bool_),  # waiting jobs are in `queue`, not in `order`
         ("queued", np.int64),  # jobs put into `queue` so far
@@ -70,8 +82,21 @@ FAULT: Final = np.dtype([("time_s", np.float64), ("node", np.int64), ("up", np.b
 """A node goes down, or comes back."""
 
 
+class Net(NamedTuple):
+    """What only a simulation with contention or drift needs."""
+
+    traffic: Traffic
+    dirty: Ints  # (J,) jobs whose pace must be looked at again
+    marked: Any  # (J,) bool: whether a job is among them
+    grows: Any  # (J,) bool: scratch
+    weather: Floats  # (N, steps) the machines' speeds over time; (N, 0): always 1
+
+
 class State(NamedTuple):
-    """All of it. With a batch axis B in front; kernels see one cluster, without it."""
+    """All of it. With a batch axis B in front; kernels see one cluster, without it.
+
+    `speed` and the laws in `net` are shared by the whole batch and have no such axis.
+    """
 
     jobs: Records  # (J,) JOB
     truth: Records  # (J,) TRUTH
@@ -96,3 +121,15 @@ class State(NamedTuple):
     events: Records  # (E,) EVENT: the log; (0,) if nobody wants it
     entries: Records  # (E,) SHARE
     rounds: Records  # (E,) ROUND
+    speed: Floats  # (C, T, A, W) Curves.speed; (0, 0, 0, 0) if there are none
+    net: Any  # Net; None without contention and drift, which is another type to the compiler
+
+
+def one_of_batch(s: State, b: int) -> State:
+    """The b-th cluster of a batch, for Python; compiled code has its own."""
+    net = s.net
+    if net is not None:
+        t = net.traffic
+        traffic = Traffic(t.laws, *(part[b] for part in t[1:]))
+        net = Net(traffic, net.dirty[b], net.marked[b], net.grows[b], net.weather[b])
+    return State._make([*(array[b] for array in s[:-2]), s.speed, net])

@@ -1,0 +1,97 @@
+"""New paces for the jobs that a change touches, and for all when machines wander.
+
+Touched are those on the nodes that somebody joined or left and, where links are shared, those
+who share a link with them, however indirectly. Whoever keeps his pace is not even settled, so
+he ends exactly when he would have ended.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rota.core.layout import RUNNING
+from rota.core.speed import LINKS
+from rota.jit import only_with, part
+from rota.perf.contention_kernels import crosses, share_links, slowdown
+from rota.sim.job_kernels import schedule, settle
+from rota.sim.net_kernels import mark, mark_guests
+
+if TYPE_CHECKING:
+    from rota.sim.state import State
+
+
+@part
+def mark_linked(s: State) -> None:
+    """Mark everybody who shares a link with a marked job, and so on."""
+    t, clock, i, spread = s.net.traffic, s.clock[0], 0, False
+    while i < clock["dirty"]:
+        job = s.jobs[s.net.dirty[i]]
+        at, length = job["share_at"], job["share_len"]
+        for k in range(at, at + length):
+            mark_guests(s, s.shares[k]["node"])
+        if not spread and length > 1 and crosses(s.nodes, s.shares, at, length):
+            spread = True  # uplinks and spine are shared by all who cross racks
+            for r in range(clock["running"]):
+                o = s.jobs[s.running[r]]
+                if t.kind[s.running[r]] >= 0 and crosses(
+                    s.nodes, s.shares, o["share_at"], o["share_len"]
+                ):
+                    mark(s, s.running[r])
+        i += 1
+
+
+@part
+def weather(s: State, job: Any) -> float:
+    """The speed of the slowest machine the job sits on, by now."""
+    if s.net.weather.shape[1] == 0:
+        return 1.0
+    step = int(s.clock[0]["now_s"] / s.clock[0]["drift_step_s"]) % s.net.weather.shape[1]
+    slowest = np.inf
+    for k in range(job["share_at"], job["share_at"] + job["share_len"]):
+        if s.shares[k]["workers"] > 0:
+            slowest = min(slowest, s.net.weather[s.shares[k]["node"], step])
+    return slowest
+
+
+@only_with("net")
+@part
+def rerate(s: State) -> None:
+    """Give every marked job that runs the pace it has from now on."""
+    t, clock = s.net.traffic, s.clock[0]
+    if clock["dirty"] == 0:
+        return
+    if t.laws.mode == LINKS:
+        mark_linked(s)
+        share_links(t, s.jobs, s.nodes, s.shares, s.net.dirty, clock["dirty"], s.net.grows)
+    for i in range(clock["dirty"]):
+        j = s.net.dirty[i]
+        s.net.marked[j] = False
+        job = s.jobs[j]
+        if job["status"] != RUNNING:
+            continue
+        pace = s.truth[j]["alone"] * weather(s, job)
+        pace *= slowdown(t, s.nodes, s.shares, job["share_at"], job["share_len"], j)
+        if pace != job["pace"]:
+            settle(s, j)
+            job["pace"] = pace
+            schedule(s, j)
+    clock["dirty"] = 0
+
+
+@part
+def drift_s(s: State) -> float:
+    """When the machines' speed changes next; inf while nobody would notice."""
+    clock = s.clock[0]
+    if s.net.weather.shape[1] == 0 or clock["running"] == 0:
+        return np.inf
+    return (np.floor(clock["now_s"] / clock["drift_step_s"]) + 1.0) * clock["drift_step_s"]
+
+
+@part
+def wander(s: State) -> None:
+    """The machines' speed changes now: everybody's pace must be looked at."""
+    for r in range(s.clock[0]["running"]):
+        mark(s, s.running[r])
+    rerate(s)
