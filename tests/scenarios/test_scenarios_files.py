@@ -76,7 +76,7 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ("[when]", "[drift]\nsd = 0.1\nstep_s = 0\n[when]", 15, "step_s = 0 must be"),
         ("[when]", '[aliases]\nfifo = 3\n[when]', 14, "fifo = 3 must be a text"),
         ("version = 3", "version = 0", 1, "version = 0 must be a whole number from 1"),
-        ("[when]", '[contention]\nmodel = "pairs"\n[when]', 14, "needs the measured ratios"),
+        ("[when]", '[contention]\nmodel = "pairs"\n[when]', 14, "needs the ratios that come with"),
         ("[when]", '[contention]\nmodel = "ranks"\n[when]', 14, "needs speeds by nodes"),
         ("[when]", "[[node]]\ngpus = 4\n[when]", 10, "does not go with [[node]] entries"),
         ("[when]", "[[node]]\ngpsu = 4\n[when]", 14, "no key 'gpsu'. Did you mean 'gpus'?"),
@@ -175,7 +175,35 @@ def test_lines_are_found_through_comments_and_dots() -> None:
     assert lines.where("nothing") == "f"
 
 
-VERSIONS = {}
+VERSIONS = {
+    "contention-arrivals": (1, "b711776177b8"),
+    "contention-arrivals-055": (1, "16106429180d"),
+    "contention-arrivals-080": (1, "8be54d52a228"),
+    "das-large": (1, "def17ae2f149"),
+    "das-medium": (1, "4b2f8d0cc8c5"),
+    "das-small": (1, "c8320d30c54f"),
+    "deepshare": (1, "18d5d80406aa"),
+    "deepshare-published": (1, "99cfe7b8c63c"),
+    "dl2-busy": (1, "2ff1bab26db8"),
+    "dl2-busy-heavy": (1, "fb226768622d"),
+    "dl2-busy-uni": (1, "978fc2f52a8b"),
+    "dl2-large": (1, "9c63e2859320"),
+    "dl2-large-published": (1, "78030c80b014"),
+    "dl2-small": (1, "717eed313bcc"),
+    "dl2-small-published": (1, "2cb077547623"),
+    "dl2-small-uniform-published": (1, "2056cee2897b"),
+    "dl2-template": (1, "961d5ff76116"),
+    "dl2-template-published": (1, "4c94716758ae"),
+    "dl2-testbed": (1, "8fe87d97bf4f"),
+    "dl2-testbed-published": (1, "5bcb955ebbdb"),
+    "elastic-unknown": (1, "746ffc6c28c4"),
+    "gang-nonpreemptive": (1, "cbaf568195b8"),
+    "pai": (1, "14c914286064"),
+    "philly": (1, "9075a8b91105"),
+    "rigid-blind": (1, "5de8d3b062dc"),
+    "rigid-blind-philly": (1, "f8e59a1beb05"),
+    "venus": (1, "b5f63966a742"),
+}
 """Name: version and digest. Who changes what a scenario means gives it a new version too."""
 
 

@@ -91,14 +91,16 @@ def of_trace(wish: Wish, seed: int) -> Play:
 
 def of_scenario(scenario: Scenario, wish: Wish, seeds: tuple[int, ...]) -> Iterator[Play]:
     """A scenario's world under each seed, with what the options replace."""
-    cluster = _cluster(scenario, wish)
-    given = None
-    if wish.trace is not None:
-        given = loading.loaded(
-            wish.trace, format_name=wish.format_name, seed=seeds[0], skip_bad=wish.skip_bad,
-            speed=scenario.speed_of_request(wish.data),
-        )  # fmt: skip
+    from rota.traces import PRESETS
+
+    cluster, given = _cluster(scenario, wish), None
+    drawn = wish.trace is not None and wish.trace.partition(":")[0] in PRESETS
     for seed in seeds:
+        if wish.trace is not None and (given is None or drawn):  # a file is read once
+            given = loading.loaded(
+                wish.trace, format_name=wish.format_name, seed=seed, skip_bad=wish.skip_bad,
+                speed=scenario.speed_of_request(wish.data),
+            )  # fmt: skip
         world = scenario.draw(seed, wish.data, given, cluster=cluster, when=wish.when)
         jobs = world.trace if wish.head is None else world.trace.head(wish.head)
         play = Play(

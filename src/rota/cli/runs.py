@@ -98,10 +98,14 @@ def over_seeds(runs: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> li
 def print_seeds(facts: Mapping[str, Any], slot_s: float) -> None:
     """Print what `over_seeds` found."""
     rows = facts["summary"]
+    ends = [row["mean_jct_ci_s"] or (None, None) for row in rows]
+    mean, low, high = _alike(
+        [row["mean_jct_s"] for row in rows], [end[0] for end in ends], [end[1] for end in ends]
+    )
     columns = [
         ("policy", [short_name(row["policy"]) for row in rows]),
-        ("mean JCT", units.times([row["mean_jct_s"] for row in rows])),
-        ("95 % interval", [_between(row["mean_jct_ci_s"]) for row in rows]),
+        ("mean JCT", mean),
+        ("95 % interval", [f"{a} to {b}" for a, b in zip(low, high, strict=True)]),
     ]
     if slot_s > 0:
         slots = [None if r["mean_jct_s"] is None else r["mean_jct_s"] / slot_s for r in rows]
@@ -128,8 +132,11 @@ def print_seeds(facts: Mapping[str, Any], slot_s: float) -> None:
     typer.echo("means over seeds; intervals by bootstrap, differences over the same seeds")
 
 
-def _between(ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else " to ".join(units.times(ends))
+def _alike(*columns: Sequence[float | None]) -> list[list[str]]:
+    """Columns of times in one unit, that of the longest."""
+    shown = units.times([value for column in columns for value in column])
+    rows = len(columns[0])
+    return [shown[k : k + rows] for k in range(0, len(shown), rows)]
 
 
 def _caption(runs: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], jobs: Trace) -> list[str]:

@@ -67,9 +67,11 @@ def _one_of(*choices: str, default: str | None = None, **rest: Any) -> Key:
 
 PRESET_NAMES: Final = ("philly", "venus", "pai", "poisson", "bursty", "diurnal")
 FAMILIES: Final = (
-    "trace", "ps", "dl2-measured", "deepshare", "deepshare-measured", "all-reduce", "gavel",
+    "trace", "ps", "dl2-measured", "dl2-clean", "deepshare", "deepshare-measured", "all-reduce",
+    "gavel",
 )  # fmt: skip
-_PS: Final = ("ps", "dl2-measured")
+PS: Final = ("ps", "dl2-measured", "dl2-clean")
+"""Families by servers and workers; the others know how many nodes a job spans."""
 _CURVED: Final = FAMILIES[1:]
 
 TOP: Final = {
@@ -122,7 +124,7 @@ TABLES: Final[dict[str, dict[str, Key]]] = {
         "sight": _one_of("true", "noisy", "observed", "hidden", default="true", of=_CURVED),
         "sight_error": _number(0.0, 0.0, 9.0, of=_CURVED),
         "scaling": _number(1.0, 0.0, 9.0),
-        "max_tasks": _whole(None, 2, 10_000, of=_PS),
+        "max_tasks": _whole(None, 2, 10_000, of=PS),
         "single_node": Key(bool, False, of=("deepshare",)),
     },
     "contention": {

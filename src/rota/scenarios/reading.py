@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.errors import ConfigError, UnknownNameError
-from rota.scenarios.keys import CHOOSER, TABLES, TOP
+from rota.scenarios.keys import CHOOSER, PS, TABLES, TOP
 from rota.traces.clusterfile import check_node, check_node_key, read_toml_text, unknown_key
 
 if TYPE_CHECKING:
@@ -242,24 +242,23 @@ def _check_between(draft: Draft, full: Mapping[str, Mapping[str, Any]]) -> None:
             f"{TABLES['workload']['preset'].wants}."
         )
     family, kind = full["speed"]["family"], workload["kind"]
-    fits = {"dl2": ("ps", "dl2-measured"), "busy": ("ps", "dl2-measured"),
-            "deepshare": ("deepshare", "deepshare-measured")}  # fmt: skip
+    fits = {"dl2": PS, "busy": PS, "deepshare": ("deepshare", "deepshare-measured")}
     if kind in fits and family not in fits[kind]:
         raise ConfigError(
             f"{draft.where('speed', 'family')}: [speed] family = {family!r} knows nothing of the "
             f"jobs of [workload] kind = {kind!r}; give {' or '.join(map(repr, fits[kind]))}."
         )
-    if full["contention"]["model"] == "pairs" and family != "deepshare-measured":
+    if full["contention"]["model"] == "pairs" and not family.startswith("deepshare"):
         raise ConfigError(
-            f"{draft.where('contention', 'model')}: [contention] model = 'pairs' needs the "
-            "measured ratios that come with [speed] family = 'deepshare-measured'."
+            f"{draft.where('contention', 'model')}: [contention] model = 'pairs' needs the ratios "
+            "that come with [speed] family = 'deepshare' or 'deepshare-measured'."
         )
-    if full["contention"]["model"] == "ranks" and family in ("trace", "ps", "dl2-measured"):
+    if full["contention"]["model"] == "ranks" and family in ("trace", *PS):
         raise ConfigError(
             f"{draft.where('contention', 'model')}: [contention] model = 'ranks' needs speeds by "
             "nodes: [speed] family = 'deepshare', 'all-reduce' or 'gavel'."
         )
-    if full["contention"]["model"] == "links" and family in ("ps", "dl2-measured"):
+    if full["contention"]["model"] == "links" and family in PS:
         raise ConfigError(
             f"{draft.where('contention', 'model')}: [contention] model = 'links' needs speeds by "
             f"nodes, which family = {family!r} does not have."

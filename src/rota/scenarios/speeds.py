@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rota.core.speed import PAIRS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -39,11 +41,12 @@ def _family(family: str, settings: Settings, cluster: Cluster, data: Path | None
 
         most = settings["workload"].get("max_each", 16)
         return ps_curves(MODELS, most, most)
-    if family == "dl2-measured":
-        from rota.perf.published import dl2_measured
+    if family in ("dl2-measured", "dl2-clean"):
+        from rota.perf import published
 
         assert data is not None
-        return dl2_measured(data, settings["workload"].get("max_each", 16))
+        table = published.dl2_measured if family == "dl2-measured" else published.dl2_clean
+        return table(data, settings["workload"].get("max_each", 16))
     if family == "deepshare":
         from rota.perf.sharing import deepshare_curves
 
@@ -95,16 +98,16 @@ def contention_of(
 def _contention(
     wanted: Mapping[str, Any], cluster: Cluster, curves: Curves | None, data: Path | None
 ) -> Contention | None:
-    if wanted["model"] == "pairs":
+    if wanted["model"] == "pairs" and data is not None:
         from rota.perf.published import deepshare_measured
 
-        assert data is not None
         return deepshare_measured(data)[1]
-    if wanted["model"] == "ranks":
+    if wanted["model"] in ("pairs", "ranks"):
         from rota.perf.sharing import rank_contention
 
         assert curves is not None  # settings without models to share links are refused
-        return rank_contention(curves)
+        ranks = rank_contention(curves)
+        return _as_pairs(ranks) if wanted["model"] == "pairs" else ranks
     if wanted["model"] == "links":
         from rota.perf.sharing import link_contention
 
@@ -114,6 +117,12 @@ def _contention(
 
         return machine_contention(curves, strength=wanted["strength"])
     return None
+
+
+def _as_pairs(ranks: Contention) -> Contention:
+    """Only the worst co-runner counts, as DeepShare has it, but by the fitted coefficients."""
+    ratio = np.clip(1.0 - np.outer(ranks.hurt, ranks.harm), 0.0, 1.0)
+    return ranks._replace(mode=PAIRS, ratio=ratio)
 
 
 def reference_speed(curves: Curves, model: str, gpus: int) -> float:

@@ -8,12 +8,14 @@ from typing import Final
 from rota.errors import InputError
 
 USUAL: Final = Path("..") / "shared" / "data"
+_DL2: Final = (
+    ("profiles/dl2_ps_worker/dl2_ps_worker_speed.csv.gz",),
+    "config_speed.txt of https://github.com/pengyanghua/DL2 (columns model, sync_mode, "
+    "total_batch_size, num_ps, num_workers, sum_worker_speed)",
+)
 NEEDED: Final = {
-    "dl2-measured": (
-        ("profiles/dl2_ps_worker/dl2_ps_worker_speed.csv.gz",),
-        "config_speed.txt of https://github.com/pengyanghua/DL2 (columns model, sync_mode, "
-        "total_batch_size, num_ps, num_workers, sum_worker_speed)",
-    ),
+    "dl2-measured": _DL2,
+    "dl2-clean": _DL2,
     "deepshare-measured": (
         (
             "profiles/deepshare/isolated_throughput.csv",
@@ -29,7 +31,7 @@ NEEDED: Final = {
 def data_folder(family: str, given: Path | None, scenario: str) -> Path | None:
     """The folder with the tables that a family needs; None if it needs none."""
     if family not in NEEDED:
-        return given
+        return None
     files, source = NEEDED[family]
     tried = _candidates() if given is None else [given]
     for folder in tried:
@@ -37,8 +39,8 @@ def data_folder(family: str, given: Path | None, scenario: str) -> Path | None:
             return folder
     lacks = [file for file in files if not (tried[0] / file).is_file()]
     raise InputError(
-        f"Scenario {scenario!r} repeats a publication from its measured table, which rota does not "
-        f"ship: {' and '.join(lacks)} is missing below {' and '.join(map(str, tried))}. "
+        f"Scenario {scenario!r} rests on a measured table, which rota does not ship: "
+        f"{' and '.join(lacks)} is missing below {' and '.join(map(str, tried))}. "
         f"It is public: {source}. Say where the data folder is with --data DIR."
     )
 
