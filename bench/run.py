@@ -21,6 +21,9 @@ from rich.table import Table
 
 from bare_loop import bare_loop
 from rota.core import Cluster, Draft
+from rota.core.speed import Curves
+from rota.perf.physics import Physics
+from rota.perf.sharing import deepshare_curves, link_contention, rank_contention
 from rota.policies import Placer, make_policy
 from rota.run.journal import Journal
 from rota.run.loop import rounds
@@ -106,6 +109,52 @@ def journalled(trace: Trace, label: str) -> Iterator[Row]:
 
             plain_s, kept_s = best(without_s, with_s)
             yield Row(f"journal, {name}, {label}", kept_s, "s", "without journal", kept_s / plain_s)
+
+
+def world_of(trace: Trace, mode: str) -> tuple[Cluster, Trace, Physics]:
+    """The trace on two GPU types, with models that lose speed by spreading and by each other."""
+    half = np.arange(80) % 2
+    cluster = Cluster(
+        gpus=np.full(80, 8), gpu_types=("old", "new"), type=half, rack=np.arange(80) // 16
+    )
+    largest = int(trace.num_gpus.max())
+    alone = deepshare_curves(max_nodes=80, max_gpus=largest, single_node=True)
+    speed = np.concatenate([alone.speed, 1.5 * alone.speed], axis=1)
+    curves = Curves(alone.names, ("old", "new"), speed, True, alone.measured)
+    laws = (
+        rank_contention(curves)
+        if mode == "ranks"
+        else link_contention(curves, cluster, uplink_gbps=400.0, spine_gbps=1600.0)
+    )
+    model = np.random.default_rng(0).integers(len(curves.names), size=len(trace))
+    # Work such that a job takes as long as in the trace on a node between the two types.
+    own = curves.speed[model, :, :, trace.num_gpus].max(axis=2).mean(axis=1)
+    named = Trace.build(
+        trace.name, submit_s=trace.submit_s, duration_s=trace.duration_s, num_gpus=trace.num_gpus,
+        model=model, models=curves.names, samples=own * trace.duration_s,
+    )  # fmt: skip
+    return cluster, named, Physics(curves=curves, contention=laws)
+
+
+def physics(trace: Trace, label: str) -> Iterator[Row]:
+    """What heterogeneous GPUs and contention add to a plain replay."""
+    plain = Cluster.uniform(80, 8)
+    for name in ("fifo-skip+best-fit", "srtf"):
+        for mode in ("ranks", "links"):
+            cluster, named, laws = world_of(trace, mode)
+
+            def plain_s(name: str = name) -> float:
+                return simulate(plain, trace, make_policy(name)).wall_s
+
+            def full_s(
+                name: str = name, cluster: Cluster = cluster, named: Trace = named,
+                laws: Physics = laws,
+            ) -> float:  # fmt: skip
+                return simulate(cluster, named, make_policy(name), physics=laws).wall_s
+
+            bare_s, all_s = best(plain_s, full_s, repeats=3)
+            yield Row(f"GPU types and contention ({mode}), {name}, {label}", len(trace) / all_s,
+                      "jobs/s", "cost of a plain replay", all_s / bare_s)  # fmt: skip
 
 
 class PlacesAll:
@@ -240,6 +289,7 @@ def main() -> None:
     parts = (
         replays(*trace_label),
         journalled(*trace_label),
+        physics(*trace_label),
         python_policies(),
         large(),
         starts(VENUS),

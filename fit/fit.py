@@ -82,6 +82,7 @@ def goodput(data: Path) -> dict[str, Any]:
         found[name] = {
             "batch": int(sizes.min()),
             "largest": int(sizes.max()),
+            "samples": float(sizes.min() * runs.of(batch_size=int(sizes.min()))["progress"].max()),
             "noise": fit_noise(runs).tolist(),
         }
     return found

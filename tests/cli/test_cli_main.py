@@ -155,10 +155,12 @@ def test_a_full_disk_behind_stdout_is_told() -> None:
 def test_policies_are_listed_with_their_grammar(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["policies"]) == 0
     table = capsys.readouterr().out
-    assert "ordering[:setting=value,…][+placement][+elastic]" in table
+    assert "ordering[:setting=value,…][+placement][+elastic][@oracle]" in table
     assert run(["policies", "--json"]) == 0
     entries = json.loads(capsys.readouterr().out)["policies"]
-    assert {entry["kind"] for entry in entries} == {"ordering", "placement", "sizing"}
+    assert {entry["kind"] for entry in entries} == {
+        "ordering", "speed-aware", "placement", "sizing",
+    }  # fmt: skip
     assert all(entry["name"] in table for entry in entries)
 
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.perf.interpolate import near_points, through_points
-from rota.perf.least_squares import levenberg_marquardt, nnls, robust_nnls
+from rota.perf.least_squares import levenberg_marquardt, robust_nnls
+from rota.perf.nnls import nnls
 from rota.perf.quality import explained, held_out, relative_error
 from rota.perf.sharing import fit_ranks
 

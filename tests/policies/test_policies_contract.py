@@ -42,7 +42,7 @@ def test_every_placement_keeps_the_contract(place: str) -> None:
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_the_simulator_keeps_the_backends_contract(name: str) -> None:
     world = scenario(name)
-    check_backend(lambda: Simulator(world.cluster, world.trace, world.when))
+    check_backend(lambda: Simulator(world.cluster, world.trace, world.when, physics=world.physics))
 
 
 # -- policies that break it, each in one way ---------------------------------------------

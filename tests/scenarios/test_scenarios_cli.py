@@ -188,25 +188,16 @@ def test_what_cannot_be_done_is_refused(
     assert says in said(capsys, "simulate", *words, code=2)[1]
 
 
-def test_deepshares_trace_is_read_at_the_speeds_of_a_scenario(
+def test_logs_of_work_run_at_the_speeds_of_the_scenario(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "ds.csv").write_text(
         "job_id,submit_s,model,num_gpus,total_samples\n0,0,FSDP,4,1000\n1,0,MoE,8,1000\n"
     )
-    facts = simulated(
-        capsys, "ds.csv", "--scenario", "contention-arrivals", "-p", "fifo-skip+spread"
-    )
+    words = ("ds.csv", "--scenario", "contention-arrivals", "-p", "fifo-skip+spread")
+    facts = simulated(capsys, *words)
     assert facts["trace"]["jobs"] == 2
-    error = said(capsys, "simulate", "ds.csv", "-p", "fifo", code=2)[1]
-    assert "--scenario deepshare-published" in error
-    (folder / "ds.csv").write_text(
-        "job_id,submit_s,model,num_gpus,total_samples\n0,0,FSDP,4,1000\n1,0,GPT,8,1000\n"
-    )
-    words = ("simulate", "ds.csv", "--scenario", "contention-arrivals", "-p", "fifo-skip")
-    assert (
-        "ds.csv:3: field 'model': 'GPT on 8 GPUs' has no speed" in said(capsys, *words, code=2)[1]
-    )
+    assert facts["scenario"]["overrides"]["trace"] == "ds.csv"
 
 
 def test_scenarios_in_comparisons(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.errors import TraceError
+from rota.perf.allreduce import allreduce_curves
+from rota.perf.hetero import gavel_curves
 from rota.traces import FORMATS, load_trace
 
 if TYPE_CHECKING:
@@ -97,19 +99,45 @@ def test_swf_reports_a_cut_line(tmp_path: Path) -> None:
         read(tmp_path, "\n".join(SWF.splitlines()[:3]) + "\n 2 10 5\n", "log.swf")
 
 
+def test_work_becomes_time_by_the_speed_models(tmp_path: Path) -> None:
+    gavel = read(
+        tmp_path, "vc,seq,job_type,batch_size,total_steps,arrival_s,num_gpus\n"
+        "x,0,ResNet-18,32.0,1000,5,1\nx,1,CycleGAN,,1000,6,1\n",
+    )  # fmt: skip
+    assert gavel.models == ("ResNet-18 (batch size 32)", "CycleGAN")
+    speed = gavel_curves(gpu_types=("v100",))
+    for k, model in enumerate(gavel.models):
+        alone = speed.speed[speed.index(model), 0, 1, 1]
+        assert gavel.duration_s[k] == pytest.approx(1000 / alone)
+    assert gavel.samples.tolist() == [1000, 1000]
+
+    pollux = read(
+        tmp_path, "load,workload,name,time,application,num_replicas,batch_size\n"
+        "0.5,1,bert-0,110,bert,1,12\n0.5,1,bert-1,111,bert,4,48\n",
+    )  # fmt: skip
+    assert pollux.job_id.tolist() == ["0.5/1/bert-0", "0.5/1/bert-1"]
+    assert pollux.samples[0] == pollux.samples[1] == 12 * 14774  # two epochs of 7,387 steps
+    own = allreduce_curves(["bert"]).speed[0, 0, 1, 1]
+    assert pollux.duration_s[0] == pytest.approx(12 * 14774 / own)
+
+    shared = read(tmp_path, "job_id,submit_s,model,num_gpus,total_samples\n0,0,FSDP,4,86895\n")
+    assert shared.duration_s[0] == pytest.approx(3600, rel=0.15)  # as DeepShare measured it
+
+
 @pytest.mark.parametrize(
-    ("name", "header"),
+    ("text", "what"),
     [
-        ("gavel", "vc,seq,job_type,batch_size,total_steps,arrival_s,num_gpus"),
-        ("pollux", "load,workload,name,time,application,num_replicas,batch_size"),
-        ("deepshare", "job_id,submit_s,model,num_gpus,total_samples"),
+        ("vc,seq,job_type,total_steps,arrival_s,num_gpus\nx,0,GPT-9,1,1,1\n",
+         "'job_type': 'GPT-9' has no speed model"),
+        ("load,workload,name,time,application,num_replicas,batch_size\n1,1,a,0,gpt,1,8\n",
+         "'application': 'gpt' has no speed model"),
+        ("job_id,submit_s,model,num_gpus,total_samples\n0,0,FSDP,1,5\n",
+         "begin at 2 GPUs"),
     ],
-)
-def test_a_log_without_durations_is_recognised_and_refused(
-    tmp_path: Path, name: str, header: str
-) -> None:
-    with pytest.raises(TraceError, match=f"'duration_s': Format '{name}' has no durations"):
-        read(tmp_path, f"{header}\n{','.join('1' * (header.count(',') + 1))}\n")
+)  # fmt: skip
+def test_work_of_an_unknown_model_is_refused(tmp_path: Path, text: str, what: str) -> None:
+    with pytest.raises(TraceError, match=what):
+        read(tmp_path, text)
 
 
 @pytest.mark.parametrize(
@@ -164,8 +192,8 @@ def test_every_file_in_the_data_folder_is_read_or_named() -> None:
             load_trace(path)
         except TraceError as error:
             refused[path.name] = str(error)
-    assert len(refused) == 14
-    assert all("This is" in why or "no durations" in why for why in refused.values()), refused
+    assert len(refused) == 12
+    assert all("This is" in why for why in refused.values()), refused
 
 
 @needs_data

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rota.core.types import Bools
     from rota.sim import Conditions
     from rota.traces import Trace
-    from rota.traces.sheet import Speed
 
 
 def note(message: str) -> None:
@@ -75,12 +74,12 @@ def cluster_from(file: Path | None, nodes: int | None, gpus: int | None) -> Clus
 
 def loaded(
     source: str | Path, *, format_name: str | None = None, seed: int = 0, skip_bad: bool = False,
-    head: int | None = None, speed: Speed | None = None,
+    head: int | None = None,
 ) -> Trace:  # fmt: skip
     """The trace, or its first `head` jobs; never without any."""
     from rota.traces import load_trace
 
-    trace = load_trace(source, format=format_name, seed=seed, skip_bad=skip_bad, speed=speed)
+    trace = load_trace(source, format=format_name, seed=seed, skip_bad=skip_bad)
     if not len(trace):
         raise InputError(f"{trace.name} holds no jobs to replay.")
     return trace if head is None else trace.head(head)

@@ -98,9 +98,8 @@ def of_scenario(scenario: Scenario, wish: Wish, seeds: tuple[int, ...]) -> Itera
     for seed in seeds:
         if wish.trace is not None and (given is None or drawn):  # a file is read once
             given = loading.loaded(
-                wish.trace, format_name=wish.format_name, seed=seed, skip_bad=wish.skip_bad,
-                speed=scenario.speed_of_request(wish.data),
-            )  # fmt: skip
+                wish.trace, format_name=wish.format_name, seed=seed, skip_bad=wish.skip_bad
+            )
         world = scenario.draw(seed, wish.data, given, cluster=cluster, when=wish.when)
         jobs = world.trace if wish.head is None else world.trace.head(wish.head)
         play = Play(

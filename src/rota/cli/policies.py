@@ -8,12 +8,14 @@ import typer
 
 from rota.cli.table import print_json, print_table
 
-GRAMMAR = "ordering[:setting=value,…][+placement][+elastic]"
+GRAMMAR = "ordering[:setting=value,…][+placement][+elastic][@oracle]"
 _EXAMPLES = (
     ("fifo", "an ordering with its default placement"),
     ("srtf+consolidate", "another placement"),
     ("tiresias:limits=3600/36000+topology", "settings, joined by commas"),
     ("fifo-skip+best-fit+elastic", "jobs of variable size grow and shrink"),
+    ("hull-greedy:a=0.5", "a speed-aware policy with a setting; it sizes and places jobs itself"),
+    ("srtf@oracle", "it is shown the truth where a scenario hides it"),
     ("my_policy.py:MyPolicy", "a class of your own; also package.module:Name"),
 )
 
@@ -37,12 +39,12 @@ def policies(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")
             (kind, [row["name"] for row in rows]),
             ("what it does", [row["summary"] for row in rows]),
         ]
+        if kind in ("ordering", "speed-aware"):
+            columns.append(("source", [row["source"] for row in rows]))
         if kind == "ordering":
-            columns += [
-                ("source", [row["source"] for row in rows]),
-                ("placement", [row["default_placement"] for row in rows]),
-                ("settings", [", ".join(row["settings"]) or "–" for row in rows]),
-            ]
+            columns.append(("placement", [row["default_placement"] for row in rows]))
+        if kind in ("ordering", "speed-aware"):
+            columns.append(("settings", [", ".join(row["settings"]) or "–" for row in rows]))
         print_table(columns, left=len(columns))
     typer.echo()
     helps = {key: text for row in entries for key, text in row.get("settings", {}).items()}

@@ -168,6 +168,13 @@ def _goodput(name: str, gpu: str, nodes: ArrayLike, gpus: ArrayLike) -> Floats:
     return best_batch(name, gpu, nodes, gpus)[1]
 
 
+def goodput_at(name: str, gpu: str, nodes: ArrayLike, gpus: ArrayLike, batch: ArrayLike) -> Floats:
+    """Progress per second with this total batch, in samples of the model's own batch."""
+    record, model = _record(name, gpu), allreduce_model(name, gpu)
+    steps_per_s = 1 / model.iteration_s(nodes, gpus, batch, record["most"])
+    return np.asarray(np.asarray(batch) * steps_per_s * efficiency(name, batch))
+
+
 def best_batch(name: str, gpu: str, nodes: ArrayLike, gpus: ArrayLike) -> tuple[Floats, Floats]:
     """The total batch that makes the most progress on these GPUs, and that progress."""
     if name not in shipped("goodput"):
@@ -175,10 +182,9 @@ def best_batch(name: str, gpu: str, nodes: ArrayLike, gpus: ArrayLike) -> tuple[
             f"How {name!r} learns with larger batches was not measured; goodput is known of "
             f"{', '.join(shipped('goodput'))}."
         )
-    record, model = _record(name, gpu), allreduce_model(name, gpu)
-    batch = np.geomspace(record["batch"], max_batch(name), _BATCHES)
+    batch = np.geomspace(_record(name, gpu)["batch"], max_batch(name), _BATCHES)
     batch = batch.reshape(-1, *[1] * np.ndim(np.add(nodes, gpus)))
     # Only batches that divide well are tried in practice; a fraction of a sample is no matter here.
-    gain = batch / model.iteration_s(nodes, gpus, batch, record["most"]) * efficiency(name, batch)
+    gain = goodput_at(name, gpu, nodes, gpus, batch)
     best = gain.argmax(axis=0)
     return batch.ravel()[best], np.take_along_axis(gain, best[None], axis=0)[0]

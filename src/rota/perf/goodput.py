@@ -60,3 +60,8 @@ def efficiency(name: str, batch: ArrayLike, tenth: int | None = None) -> Floats:
 def max_batch(name: str) -> float:
     """The largest batch with which the model was seen to learn."""
     return float(shipped("goodput")[name]["largest"])
+
+
+def total_samples(name: str) -> float:
+    """Samples of the model's own batch that its whole training takes."""
+    return float(shipped("goodput")[name]["samples"])

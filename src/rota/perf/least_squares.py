@@ -1,4 +1,4 @@
-"""Two small solvers: non-negative linear least squares and Levenberg–Marquardt."""
+"""Two small solvers: non-negative least squares that outliers cannot bend; Levenberg–Marquardt."""
 
 from __future__ import annotations
 
@@ -6,46 +6,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from rota.perf.nnls import nnls
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rota.core.types import Bools, Floats
+    from rota.core.types import Floats
 
 _TINY: Final = 1e-12
 _HUBER: Final = 1.345
 """Residuals beyond so many robust standard deviations count by their size, not its square."""
-
-
-def nnls(A: Floats, b: Floats) -> Floats:
-    """The x ≥ 0 that minimises |A·x − b|², by the active sets of Lawson and Hanson (1974)."""
-    columns = A.shape[1]
-    scale = np.sqrt((A * A).sum(axis=0))
-    scale[scale == 0] = 1.0
-    A = A / scale  # columns of one length: otherwise the tolerance below means nothing
-    x, free = np.zeros(columns), np.zeros(columns, np.bool_)
-    tolerance = _TINY * max(1.0, float(np.abs(A.T @ b).max(initial=0.0)))
-    for _ in range(3 * columns + 10):
-        gradient = A.T @ (b - A @ x)
-        gradient[free] = -np.inf
-        if free.all() or gradient.max() <= tolerance:
-            break
-        free[np.argmax(gradient)] = True
-        x = _step_inside(A, b, x, free)
-    return np.asarray(x / scale)
-
-
-def _step_inside(A: Floats, b: Floats, x: Floats, free: Bools) -> Floats:
-    """Solve over the free columns; whatever would turn negative is fixed at 0 on the way."""
-    while True:
-        goal = np.zeros_like(x)
-        goal[free] = np.linalg.lstsq(A[:, free], b, rcond=None)[0]
-        below = free & (goal <= 0)
-        if not below.any():
-            return goal
-        steps = x[below] / np.maximum(x[below] - goal[below], _TINY)
-        x = x + float(steps.min()) * (goal - x)
-        free &= x > _TINY
-        x[~free] = 0.0
 
 
 def robust_nnls(A: Floats, b: Floats, *, rounds: int = 12) -> Floats:

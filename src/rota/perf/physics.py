@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from rota.core.speed import Contention, Curves
 
 Sight: TypeAlias = Literal["true", "noisy", "observed", "hidden"]
-SIGHTS: Final = ("true", "noisy", "observed", "hidden")
 HOUR_S: Final = 3600.0
+SIGHTS: Final = ("true", "noisy", "observed", "hidden")
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,15 @@ class Drift:
     correlation: float = 0.9
     """Between two steps."""
 
+    def __post_init__(self) -> None:
+        if not (0 <= self.sd < 10 and 0 < self.step_s < float("inf")):
+            raise ConfigError(
+                f"Drift with sd={self.sd} and step_s={self.step_s}: the first must lie in 0 … 10, "
+                "the second must be positive."
+            )
+        if not 0 <= self.correlation < 1:
+            raise ConfigError(f"correlation={self.correlation} must lie in 0 … 1.")
+
 
 @dataclass(frozen=True)
 class Billing:
@@ -33,6 +42,10 @@ class Billing:
     """Whether a job pays for every GPU of a node it touches, or for those it holds."""
     grain_s: float = 1.0
     """Each stint is rounded up to a multiple of this."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.grain_s < float("inf"):
+            raise ConfigError(f"grain_s={self.grain_s} must be a positive number of seconds.")
 
 
 @dataclass(frozen=True)

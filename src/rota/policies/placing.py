@@ -93,8 +93,8 @@ class Placer:
         `workers` asks for another size than the requested one.
         """
         self._prepare(draft)
-        each = draft.gpus_per_worker(job)
-        gpus = draft.gpus(job) if workers is None else workers * each
+        each = draft.gpus_per_worker(job) or 1  # workers without GPUs are counted themselves
+        gpus = int(draft.rows["workers"][job] if workers is None else workers) * each
         count = self._find(
             self.code, draft.nodes, self._level, draft.rows, job, gpus, self._typical, self._spot
         )
@@ -109,7 +109,7 @@ class Placer:
         """Place, in `order`, every job that holds nothing in the draft, as far as it fits."""
         self._prepare(draft)
         draft.reserve(
-            int(draft.rows["gpus"][order].clip(max=len(draft.nodes) * 64).sum()) + len(order)
+            int(draft.rows["workers"][order].clip(max=len(draft.nodes) * 64).sum()) + len(order)
         )
         node, part = self._spot
         desk = Desk(draft.nodes, self._level, draft.at, draft.length, draft.shares, node, part)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 from rota.errors import ConfigError, InputError
 from rota.perf.physics import Billing, Drift, Physics
 from rota.scenarios import reading
-from rota.scenarios.speeds import contention_of, curves_of, reference_speed
+from rota.scenarios.speeds import contention_of, curves_of
 from rota.scenarios.tables import NEEDED, data_folder
 from rota.scenarios.workloads import draw_jobs
 from rota.sim import Conditions
 from rota.traces.clusterfile import build_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from rota.core.cluster import Cluster
@@ -132,11 +132,6 @@ class Scenario:
             except ConfigError as error:
                 raise ConfigError(f"{self.file}: {error}") from None
         return World(machines, trace, replace(self.when, **(when or {})), laws)
-
-    def speed_of_request(self, data: Path | None = None) -> Callable[[str, int], float] | None:
-        """Samples per second of a model on so many GPUs, for logs that give work in samples."""
-        curves = self.physics(data).curves
-        return None if curves is None else lambda model, gpus: reference_speed(curves, model, gpus)
 
     def policy(self, name: str) -> str:
         """What a policy's name means here."""

@@ -123,11 +123,3 @@ def _as_pairs(ranks: Contention) -> Contention:
     """Only the worst co-runner counts, as DeepShare has it, but by the fitted coefficients."""
     ratio = np.clip(1.0 - np.outer(ranks.hurt, ranks.harm), 0.0, 1.0)
     return ranks._replace(mode=PAIRS, ratio=ratio)
-
-
-def reference_speed(curves: Curves, model: str, gpus: int) -> float:
-    """Samples per second of a model on so many GPUs, over the best number of nodes; 0: unknown."""
-    c = curves.index(model)
-    if c < 0 or not 0 <= gpus < curves.speed.shape[3]:
-        return 0.0
-    return float(curves.speed[c, :, :, gpus].max())

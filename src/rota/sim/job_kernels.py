@@ -131,31 +131,42 @@ def settle(s: State, j: int) -> None:
 
 
 @part
-def lone_pace(s: State, j: int) -> float:
-    """Progress per second of job j with what it holds, disturbed by nobody."""
+def lone_pace(s: State, j: int, first: int, count: int, workers: int, servers: int) -> float:
+    """Progress per second of job j with so many on shares[first : first + count], undisturbed."""
     job, clock = s.jobs[j], s.clock[0]
-    workers, c = job["held_workers"], job["curve"]
+    c = job["curve"]
     if c < 0 or workers == 0:
         share = workers / job["workers"]
         return share if clock["scaling"] == 1.0 or workers == 0 else share ** clock["scaling"]
-    a = job["share_len"] if clock["by_nodes"] else job["held_servers"]
-    a, w = min(a, s.speed.shape[2] - 1), min(workers, s.speed.shape[3] - 1)
-    speed = np.inf
-    for k in range(job["share_at"], job["share_at"] + job["share_len"]):
+    a = min(count if clock["by_nodes"] else servers, s.speed.shape[2] - 1)
+    w, speed = min(workers, s.speed.shape[3] - 1), np.inf
+    for k in range(first, first + count):
         if s.shares[k]["workers"] > 0:
             speed = min(speed, s.speed[c, s.nodes[s.shares[k]["node"]]["type"], a, w])
     return speed / s.truth[j]["unit"]
 
 
 @part
-def fee_rate(s: State, j: int) -> float:
-    """Dollars per second for what job j holds."""
-    job, dollars_per_h = s.jobs[j], 0.0
-    for k in range(job["share_at"], job["share_at"] + job["share_len"]):
-        node, workers = s.nodes[s.shares[k]["node"]], s.shares[k]["workers"]
-        gpus = node["gpus"] if s.clock[0]["whole_nodes"] else workers * job["gpus_per_worker"]
-        dollars_per_h += gpus * node["price_per_gpu_h"]
+def fee_rate(s: State, j: int, first: int, count: int) -> float:
+    """Dollars per second that job j pays for shares[first : first + count]."""
+    dollars_per_h = 0.0
+    for k in range(first, first + count):
+        node = s.nodes[s.shares[k]["node"]]
+        gpus = s.shares[k]["workers"] * s.jobs[j]["gpus_per_worker"]
+        dollars_per_h += (node["gpus"] if s.clock[0]["whole_nodes"] else gpus) * node[
+            "price_per_gpu_h"
+        ]
     return dollars_per_h / 3600.0
+
+
+@part
+def is_alike(s: State, j: int, first: int, count: int) -> bool:
+    """Whether it is all the same to job j, and to others, if it moves to these shares."""
+    job, true = s.jobs[j], s.truth[j]
+    if true["sends"] or s.clock[0]["drift_step_s"] < np.inf or count != job["share_len"]:
+        return False
+    pace = lone_pace(s, j, first, count, job["held_workers"], job["held_servers"])
+    return pace == true["alone"] and fee_rate(s, j, first, count) == true["fee_rate"]
 
 
 @part
@@ -163,8 +174,8 @@ def close_bill(s: State, j: int) -> None:
     """Job j, settled, ends a stint, which is billed in whole grains."""
     true, span_s = s.truth[j], s.clock[0]["now_s"] - s.jobs[j]["since_s"]
     grain_s = s.clock[0]["grain_s"]
-    if true["fee_rate"] > 0.0 and grain_s > 0.0:
-        grains = np.ceil(span_s / grain_s - 1e-9)
+    if true["fee_rate"] > 0.0:
+        grains = np.ceil(span_s / grain_s - 1e-6)  # rounding must not cost a grain
         true["fee"] += true["fee_rate"] * max(0.0, grains * grain_s - span_s)
     true["fee_rate"] = 0.0
 
@@ -191,8 +202,8 @@ def run_on(s: State, j: int, first: int, count: int, pause_s: float) -> None:
     clock["held"] += (workers - job["held_workers"]) * job["gpus_per_worker"]
     job["held_workers"], job["held_servers"] = workers, servers
     job["share_at"], job["share_len"] = first, count
-    true["alone"] = lone_pace(s, j)
-    true["fee_rate"] = fee_rate(s, j)
+    true["alone"] = lone_pace(s, j, first, count, workers, servers)
+    true["fee_rate"] = fee_rate(s, j, first, count)
     job["pace"] = true["alone"]
     job["resume_s"] = clock["now_s"] + pause_s
     if true["heap"] == -1:
@@ -264,9 +275,9 @@ def goes_on(s: State, j: int, first: int, count: int) -> bool:
     if same(job, s.shares, first, count):
         job["share_at"] = first
         return True
-    if s.clock[0]["local"] or job["restart_s"] > 0.0:
+    if job["restart_s"] > 0.0 or not same_size(job, s.shares, first, count):
         return False
-    if not same_size(job, s.shares, first, count):
+    if s.clock[0]["local"] and not is_alike(s, j, first, count):
         return False
     job["share_at"], job["share_len"] = first, count
     s.truth[j]["moves"] += 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numba import types
 from numba.extending import overload
 
@@ -15,54 +16,58 @@ from rota.perf.contention_kernels import Traffic
 from rota.sim.state import Net
 
 if TYPE_CHECKING:
+    from rota.core.types import Ints
     from rota.sim.state import State
 
 
 @part
-def mark(s: State, j: int) -> None:
+def mark(dirty: Ints, marked: Any, clock: Any, j: int) -> None:
     """Job j's pace must be looked at again."""
-    if not s.net.marked[j]:
-        s.net.marked[j] = True
-        s.net.dirty[s.clock[0]["dirty"]] = j
-        s.clock[0]["dirty"] += 1
+    if not marked[j]:
+        marked[j] = True
+        dirty[clock["dirty"]] = j
+        clock["dirty"] += 1
 
 
 @part
-def mark_guests(s: State, n: int) -> None:
+def mark_guests(guests: Ints, many: Ints, dirty: Ints, marked: Any, clock: Any, n: int) -> None:
     """So must that of all who send from node n."""
-    for g in range(s.net.traffic.many[n]):
-        mark(s, s.net.traffic.guests[n, g])
+    for g in range(many[n]):
+        mark(dirty, marked, clock, guests[n, g])
 
 
 @only_with("net")
 @part
 def join(s: State, j: int) -> None:
     """Job j begins to send from the nodes it holds."""
-    job, t = s.jobs[j], s.net.traffic
-    mark(s, j)
-    at, length = job["share_at"], job["share_len"]
-    kinds = t.laws.kind
-    t.kind[j] = kinds[
+    job, net, clock = s.jobs[j], s.net, s.clock[0]
+    t = net.traffic
+    at, length, kinds = job["share_at"], job["share_len"], t.laws.kind
+    kind = kinds[
         job["curve"], min(length, kinds.shape[1] - 1), min(job["held_workers"], kinds.shape[2] - 1)
     ]
-    if t.kind[j] < 0:
+    if kind >= 0 or clock["drift_step_s"] < np.inf:
+        mark(net.dirty, net.marked, clock, j)
+    if kind < 0:
         return
+    t.kind[j], s.truth[j]["sends"] = kind, True
     for k in range(at, at + length):
         n, gpus = s.shares[k]["node"], s.shares[k]["workers"] * job["gpus_per_worker"]
         if gpus > 0:
+            mark_guests(t.guests, t.many, net.dirty, net.marked, clock, n)
             g = t.many[n]
             t.guests[n, g], t.gpus[n, g] = j, gpus
             t.many[n] += 1
-            mark_guests(s, n)
 
 
 @only_with("net")
 @part
 def leave(s: State, j: int) -> None:
     """Job j sends no longer from the nodes it has held so far."""
-    job, t = s.jobs[j], s.net.traffic
-    if t.kind[j] < 0:
+    if not s.truth[j]["sends"]:
         return
+    job, net, clock = s.jobs[j], s.net, s.clock[0]
+    t = net.traffic
     for k in range(job["share_at"], job["share_at"] + job["share_len"]):
         n = s.shares[k]["node"]
         for g in range(t.many[n]):
@@ -71,8 +76,8 @@ def leave(s: State, j: int) -> None:
                 t.guests[n, g] = t.guests[n, t.many[n]]
                 t.gpus[n, g] = t.gpus[n, t.many[n]]
                 break
-        mark_guests(s, n)
-    t.kind[j] = -1
+        mark_guests(t.guests, t.many, net.dirty, net.marked, clock, n)
+    t.kind[j], s.truth[j]["sends"] = -1, False
 
 
 def net_of(net: Net | None, b: int) -> Net | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from rota.core.layout import RUNNING
 from rota.core.speed import LINKS
-from rota.jit import only_with, part
+from rota.jit import inline, only_with, part
 from rota.perf.contention_kernels import crosses, share_links, slowdown
 from rota.sim.job_kernels import schedule, settle
 from rota.sim.net_kernels import mark, mark_guests
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 @part
 def mark_linked(s: State) -> None:
     """Mark everybody who shares a link with a marked job, and so on."""
-    t, clock, i, spread = s.net.traffic, s.clock[0], 0, False
+    net, clock, i, spread = s.net, s.clock[0], 0, False
+    t = net.traffic
     while i < clock["dirty"]:
         job = s.jobs[s.net.dirty[i]]
         at, length = job["share_at"], job["share_len"]
         for k in range(at, at + length):
-            mark_guests(s, s.shares[k]["node"])
+            mark_guests(t.guests, t.many, net.dirty, net.marked, clock, s.shares[k]["node"])
         if not spread and length > 1 and crosses(s.nodes, s.shares, at, length):
             spread = True  # uplinks and spine are shared by all who cross racks
             for r in range(clock["running"]):
@@ -38,15 +39,13 @@ def mark_linked(s: State) -> None:
                 if t.kind[s.running[r]] >= 0 and crosses(
                     s.nodes, s.shares, o["share_at"], o["share_len"]
                 ):
-                    mark(s, s.running[r])
+                    mark(net.dirty, net.marked, clock, s.running[r])
         i += 1
 
 
 @part
 def weather(s: State, job: Any) -> float:
     """The speed of the slowest machine the job sits on, by now."""
-    if s.net.weather.shape[1] == 0:
-        return 1.0
     step = int(s.clock[0]["now_s"] / s.clock[0]["drift_step_s"]) % s.net.weather.shape[1]
     slowest = np.inf
     for k in range(job["share_at"], job["share_at"] + job["share_len"]):
@@ -55,13 +54,10 @@ def weather(s: State, job: Any) -> float:
     return slowest
 
 
-@only_with("net")
 @part
-def rerate(s: State) -> None:
+def rerate_marked(s: State) -> None:
     """Give every marked job that runs the pace it has from now on."""
     t, clock = s.net.traffic, s.clock[0]
-    if clock["dirty"] == 0:
-        return
     if t.laws.mode == LINKS:
         mark_linked(s)
         share_links(t, s.jobs, s.nodes, s.shares, s.net.dirty, clock["dirty"], s.net.grows)
@@ -71,13 +67,23 @@ def rerate(s: State) -> None:
         job = s.jobs[j]
         if job["status"] != RUNNING:
             continue
-        pace = s.truth[j]["alone"] * weather(s, job)
+        pace = s.truth[j]["alone"]
+        if s.net.weather.shape[1] > 0:
+            pace *= weather(s, job)
         pace *= slowdown(t, s.nodes, s.shares, job["share_at"], job["share_len"], j)
         if pace != job["pace"]:
             settle(s, j)
             job["pace"] = pace
             schedule(s, j)
     clock["dirty"] = 0
+
+
+@only_with("net")
+@inline
+def rerate(s: State) -> None:
+    """The same, if there is any."""
+    if s.clock[0]["dirty"] > 0:
+        rerate_marked(s)
 
 
 @part
@@ -93,5 +99,5 @@ def drift_s(s: State) -> float:
 def wander(s: State) -> None:
     """The machines' speed changes now: everybody's pace must be looked at."""
     for r in range(s.clock[0]["running"]):
-        mark(s, s.running[r])
+        mark(s.net.dirty, s.net.marked, s.clock[0], s.running[r])
     rerate(s)

@@ -12,6 +12,7 @@ from rota.core.layout import JOB, SHARE, WAITING
 from rota.core.snapshot import Snapshot
 from rota.errors import PolicyError
 from rota.jit import direct, kernel
+from rota.perf.estimate import Estimator
 from rota.policies.draft_kernels import Desk, locate
 from rota.policies.place_kernels import FIRST_FIT, new_index
 from rota.sim.event_kernels import advance_once
@@ -71,6 +72,9 @@ class Simulator:
         self.batch = build_state(cluster, [trace], self.when, [seed], log, physics)
         self.state = one_of_batch(self.batch, 0)
         self._curves = seen_curves(physics, cluster, seed)
+        self._estimator: Estimator | None = None
+        if physics.sight == "observed" and physics.curves is not None:
+            self._estimator = Estimator(by_nodes=physics.curves.by_nodes)
         self.clock = self.state.clock[0]
         jobs = self.state.jobs[: len(trace)]
         check_fits(cluster, trace, jobs, fitting(cluster, jobs))
@@ -101,10 +105,11 @@ class Simulator:
         shares = np.empty(int(self.clock["used"]), SHARE)  # servers may sit where no GPU is held
         used = self._observe(s, rows, shares)
         hidden = self.physics.sight == "hidden"
-        return Snapshot(
+        snapshot = Snapshot(
             float(self.clock["now_s"]), self.cluster, JobTable(rows), s.nodes.copy(), shares[:used],
             self._curves, None if hidden else self.physics.contention,
         )  # fmt: skip
+        return snapshot if self._estimator is None else self._estimator.see(snapshot)
 
     def apply(self, plan: Plan) -> None:
         """Start, resize, move and stop what the plan says, at no time passed."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from rota.core.speed import no_contention
 from rota.errors import InputError
 from rota.perf.contention_kernels import Traffic
+from rota.perf.doubt import noisy
 from rota.sim.state import Net
 
 if TYPE_CHECKING:
@@ -114,5 +114,4 @@ def seen_curves(physics: Physics, cluster: Cluster, seed: int) -> Curves | None:
         return None
     if physics.sight == "true":
         return curves
-    noise = np.random.default_rng([seed, 2]).standard_normal(curves.speed.shape)
-    return replace(curves, speed=curves.speed * np.exp(physics.sight_error * noise))
+    return noisy(curves, physics.sight_error, np.random.default_rng([seed, 2]))

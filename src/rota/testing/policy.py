@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MOST_ROUNDS = 20_000
 """A scenario takes a policy of sense a few hundred."""
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 """For one round, in which the policy is asked three times."""
 
 
@@ -83,7 +83,7 @@ def _play(name: str, policy: PolicyOrFactory, seed: int, *, again: bool) -> Floa
     made = policy if hasattr(policy, "decide") and not isinstance(policy, type) else policy()
     taught = informed(made, world.trace)
     examined = _Examined(taught)
-    simulator = Simulator(world.cluster, world.trace, world.when, seed=seed)
+    simulator = Simulator(world.cluster, world.trace, world.when, seed=seed, physics=world.physics)
     try:
         for turn in rounds(taught if again else examined, simulator, deadline_s=DEADLINE_S):
             if turn.number >= MOST_ROUNDS:
@@ -146,7 +146,7 @@ def _fail(message: str) -> NoReturn:
 def _copy(snapshot: Snapshot) -> Snapshot:
     return Snapshot(
         snapshot.time_s, snapshot.cluster, JobTable(snapshot.jobs.rows.copy()),
-        snapshot.nodes.copy(), snapshot.shares.copy(),
+        snapshot.nodes.copy(), snapshot.shares.copy(), snapshot.curves, snapshot.contention,
     )  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def _renumbered(snapshot: Snapshot) -> Snapshot:
     rows["uid"] = 1000 + 7 * np.arange(len(rows))[::-1]
     return Snapshot(
         snapshot.time_s, snapshot.cluster, JobTable(rows),
-        snapshot.nodes.copy(), snapshot.shares.copy(),
+        snapshot.nodes.copy(), snapshot.shares.copy(), snapshot.curves, snapshot.contention,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rota.errors import TraceError
+from rota.traces.lengths import deepshare_lengths, gavel_lengths, pollux_lengths
 from rota.traces.plain import parse_plain
 from rota.traces.sacct import ADVICE, parse_sacct
 from rota.traces.swf import SWF_FIELDS, is_swf, parse_swf
@@ -88,48 +89,51 @@ def _parse_openb(sheet: Sheet) -> dict[str, Any]:
     }
 
 
-def _without_durations(columns: tuple[str, ...], work: str) -> Callable[[Sheet], dict[str, Any]]:
-    """A parser for logs that give work instead of time: it can only say so."""
+def _parse_gavel(sheet: Sheet) -> dict[str, Any]:
+    """Steps become seconds on V100s; the virtual cluster is the user."""
+    sheet.require(*_GAVEL)
+    batch = sheet.cells.get("batch_size", [""] * len(sheet))
+    model = [
+        f"{kind} (batch size {float(size):g})" if size else kind
+        for kind, size in zip(sheet.cells["job_type"], batch, strict=True)
+    ]
+    gpus, steps = sheet.numbers("num_gpus"), sheet.numbers("total_steps")
+    vc = sheet.cells["vc"]
+    return {
+        "job_id": [f"{who}-{k}" for who, k in zip(vc, sheet.cells["seq"], strict=True)],
+        "submit_s": sheet.numbers("arrival_s"),
+        "duration_s": gavel_lengths(sheet, model, gpus, steps),
+        "num_gpus": gpus, "user": vc, "model": model, "samples": steps,
+    }  # fmt: skip
 
-    def parse(sheet: Sheet) -> dict[str, Any]:
-        sheet.require(*columns)
-        raise TraceError(
-            f"Format {sheet.kind!r} has no durations: they follow from {work} and the speed of "
-            f"the hardware. Add a column duration_s and name the columns as the plain form does "
-            f"(job_id, submit_s, duration_s, num_gpus).",
-            file=sheet.file,
-            field="duration_s",
-        )
 
-    return parse
+def _parse_pollux(sheet: Sheet) -> dict[str, Any]:
+    """Whole trainings become seconds on T4s; load and workload together are the user."""
+    sheet.require(*_POLLUX)
+    gpus, batch = sheet.numbers("num_replicas"), sheet.numbers("batch_size")
+    model = sheet.cells["application"]
+    duration_s, samples = pollux_lengths(sheet, model, gpus, batch)
+    user = [
+        f"{load}/{which}"
+        for load, which in zip(sheet.cells["load"], sheet.cells["workload"], strict=True)
+    ]
+    return {
+        "job_id": [f"{who}/{name}" for who, name in zip(user, sheet.cells["name"], strict=True)],
+        "submit_s": sheet.numbers("time"), "duration_s": duration_s, "num_gpus": gpus,
+        "user": user, "model": model, "samples": samples,
+    }  # fmt: skip
 
 
 def _parse_deepshare(sheet: Sheet) -> dict[str, Any]:
-    """Samples to seconds, at the speed that a scenario gives each model at the size it asks for."""
+    """Samples become seconds alone on two or four nodes."""
     sheet.require(*_DEEPSHARE)
-    if sheet.speed is None:
-        raise TraceError(
-            f"Format {sheet.kind!r} has no durations: they follow from model, num_gpus and "
-            f"total_samples at speeds that a scenario knows. Replay it with --scenario "
-            f"deepshare-published.",
-            file=sheet.file,
-            field="duration_s",
-        )
     gpus, samples = sheet.numbers("num_gpus"), sheet.numbers("total_samples")
-    models = sheet.cells["model"]
-    whole = np.where(np.isfinite(gpus), gpus, 0).astype(np.int64).tolist()
-    speed = np.array([sheet.speed(model, size) for model, size in zip(models, whole, strict=True)])
-    unknown = speed <= 0
-    texts = [f"{model} on {size} GPUs" for model, size in zip(models, whole, strict=True)]
-    sheet.refuse(unknown, "model", texts, "has no speed in this scenario")
+    model = sheet.cells["model"]
     return {
-        "job_id": sheet.cells["job_id"],
-        "submit_s": sheet.numbers("submit_s"),
-        "duration_s": samples / np.where(unknown, 1.0, speed),
-        "num_gpus": gpus,
-        "model": models,
-        "samples": samples,
-    }
+        "job_id": sheet.cells["job_id"], "submit_s": sheet.numbers("submit_s"),
+        "duration_s": deepshare_lengths(sheet, model, gpus, samples), "num_gpus": gpus,
+        "model": model, "samples": samples,
+    }  # fmt: skip
 
 
 _PHILLY = ("job_id", "submit_time", "submit_s", "duration_s", "num_gpus", "vc")
@@ -141,7 +145,7 @@ _TIRESIAS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "du
 _CHRONUS = (*_TIRESIAS, "user", "expect_time_list", "job_type")
 _SHOCKWAVE = ("seq", "job_type", "total_steps", "num_gpus", "mode", "duration_s", "arrival_s")
 _GAVEL = ("vc", "seq", "job_type", "total_steps", "arrival_s", "num_gpus")
-_POLLUX = ("load", "workload", "name", "time", "application", "num_replicas")
+_POLLUX = ("load", "workload", "name", "time", "application", "num_replicas", "batch_size")
 _DEEPSHARE = ("job_id", "submit_s", "model", "num_gpus", "total_samples")
 _PLAIN = ("job_id", "submit_s", "duration_s", "num_gpus")
 
@@ -195,21 +199,11 @@ _ALL: Final = (
         _SHOCKWAVE,
         _renamed(job_id="seq", **(_TIMES | {"submit_s": "arrival_s"}), model="job_type"),
     ),
-    Format(
-        "gavel",
-        "Gavel's Philly traces: steps, no durations (recognised, not yet read)",
-        _GAVEL,
-        _without_durations(_GAVEL, "job_type and total_steps"),
-    ),
-    Format(
-        "pollux",
-        "Pollux's workloads: applications, no durations (recognised, not yet read)",
-        _POLLUX,
-        _without_durations(_POLLUX, "application and num_replicas"),
-    ),
+    Format("gavel", "Gavel's Philly traces; steps become seconds on V100s", _GAVEL, _parse_gavel),
+    Format("pollux", "Pollux's workloads; trainings become seconds on T4s", _POLLUX, _parse_pollux),
     Format(
         "deepshare",
-        "DeepShare's trace: samples in place of durations, for scenarios with its models",
+        "DeepShare's trace; samples become seconds alone on several nodes",
         _DEEPSHARE,
         _parse_deepshare,
     ),

@@ -14,7 +14,6 @@ from rota.traces.read import read_trace
 from rota.traces.synthetic import generate
 
 if TYPE_CHECKING:
-    from rota.traces.sheet import Speed
     from rota.traces.trace import Trace
 
 
@@ -24,13 +23,11 @@ def load_trace(
     format: str | None = None,  # noqa: A002
     seed: int = 0,
     skip_bad: bool = False,
-    speed: Speed | None = None,
 ) -> Trace:
     """Read a job log, or generate one from a preset such as `venus:jobs=5000,load=0.9`.
 
     `format` overrides what the content says. `skip_bad` passes over broken lines and counts
-    them in `Trace.skipped`. `seed` concerns presets only, `speed` logs that give samples in place
-    of durations. A preset's name wins over a file of
+    them in `Trace.skipped`. `seed` concerns presets only. A preset's name wins over a file of
     the same name; write `./venus` for the file.
     """
     if format is not None and format not in FORMATS:
@@ -47,7 +44,7 @@ def load_trace(
         if not _is_path(source):
             kind = "trace file or preset (`rota traces` lists the presets)"
             raise UnknownNameError(kind, name, PRESETS)
-    return read_trace(Path(source), kind=format, skip_bad=skip_bad, speed=speed)
+    return read_trace(Path(source), kind=format, skip_bad=skip_bad)
 
 
 def _is_path(source: str) -> bool:

@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rota.traces.formats import Format
-    from rota.traces.sheet import Sheet, Speed
+    from rota.traces.sheet import Sheet
 
 
-def read_trace(
-    path: Path, *, kind: str | None = None, skip_bad: bool = False, speed: Speed | None = None
-) -> Trace:
+def read_trace(path: Path, *, kind: str | None = None, skip_bad: bool = False) -> Trace:
     """Read a job log; `kind` names a format and overrides what the content says."""
     text = read_text(path)
     chosen = FORMATS[kind] if kind else recognise(text, str(path))
@@ -35,7 +33,6 @@ def read_trace(
         kind=chosen.name,
         skip_bad=skip_bad,
         header=chosen.header,
-        speed=speed,
     )
     return _read(sheet, chosen, _stem(path))
 

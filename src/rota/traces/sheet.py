@@ -17,13 +17,11 @@ from rota.errors import TraceError
 from rota.traces.columns import show
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rota.core.types import Bools, Floats, Ints
 
 Layout: TypeAlias = Literal["commas", "pipes", "blanks"]
-Speed: TypeAlias = "Callable[[str, int], float]"
-"""Samples per second of a model on so many GPUs; 0 where it is not known."""
 
 HOW_TO_SKIP = "mend it, or pass over broken lines with --skip-bad"
 
@@ -43,8 +41,6 @@ class Sheet:
     bad: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # (R,) updated in place
     merged: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # (R,) likewise
     left_out: dict[str, int] = field(default_factory=dict)
-    speed: Speed | None = None
-    """Turns samples into seconds, for logs that give work in samples."""
 
     @property
     def live(self) -> Bools:
@@ -129,9 +125,8 @@ class Sheet:
 
 
 def read_sheet(
-    text: str, layout: Layout, *, file: str, kind: str, skip_bad: bool, header: Sequence[str] = (),
-    speed: Speed | None = None,
-) -> Sheet:  # fmt: skip
+    text: str, layout: Layout, *, file: str, kind: str, skip_bad: bool, header: Sequence[str] = ()
+) -> Sheet:
     """Split a file into cells; without a `header` of its own, the first line is the header."""
     if layout == "commas" and (columns := _split_evenly(text)):
         names = [name for name, *_ in columns]
@@ -158,7 +153,6 @@ def read_sheet(
         broken=broken,
         bad=np.zeros(line.size, np.bool_),
         merged=np.zeros(line.size, np.bool_),
-        speed=speed,
     )
 
 

@@ -1,0 +1,366 @@
+"""Local search over who holds how many workers where, for `pollux`.
+
+A move gives one job another number of workers, where it is or elsewhere, and takes from others
+what is not free. It stays if the sum of all jobs' worth grows by it, else it is undone. So more
+moves never make the result worse, and the result is never overfull.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from rota.core.layout import SLACK
+from rota.core.types import Bools, Floats, Ints
+from rota.jit import inline, kernel, part
+
+ANY_TYPE = -1
+SINGLE = 0.8
+"""The part of the moves that are for a single job; the others rebuild two nodes."""
+LEAST_GAIN = 1e-9
+"""A move must gain more than rounding does."""
+
+
+class Board(NamedTuple):
+    """Jobs, nodes and who holds what: what a search reads and edits."""
+
+    each: Ints  # (J,) GPUs per worker
+    cpus: Floats  # (J,) per worker
+    memory_gb: Floats  # (J,) per worker
+    least: Ints  # (J,) workers
+    most: Ints  # (J,)
+    bound: Ints  # (J,) the only GPU type it runs on, −1: any, but one at a time
+    mixed: Bools  # (J,) whether it may span types, since none holds it
+    fixed: Bools  # (J,) whether it must be left alone
+    curve: Ints  # (J,) −1: speed is the number of workers
+    servers: Ints  # (J,)
+    unit: Floats  # (J,) the speed that counts as 1
+    idle: Floats  # (J,) what waiting counts as
+    toll: Floats  # (J,) factor on the speedup of a job that is changed
+    speed: Floats  # (C, T, A, W) as in `rota.core.speed.Curves`
+    by_nodes: bool
+    power: float  # of the mean that is maximised
+    type: Ints  # (N,)
+    free: Ints  # (N,) GPUs; updated in place, like all below
+    free_cpus: Floats  # (N,)
+    free_memory_gb: Floats  # (N,)
+    before: Ints  # (J, N) workers that the jobs hold now; not changed
+    share: Ints  # (J, N) workers that they shall hold
+    held: Ints  # (J,) workers of each job
+    worth: Floats  # (J,) what the share is worth
+    kept: Ints  # (J, N) scratch: shares to return to
+    touched: Ints  # (J,) scratch: whose share a move has changed
+    is_touched: Bools  # (J,) scratch
+
+
+@part
+def speed_on(b: Board, j: int, t: int, span: int) -> float:
+    """Speed of job j with the workers it has, on nodes of type t."""
+    if b.curve[j] < 0:
+        return float(b.held[j])
+    a = min(span if b.by_nodes else b.servers[j], b.speed.shape[2] - 1)
+    return b.speed[b.curve[j], t, a, min(b.held[j], b.speed.shape[3] - 1)]
+
+
+@part
+def value(b: Board, j: int) -> float:
+    """What the share of job j is worth: a term of the power mean."""
+    span, same = 0, True
+    for n in range(b.free.size):
+        span += b.share[j, n] > 0
+        same = same and b.share[j, n] == b.before[j, n]
+    gain = b.idle[j]
+    if span > 0:
+        gain = np.inf
+        for n in range(b.free.size):
+            if b.share[j, n] > 0:
+                gain = min(gain, speed_on(b, j, b.type[n], span) / b.unit[j])
+    if not same:
+        gain *= b.toll[j]
+    gain = max(gain, 1e-6)
+    if b.power == 0.0:
+        return np.log(gain)
+    if b.power == -1.0:
+        return -1.0 / gain
+    return gain**b.power if b.power > 0.0 else -(gain**b.power)
+
+
+@inline
+def give(b: Board, j: int, n: int, workers: int) -> None:
+    """Let job j hold so many more workers (fewer, if negative) on node n."""
+    b.share[j, n] += workers
+    b.held[j] += workers
+    b.free[n] -= workers * b.each[j]
+    b.free_cpus[n] -= workers * b.cpus[j]
+    b.free_memory_gb[n] -= workers * b.memory_gb[j]
+
+
+@part
+def room(b: Board, j: int, n: int, t: int) -> int:
+    """How many more workers of job j fit on node n, if it is of type t."""
+    if t != ANY_TYPE and b.type[n] != t:
+        return 0
+    workers = b.most[j]
+    if b.each[j] > 0:
+        workers = min(workers, b.free[n] // b.each[j])
+    if b.cpus[j] > 0.0:
+        workers = min(workers, int(min(1e9, (b.free_cpus[n] + SLACK) / b.cpus[j])))
+    if b.memory_gb[j] > 0.0:
+        workers = min(workers, int(min(1e9, (b.free_memory_gb[n] + SLACK) / b.memory_gb[j])))
+    return max(0, workers)
+
+
+@part
+def keep(b: Board, j: int, count: int) -> int:
+    """Note the share of job j before it is changed; how many jobs have now been noted."""
+    if b.is_touched[j]:
+        return count
+    for n in range(b.free.size):
+        b.kept[j, n] = b.share[j, n]
+    b.touched[count], b.is_touched[j] = j, True
+    return count + 1
+
+
+@part
+def fill(b: Board, j: int, need: int, t: int) -> int:
+    """Give job j workers where there is room, on few nodes; how many are still missing."""
+    while need > 0:
+        best, most, mine = -1, 0, False
+        for n in range(b.free.size):
+            here = room(b, j, n, t)
+            if here == 0:
+                continue
+            # Nodes it is on come first; then one that holds all the rest, as tightly as
+            # possible; then the roomiest.
+            held = b.share[j, n] > 0
+            tighter = (most < need and here > most) or need <= here < most
+            if best == -1 or (held and not mine) or (held == mine and tighter):
+                best, most, mine = n, here, held
+        if best == -1:
+            return need
+        give(b, j, best, min(most, need))
+        need -= min(most, need)
+    return 0
+
+
+@part
+def reclaim(b: Board, j: int, need: int, t: int, first: int, hard: bool, count: int) -> int:
+    """Take workers from others for job j, node by node from `first` on; how many were noted.
+
+    Others keep the least they run with; with `hard` those who have no more are stopped.
+    Returns −1 − noted if it does not suffice.
+    """
+    J, N = b.share.shape
+    for k in range(N):
+        n = (first + k) % N
+        if t != ANY_TYPE and b.type[n] != t:
+            continue
+        for i in range(J):
+            if i == j or b.fixed[i] or b.share[i, n] == 0:
+                continue
+            lacks = max(1, need * b.each[j] - b.free[n])
+            spare = min(b.share[i, n], b.held[i] - b.least[i])
+            wanted = lacks if b.each[i] == 0 else (lacks + b.each[i] - 1) // b.each[i]
+            if spare > 0:
+                count = keep(b, i, count)
+                give(b, i, n, -min(spare, wanted))
+            elif hard:
+                count = keep(b, i, count)
+                for m in range(N):
+                    give(b, i, m, -b.share[i, m])
+            else:
+                continue
+            got = min(need, room(b, j, n, t))
+            give(b, j, n, got)
+            need -= got
+            if need == 0:
+                return count
+    return -1 - count
+
+
+@part
+def trim(b: Board, j: int, workers: int) -> None:
+    """Take so many workers from job j, where it has fewest, so that it leaves nodes."""
+    while workers > 0:
+        best = -1
+        for n in range(b.free.size):
+            if b.share[j, n] > 0 and (best == -1 or b.share[j, n] < b.share[j, best]):
+                best = n
+        part = min(workers, b.share[j, best])
+        give(b, j, best, -part)
+        workers -= part
+
+
+@part
+def new_size(b: Board, j: int, pick: float, fine: float) -> int:
+    """How many workers job j is to try: mostly one more, sometimes a leap."""
+    now, least, most = b.held[j], b.least[j], b.most[j]
+    size = least + int(fine * (most - least + 1))
+    if now == 0:
+        return least if pick < 0.7 else size
+    if pick < 0.4:
+        size = now + 1
+    elif pick < 0.5:
+        size = now - 1
+    elif pick < 0.6:
+        size = 2 * now
+    elif pick < 0.7:
+        size = (now + 1) // 2
+    elif pick < 0.85:
+        size = now
+    return min(max(size, least), most)
+
+
+@part
+def new_type(b: Board, j: int, draw: float, types: int) -> int:
+    """On which type job j is to try: mostly that on which it is."""
+    if b.mixed[j]:
+        return ANY_TYPE
+    if b.bound[j] >= 0:
+        return b.bound[j]
+    if draw < 0.7 and b.held[j] > 0:
+        for n in range(b.free.size):
+            if b.share[j, n] > 0:
+                return b.type[n]
+    return int(draw * 997.0) % types
+
+
+@part
+def attempt(b: Board, j: int, draw: Floats, types: int) -> int:
+    """Change the share of job j as the numbers drawn say; how many jobs were noted.
+
+    Returns −1 − noted if there is no room for it.
+    """
+    size, t = new_size(b, j, draw[1], draw[2]), new_type(b, j, draw[3], types)
+    here = b.mixed[j]
+    for n in range(b.free.size):
+        here = here or (b.share[j, n] > 0 and b.type[n] == t)
+    count = keep(b, j, 0)
+    if not here or size == b.held[j] or draw[4] < 0.2:
+        for n in range(b.free.size):
+            give(b, j, n, -b.share[j, n])
+    elif size < b.held[j]:
+        trim(b, j, b.held[j] - size)
+    need = fill(b, j, size - b.held[j], t)
+    if need > 0:
+        first = int(draw[5] * b.free.size)
+        return reclaim(b, j, need, t, first, draw[6] < 0.5, count)
+    return count
+
+
+@part
+def rebuild(b: Board, draw: Floats) -> int:
+    """Take everybody off two nodes of a type, and one more job, and place them anew.
+
+    Each gets the least it runs with, the largest first; what is left goes worker by worker to
+    who gains most, more or less. Returns how many jobs were noted, −1 − noted if one has no room.
+    """
+    J, N = b.share.shape
+    one, two = int(draw[1] * N), int(draw[2] * N)
+    if b.type[two] != b.type[one]:
+        two = one
+    count, extra = 0, int(draw[3] * J)
+    for j in range(J):
+        if not b.fixed[j] and (b.share[j, one] > 0 or b.share[j, two] > 0 or j == extra):
+            count = keep(b, j, count)
+            for n in range(N):
+                give(b, j, n, -b.share[j, n])
+    for _ in range(count):
+        best = -1
+        for k in range(count):
+            j = b.touched[(k + int(draw[4] * count)) % count]
+            if b.held[j] == 0 and (
+                best == -1 or b.least[j] * b.each[j] > b.least[best] * b.each[best]
+            ):
+                best = j
+        if fill(b, best, b.least[best], home(b, best, b.type[one])) > 0:
+            return -1 - count
+    spread(b, count, b.type[one], draw[5])
+    return count
+
+
+@inline
+def home(b: Board, j: int, t: int) -> int:
+    """The type on which job j goes where others go to t."""
+    if b.mixed[j]:
+        return ANY_TYPE
+    return b.bound[j] if b.bound[j] >= 0 else t
+
+
+@part
+def spread(b: Board, count: int, t: int, draw: float) -> None:
+    """Let the first `count` of the jobs noted grow, one worker at a time, while any gains."""
+    step = 0.0
+    while True:
+        best, most = -1, 0.0
+        for k in range(count):
+            j = b.touched[k]
+            if b.held[j] == b.most[j]:
+                continue
+            now = value(b, j)
+            n = grow(b, j, home(b, j, t))
+            if n == -1:
+                continue
+            gain = (value(b, j) - now) / max(1, b.each[j])
+            give(b, j, n, -1)
+            step += 0.618
+            # Never quite greedy, or the same two nodes would always end in the same way.
+            gain *= 0.7 + 0.6 * ((draw * 97.0 + step) % 1.0)
+            if gain > most:
+                best, most = j, gain
+        if best == -1:
+            return
+        grow(b, best, home(b, best, t))
+
+
+@part
+def grow(b: Board, j: int, t: int) -> int:
+    """Give job j one worker more, beside its others if possible; the node, or −1."""
+    best, most = -1, 0
+    for n in range(b.free.size):
+        here = room(b, j, n, t)
+        if here > 0 and b.share[j, n] > 0:
+            here += 1 << 30
+        if here > most:
+            best, most = n, here
+    if best >= 0:
+        give(b, j, best, 1)
+    return best
+
+
+@kernel
+def search(b: Board, queue: Ints, draws: Floats) -> int:
+    """Try a move per row of `draws` (E, 7) and keep those that gain; how many were kept.
+
+    The first moves are for the jobs of `queue`, in that order; the others are for any job.
+    """
+    J, types = b.held.size, 0
+    for n in range(b.free.size):
+        types = max(types, b.type[n] + 1)
+    for j in range(J):
+        b.worth[j] = value(b, j)
+    accepted = 0
+    for m in range(draws.shape[0]):
+        j = queue[m] if m < queue.size else int(draws[m, 0] * J / SINGLE)
+        if j >= J:
+            count = rebuild(b, draws[m])
+        elif b.fixed[j]:
+            continue
+        else:
+            count = attempt(b, j, draws[m], types)
+        gain = -1.0
+        if count > 0:
+            gain = 0.0
+            for k in range(count):
+                gain += value(b, b.touched[k]) - b.worth[b.touched[k]]
+        for k in range(count if count >= 0 else -1 - count):
+            i = b.touched[k]
+            b.is_touched[i] = False
+            if gain > LEAST_GAIN:
+                b.worth[i] = value(b, i)
+            else:
+                for n in range(b.free.size):
+                    give(b, i, n, b.kept[i, n] - b.share[i, n])
+        accepted += gain > LEAST_GAIN
+    return accepted

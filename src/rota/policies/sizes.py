@@ -1,0 +1,211 @@
+"""What sizes an elastic job can have, what each costs, and how fast it is there.
+
+A size is a number of parameter servers and of workers. Its cost is its dominant share: the
+largest part of any of the cluster's resources that it takes. Jobs without a known curve are
+believed to run in proportion to their workers.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rota.core.speed import Curves
+    from rota.core.types import Floats
+
+GPUS, CPUS, MEMORY = range(3)
+Need: TypeAlias = tuple[float, float, float]
+"""GPUs, CPUs, memory."""
+ANY: Final = -1
+"""In place of a GPU type: whichever; the slowest worker then sets the pace."""
+
+
+class Point(NamedTuple):
+    """One size of a job."""
+
+    servers: int
+    workers: int
+    share: float  # of the cluster: the dominant one
+    speed: float
+    need: Need
+    type: int  # the GPU type it is meant for
+
+
+NOTHING: Final = Point(0, 0, 0.0, 0.0, (0.0, 0.0, 0.0), ANY)
+
+
+class Shape(NamedTuple):
+    """All that the sizes of a job depend on; jobs of one shape share a `Sizes`."""
+
+    curve: int
+    type: int
+    workers: tuple[int, int, int]  # fewest, most, requested
+    servers: tuple[int, int, int]
+    worker: Need
+    server: Need
+
+
+class Sizes:
+    """The sizes of jobs of one shape on one GPU type."""
+
+    def __init__(
+        self, shape: Shape, curves: Curves | None, capacity: tuple[float, ...], node_gpus: int
+    ) -> None:
+        self.shape = shape
+        speed = _by_curve(shape, curves, node_gpus) if shape.curve >= 0 else None
+        self.guessed = speed is None or not speed.any()
+        if speed is None or self.guessed:
+            speed = _by_workers(shape)
+        self.speed: Floats = speed  # (servers + 1, workers + 1), 0 where the job does not run
+        servers, workers = np.ogrid[: speed.shape[0], : speed.shape[1]]
+        self._need: list[Floats] = [
+            workers * shape.worker[k] + servers * shape.server[k] for k in range(len(capacity))
+        ]
+        self.share: Floats = np.zeros(speed.shape)
+        for need, has in zip(self._need, capacity, strict=True):
+            # What a cluster has none of makes the size impossible; what it does not count is free.
+            with np.errstate(divide="ignore", invalid="ignore"):
+                part = np.where(need > 0, need / has, 0.0)
+            np.maximum(self.share, part, out=self.share)
+        speed[self.share > 1 + 1e-9] = 0.0
+        self._after: dict[tuple[int, int, bool], list[tuple[float, Point]]] = {}
+
+    @property
+    def fastest(self) -> float:
+        """Speed at the best size that an empty cluster holds; 0 if it holds none."""
+        return self.frontier[-1].speed
+
+    def point(self, servers: int, workers: int) -> Point:
+        """The size, with what belongs to it."""
+        at = (servers, workers)
+        if servers < self.speed.shape[0] and workers < self.speed.shape[1]:
+            gpus, cpus, memory = (float(need[at]) for need in self._need)
+            share, speed = float(self.share[at]), float(self.speed[at])
+        else:  # held, though the curve does not reach so far
+            w, s = self.shape.worker, self.shape.server
+            gpus, cpus, memory = (workers * w[k] + servers * s[k] for k in range(3))
+            share, speed = 1.0, 0.0
+        return Point(servers, workers, share, speed, (gpus, cpus, memory), self.shape.type)
+
+    @cached_property
+    def frontier(self) -> list[Point]:
+        """Nothing, and every size that is faster than all that cost no more, by cost."""
+        servers, workers = self.speed.nonzero()
+        speed, share = self.speed[servers, workers], self.share[servers, workers]
+        best, found = 0.0, [NOTHING]
+        for k in np.lexsort((workers, servers, -speed, share)).tolist():
+            if speed[k] > best:
+                best = float(speed[k])
+                found.append(self.point(int(servers[k]), int(workers[k])))
+        return found
+
+    @cached_property
+    def hull(self) -> list[Point]:
+        """The part of the frontier that is on its concave hull: gains per cost only fall."""
+        found: list[Point] = []
+        for new in self.frontier:
+            while len(found) > 1 and _slope(found[-2], new) >= _slope(found[-2], found[-1]):
+                found.pop()
+            found.append(new)
+        return found
+
+    @cached_property
+    def bundles(self) -> list[Point]:
+        """Sizes in steps of one worker and, as long as more are allowed, one server."""
+        fewest, most, _ = self.shape.servers
+        found = []
+        for workers in range(self.shape.workers[0], self.speed.shape[1]):
+            servers = min(max(workers, fewest), most, self.speed.shape[0] - 1)
+            if self.speed[servers, workers] > 0:
+                found.append(self.point(servers, workers))
+        return found
+
+    def steps(self, at: Point, single: bool) -> list[tuple[float, Point]]:
+        """Larger sizes by (time saved per unit of work) / (cost added), best first.
+
+        With `single`, sizes of one worker or one server more only.
+        """
+        key = (at.servers, at.workers, single)
+        if key not in self._after:
+            self._after[key] = self._larger(at, single)
+        return self._after[key]
+
+    def _larger(self, at: Point, single: bool) -> list[tuple[float, Point]]:
+        part = self.speed[at.servers :, at.workers :]
+        wanted = part > at.speed
+        if single:
+            wanted &= np.indices(part.shape).sum(axis=0) == 1
+        servers, workers = wanted.nonzero()
+        more = self.share[at.servers :, at.workers :][servers, workers] - at.share
+        saved = (1 / at.speed - 1 / part[servers, workers]) / np.maximum(more, 1e-12)
+        # Two sizes can be as good in arithmetic that does not round: the smaller comes first.
+        order = np.lexsort((workers, servers + workers, -saved)).tolist()
+        return [
+            (
+                float(saved[k]),
+                self.point(at.servers + int(servers[k]), at.workers + int(workers[k])),
+            )
+            for k in order
+        ]
+
+
+def better(sizes: Sizes, at: Point, fits: Callable[[Point], bool]) -> Point | None:
+    """The fastest size that fits, if it is faster than `at`."""
+    for point in reversed(sizes.frontier):
+        if point.speed <= at.speed:
+            return None
+        if fits(point):
+            return point
+    return None
+
+
+def _slope(a: Point, b: Point) -> float:
+    return (b.speed - a.speed) / max(b.share - a.share, 1e-12)
+
+
+def _by_workers(shape: Shape) -> Floats:
+    """In proportion to the workers, with as many servers as requested."""
+    fewest, most, asked = shape.workers
+    speed = np.zeros((shape.servers[2] + 1, most + 1))
+    speed[-1, fewest:] = np.arange(fewest, most + 1) / asked
+    return speed
+
+
+def _by_curve(shape: Shape, curves: Curves | None, node_gpus: int) -> Floats | None:
+    """As the job's curve has it, within the job's limits and the table's."""
+    if curves is None:
+        return None
+    table = curves.speed[shape.curve]  # (T, A, W)
+    known: Floats = table.min(axis=0) if shape.type == ANY else table[shape.type]
+    fewest, most, _ = shape.workers
+    columns = min(most + 1, known.shape[1])
+    if curves.by_nodes:
+        speed = np.zeros((shape.servers[2] + 1, columns))
+        workers = np.arange(columns)
+        spanned = np.ceil(workers * shape.worker[GPUS] / max(node_gpus, 1)).astype(np.int64)
+        speed[-1] = known[spanned.clip(1, known.shape[0] - 1), workers]
+    else:
+        speed = known[: shape.servers[1] + 1, :columns].copy()
+        speed[: shape.servers[0]] = 0.0
+    speed[:, :fewest] = 0.0
+    return speed
+
+
+def reference(sizes: Sizes, gpu_type: int, curves: Curves | None) -> float:
+    """The speed in which a job's remaining work is counted: that at its requested size.
+
+    It is that on its own GPU type, or else on the fastest; 1 where no curve is known.
+    """
+    if sizes.guessed or curves is None:
+        return 1.0
+    table: Any = curves.speed[sizes.shape.curve]  # (T, A, W)
+    known = table.max(axis=0) if gpu_type == ANY else table[gpu_type]
+    workers = min(sizes.shape.workers[2], known.shape[1] - 1)
+    if curves.by_nodes:
+        return float(known[:, workers].max()) or 1.0
+    return float(known[min(sizes.shape.servers[2], known.shape[0] - 1), workers]) or 1.0
