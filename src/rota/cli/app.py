@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from rota import __version__
-from rota.cli import compare, policies, simulate, traces
+from rota.cli import compare, policies, scenarios, simulate, traces
 from rota.errors import RotaError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ app = typer.Typer(
 app.command()(simulate.simulate)
 app.command()(compare.compare)
 app.command()(policies.policies)
+app.add_typer(scenarios.app, name="scenarios")
 app.add_typer(traces.app, name="traces")
 
 

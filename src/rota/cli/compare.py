@@ -53,6 +53,8 @@ def compare(
     policies = {
         name: loading.named_policies([spec])[spec] for name, spec in wanted.policies.items()
     }
+    if drawn := [seed for trace in wanted.traces if trace.is_scenario for seed in trace.seeds]:
+        loading.tell_outside(drawn)
     book = _played(wanted, policies, jobs or _cores())
     results = _results(wanted, book, loading.learners(policies))
     _write(folder, results)
@@ -108,7 +110,7 @@ def _what_varies(
     always = isfinite(faults.node_mtbf_s) or isfinite(faults.job_mtbf_s)
     always = always or config.when.estimate_error > 0
     return {
-        (trace.label, name): always or trace.is_preset or getattr(policy, "error", 0) > 0
+        (trace.label, name): always or trace.is_drawn or getattr(policy, "error", 0) > 0
         for trace in config.traces
         for name, policy in policies.items()
     }
@@ -116,18 +118,20 @@ def _what_varies(
 
 def _look_ahead(config: CompareConfig, policies: Mapping[str, Policy]) -> None:
     """Meet bad traces, and the compiler, before any process is started."""
-    from rota.cli.work import prepared
+    from rota.cli.work import meant, prepared
     from rota.sim import Simulator, simulate
     from rota.sim.simulate import needs_compiling
 
-    seed = config.seeds[0]
     for spec in config.traces:
-        trace, oversized = prepared(spec, seed, config.cluster if config.drop_oversized else None)
-        loading.tell_losses(trace, oversized)
-        Simulator(config.cluster, trace, config.when, seed=seed)
-        for policy in policies.values():
-            if needs_compiling(policy, config.cluster, config.when):
-                simulate(config.cluster, trace.head(1), policy, config.when)
+        seed = spec.seeds[0]
+        play = prepared(spec, seed, config.cluster, config.when, config.drop_oversized)
+        loading.tell_losses(play.jobs, play.oversized)
+        Simulator(play.cluster, play.jobs, play.when, seed=seed, physics=play.physics)
+        for name, policy in policies.items():
+            if (other := meant(spec, config.policies[name])) != config.policies[name]:
+                policy = loading.named_policies([other])[other]
+            if needs_compiling(policy, play.cluster, play.when):
+                simulate(play.cluster, play.jobs.head(1), policy, play.when, physics=play.physics)
 
 
 def _tasks(config: CompareConfig, varies: Mapping[tuple[str, str], bool]) -> list[Task]:
@@ -139,13 +143,13 @@ def _tasks(config: CompareConfig, varies: Mapping[tuple[str, str], bool]) -> lis
             trace=trace, seed=seed, label=name, policy=spec, cluster=config.cluster,
             when=config.when, history=config.history, drop_oversized=config.drop_oversized,
             deadline_s=config.deadline_s,
-            keep_jobs=len(config.seeds) < ENOUGH_PAIRS or not varies[trace.label, name],
-            keep_series=seed == config.seeds[0],
+            keep_jobs=len(trace.seeds) < ENOUGH_PAIRS or not varies[trace.label, name],
+            keep_series=seed == trace.seeds[0],
         )
         for trace in config.traces
-        for seed in config.seeds
+        for seed in trace.seeds
         for name, spec in config.policies.items()
-        if varies[trace.label, name] or seed == config.seeds[0]
+        if varies[trace.label, name] or seed == trace.seeds[0]
     ]  # fmt: skip
 
 
@@ -174,6 +178,7 @@ def _results(config: CompareConfig, book: Book, learners: Sequence[str]) -> dict
         "baseline": config.baseline,
         "policies": list(config.policies),
         "traces": [trace.label for trace in config.traces],
+        "scenarios": _facts_of_scenarios(config),
         "resamples": config.resamples,
         "notes": [*_notes(config, book, compared), *_note_on_learning(config, learners)],
         "table": digest.table(book),
@@ -183,10 +188,31 @@ def _results(config: CompareConfig, book: Book, learners: Sequence[str]) -> dict
     }  # fmt: skip
 
 
+def _facts_of_scenarios(config: CompareConfig) -> dict[str, Any]:
+    """What each scenario brings with it, by label."""
+    from rota.scenarios import load
+
+    found = {}
+    for spec in config.traces:
+        if spec.is_scenario:
+            scenario = load(spec.source)
+            found[spec.label] = {
+                "name": scenario.name, "version": scenario.version, "digest": scenario.digest,
+                "seeds": list(spec.seeds), "cluster": loading.facts_of_cluster(scenario.cluster),
+                "conditions": loading.facts_of_conditions(scenario.when),
+                "aliases": {
+                    name: scenario.policy(policy)
+                    for name, policy in config.policies.items()
+                    if scenario.policy(policy) != policy
+                },
+            }  # fmt: skip
+    return found
+
+
 def _notes(config: CompareConfig, book: Book, compared: Sequence[Mapping[str, Any]]) -> list[str]:
     """What a reader must know to read the numbers rightly."""
     notes = []
-    if config.when.restart_s == 0:
+    if config.when.restart_s == 0 and not all(trace.is_scenario for trace in config.traces):
         notes.append("Preemption and moving are free (conditions.restart_s = 0).")
     once = [label for label in (t.label for t in config.traces)
             if not any(book.varies[label, policy] for policy in config.policies)]  # fmt: skip
@@ -200,6 +226,14 @@ def _notes(config: CompareConfig, book: Book, compared: Sequence[Mapping[str, An
         notes.append("Differences over runs: a pair is one trace and seed under both policies.")
     if "jobs" in over:
         notes.append(f"Differences over jobs: a pair is one job under both policies. {ROUGH}")
+    notes += [
+        f"{label} is scenario {facts['name']} (version {facts['version']}, {facts['digest']}) with "
+        f"its own cluster and conditions, {units.plural(len(facts['seeds']), 'seed')} from "
+        f"{facts['seeds'][0]}"
+        + "".join(f"; {name} means {other} there" for name, other in facts["aliases"].items())
+        + "."
+        for label, facts in _facts_of_scenarios(config).items()
+    ]
     dropped = {run["trace"]: run["oversized"] for run in (r.summary for r in book.runs.values())}
     notes += [
         f"{trace}: {units.plural(count, 'job')} left out that the empty cluster cannot hold."
@@ -246,7 +280,8 @@ def _print(results: Mapping[str, Any]) -> None:
             ("mean wait", units.times([row["mean_wait_s"] for row in rows])),
             ("utilisation", units.percents([row["utilisation"] for row in rows])),
         ]
-        print_table(columns, title=f"{trace} on {results['cluster']['about']}")
+        own = results["scenarios"].get(trace, results)
+        print_table(columns, title=f"{trace} on {own['cluster']['about']}")
         typer.echo()
     overall = [row for row in results["comparisons"] if row["scope"] not in results["traces"]]
     if overall:

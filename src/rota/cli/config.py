@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.core import Cluster
-from rota.errors import ConfigError
+from rota.errors import ConfigError, UnknownNameError
 from rota.sim import Conditions, Faults
 from rota.traces import FORMATS, PRESETS
 from rota.traces.clusterfile import load_cluster, read_toml, unknown_key
@@ -18,20 +18,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TraceSpec:
-    """One entry of `traces`."""
+    """One entry of `traces` or of `scenarios`."""
 
     label: str
     """What tables call it."""
     source: str
-    """A preset, or a path that holds from the working directory."""
+    """A preset, or a path that holds from the working directory; a scenario's name or path."""
+    seeds: tuple[int, ...]
     format: str | None = None
     head: int | None = None
     skip_bad: bool = False
+    is_scenario: bool = False
+    data: Path | None = None
+    """Where the measured tables of a scenario are."""
 
     @property
-    def is_preset(self) -> bool:
+    def is_drawn(self) -> bool:
         """Whether a seed makes other jobs of it."""
-        return self.source.partition(":")[0] in PRESETS
+        return self.is_scenario or self.source.partition(":")[0] in PRESETS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +44,9 @@ class CompareConfig:
 
     name: str
     traces: tuple[TraceSpec, ...]
+    """Scenarios among them."""
     seeds: tuple[int, ...] = (0,)
+    """Of what has no seeds of its own."""
     policies: Mapping[str, str]
     """As the file calls them → as `make_policy` takes them."""
     baseline: str
@@ -53,10 +59,11 @@ class CompareConfig:
 
 
 _KEYS: Final = (
-    "traces", "seeds", "policies", "baseline", "cluster", "conditions", "history",
+    "traces", "scenarios", "seeds", "policies", "baseline", "cluster", "conditions", "history",
     "drop_oversized", "resamples", "deadline_s",
 )  # fmt: skip
 _TRACE_KEYS: Final = ("source", "name", "format", "head", "skip_bad")
+_SCENARIO_KEYS: Final = ("name", "label", "seeds", "data", "head")
 _CLUSTER_KEYS: Final = ("nodes", "gpus", "file")
 
 
@@ -71,8 +78,8 @@ def load_config(path: Path) -> CompareConfig:
     history = entry.text("history", "")
     return CompareConfig(
         name=path.stem,
-        traces=_traces(entry, folder),
-        seeds=_seeds(entry),
+        traces=_what_to_run(entry, folder),
+        seeds=_seeds(entry, (0,)),
         policies=policies,
         baseline=baseline,
         cluster=_cluster(entry, folder),
@@ -161,27 +168,70 @@ def _resolved_policy(name: str, folder: Path) -> str:
     return f"{folder / where}:{attribute}" if colon and where.endswith(".py") else name
 
 
-def _traces(entry: _Entry, folder: Path) -> tuple[TraceSpec, ...]:
-    wants = "a list of files, presets or tables such as { source = 'jobs.csv', head = 1000 }"
-    given = entry.raw("traces")
-    if not isinstance(given, list) or not given:
-        raise entry.refuse("traces", wants)
+def _what_to_run(entry: _Entry, folder: Path) -> tuple[TraceSpec, ...]:
+    """Traces and scenarios, at least one of them, each under a label of its own."""
     specs: dict[str, TraceSpec] = {}
-    for number, item in enumerate(given, 1):
-        if not isinstance(item, str | dict):
-            raise entry.refuse("traces", wants)
-        content = {"source": item} if isinstance(item, str) else item
-        spec = _trace(_Entry(f"{entry.where}: trace {number}", content, _TRACE_KEYS), folder)
+    given = [] if "traces" not in entry and "scenarios" in entry else _traces(entry, folder)
+    for spec in (*given, *_scenarios(entry, folder)):
         if spec.label in specs:
             raise ConfigError(
                 f"{entry.where}: Two traces are called {spec.label!r}; tell them apart with "
-                "{ source = …, name = … }."
+                "{ source = …, name = … }, or scenarios with label = …."
             )
         specs[spec.label] = spec
     return tuple(specs.values())
 
 
-def _trace(entry: _Entry, folder: Path) -> TraceSpec:
+def _traces(entry: _Entry, folder: Path) -> list[TraceSpec]:
+    wants = "a list of files, presets or tables such as { source = 'jobs.csv', head = 1000 }"
+    given = entry.raw("traces")
+    if not isinstance(given, list) or not given:
+        raise entry.refuse("traces", wants)
+    specs, seeds = [], _seeds(entry, (0,))
+    for number, item in enumerate(given, 1):
+        if not isinstance(item, str | dict):
+            raise entry.refuse("traces", wants)
+        content = {"source": item} if isinstance(item, str) else item
+        where = f"{entry.where}: trace {number}"
+        specs.append(_trace(_Entry(where, content, _TRACE_KEYS), folder, seeds))
+    return specs
+
+
+def _scenarios(entry: _Entry, folder: Path) -> list[TraceSpec]:
+    wants = "a list of tables, each written [[scenarios]] with a name"
+    given = entry.raw("scenarios")
+    if "scenarios" not in entry:
+        return []
+    if not isinstance(given, list) or not given or not all(isinstance(e, dict) for e in given):
+        raise entry.refuse("scenarios", wants)
+    usual = _seeds(entry, (0,))
+    return [
+        _scenario(_Entry(f"{entry.where}: scenario {number}", item, _SCENARIO_KEYS), folder, usual)
+        for number, item in enumerate(given, 1)
+    ]
+
+
+def _scenario(entry: _Entry, folder: Path, usual: tuple[int, ...]) -> TraceSpec:
+    from rota.scenarios import load
+
+    name = entry.text("name")
+    source = str(folder / name) if name.endswith(".toml") else name
+    try:
+        scenario = load(source)
+    except UnknownNameError as error:
+        raise ConfigError(f"{entry.where}: {error}") from None
+    data = entry.text("data", "")
+    return TraceSpec(
+        label=entry.text("label", scenario.name),
+        source=source,
+        seeds=_seeds(entry, usual),
+        head=entry.whole("head", None, least=1),
+        is_scenario=True,
+        data=folder / data if data else None,
+    )
+
+
+def _trace(entry: _Entry, folder: Path, seeds: tuple[int, ...]) -> TraceSpec:
     source, head = entry.text("source"), entry.whole("head", None, least=1)
     format_name = entry.text("format", "") or None
     if format_name is not None and format_name not in FORMATS:
@@ -189,15 +239,16 @@ def _trace(entry: _Entry, folder: Path) -> TraceSpec:
     return TraceSpec(
         label=entry.text("name", source if head is None else f"{source} (first {head:,})"),
         source=_resolved(source, folder),
+        seeds=seeds,
         format=format_name,
         head=head,
         skip_bad=entry.flag("skip_bad"),
     )
 
 
-def _seeds(entry: _Entry) -> tuple[int, ...]:
+def _seeds(entry: _Entry, usual: tuple[int, ...]) -> tuple[int, ...]:
     wants = "a list of whole numbers, or a range such as '0:5' for 0, 1, 2, 3, 4"
-    given = [0] if "seeds" not in entry else entry.raw("seeds")
+    given = list(usual) if "seeds" not in entry else entry.raw("seeds")
     if isinstance(given, str):
         first, _, end = given.partition(":")
         if not (first.strip().isdecimal() and end.strip().isdecimal()):

@@ -24,7 +24,7 @@ ALL: Final = "all traces"
 MEANS: Final = (
     "jobs", "mean_jct_s", "p50_jct_s", "p90_jct_s", "p99_jct_s", "mean_wait_s", "makespan_s",
     "utilisation", "fragmentation", "mean_slowdown", "preemptions", "moves", "kills", "gave_up",
-    "max_rho",
+    "max_rho", "mean_fee",
 )  # fmt: skip
 """What the table gives as a mean over runs."""
 
@@ -41,12 +41,12 @@ class Book:
     def of(self, trace: TraceSpec, policy: str, seed: int) -> Finished:
         """The run, or the one that stands for it because seeds make no difference."""
         varies = self.varies[trace.label, policy]
-        return self.runs[trace.label, policy, seed if varies else self.config.seeds[0]]
+        return self.runs[trace.label, policy, seed if varies else trace.seeds[0]]
 
     def seeds(self, trace: TraceSpec, *policies: str) -> tuple[int, ...]:
         """The seeds under which these policies differ on the trace."""
         any_varies = any(self.varies[trace.label, policy] for policy in policies)
-        return self.config.seeds if any_varies else self.config.seeds[:1]
+        return trace.seeds if any_varies else trace.seeds[:1]
 
 
 def table(book: Book) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from rota.dash.units import plural
 from rota.errors import ConfigError, InputError, RotaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rota.core import Cluster, Policy
     from rota.core.types import Bools
@@ -26,8 +26,10 @@ def note(message: str) -> None:
     typer.echo(f"note: {message}", err=True)
 
 
-def named_policies(names: Sequence[str]) -> dict[str, Policy]:
-    """The policies called so, by name, each once."""
+def named_policies(
+    names: Sequence[str], meaning: Callable[[str], str] | None = None
+) -> dict[str, Policy]:
+    """The policies called so, by name, each once; `meaning` translates names beforehand."""
     from rota.policies import make_policy
 
     if not names:
@@ -35,7 +37,7 @@ def named_policies(names: Sequence[str]) -> dict[str, Policy]:
             "Name at least one policy, such as -p fifo -p srtf+consolidate -p tiresias; "
             "`rota policies` lists them all."
         )
-    return {name: _make(make_policy, name) for name in names}
+    return {name: _make(make_policy, meaning(name) if meaning else name) for name in names}
 
 
 def _make(make_policy: Any, name: str) -> Policy:
@@ -113,6 +115,14 @@ def tell_losses(trace: Trace, oversized: int = 0) -> None:
         note(
             f"{trace.name}: left out {plural(oversized, 'job')} that the empty cluster cannot hold."
         )
+
+
+def tell_outside(seeds: Sequence[int]) -> None:
+    """Say which seeds nothing may be fitted to."""
+    from rota.scenarios import OUTSIDE
+
+    if max(seeds) >= OUTSIDE:
+        note(f"seeds from {OUTSIDE:,} up are for outside checks: never fit, train or tune on them.")
 
 
 def learners(policies: Mapping[str, Policy]) -> list[str]:

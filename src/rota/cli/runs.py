@@ -35,6 +35,10 @@ _GROUP_COLUMNS: Final = (
     ("mean slowdown", "mean_slowdown", units.numbers),
 )
 TOP_USERS: Final = 15
+_OVER_SEEDS: Final = (
+    "mean_jct_s", "p50_jct_s", "p99_jct_s", "mean_wait_s", "makespan_s", "utilisation",
+    "preemptions", "moves", "resizes", "mean_fee",
+)  # fmt: skip
 
 
 def print_runs(
@@ -47,6 +51,8 @@ def print_runs(
         for head, key in _ONLY_IF_ANY
         if any(run[key] for run in runs)
     ]
+    if any(run.get("mean_fee") is not None for run in runs):
+        columns.append(("mean fee", units.numbers([run["mean_fee"] for run in runs])))
     where = f"{facts['cluster']['about']}, seed {facts['seed']}"
     title = f"{jobs.name}: {units.plural(len(jobs), 'job')} on {where}"
     print_table([("policy", [short_name(run["policy"]) for run in runs]), *columns], title=title)
@@ -56,6 +62,81 @@ def print_runs(
         for run in runs:
             typer.echo()
             _print_groups(run, by)
+
+
+def over_seeds(runs: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> list[dict[str, Any]]:
+    """Per policy: means over its runs, an interval of the mean JCT, the difference to the first."""
+    import numpy as np
+
+    from rota.run.stats import paired
+
+    of = {name: [run for run in runs if run["policy"] == name] for name in policies}
+    jct = {
+        name: np.array([np.nan if run["mean_jct_s"] is None else run["mean_jct_s"] for run in own])
+        for name, own in of.items()
+    }
+    rows = []
+    for name, own in of.items():
+        rng, both = np.random.default_rng(0), ~np.isnan(jct[name] + jct[policies[0]])
+        row: dict[str, Any] = {"policy": name, "seeds": len(own)}
+        for key in _OVER_SEEDS:
+            known = [run[key] for run in own if run.get(key) is not None]
+            row[key] = float(np.mean(known)) if known else None
+        alone = jct[name][~np.isnan(jct[name])]
+        spread = paired(alone, np.zeros(len(alone)), rng) if len(alone) else None
+        row["mean_jct_ci_s"] = spread.difference_ci if spread else None
+        against = None
+        if name != policies[0] and both.any():
+            against = paired(jct[name][both], jct[policies[0]][both], rng)
+        row["baseline"] = policies[0]
+        row["ratio"] = against.ratio if against else None
+        row["ratio_ci"] = against.ratio_ci if against else None
+        rows.append(row)
+    return rows
+
+
+def print_seeds(facts: Mapping[str, Any], slot_s: float) -> None:
+    """Print what `over_seeds` found."""
+    rows = facts["summary"]
+    ends = [row["mean_jct_ci_s"] or (None, None) for row in rows]
+    mean, low, high = _alike(
+        [row["mean_jct_s"] for row in rows], [end[0] for end in ends], [end[1] for end in ends]
+    )
+    columns = [
+        ("policy", [short_name(row["policy"]) for row in rows]),
+        ("mean JCT", mean),
+        ("95 % interval", [f"{a} to {b}" for a, b in zip(low, high, strict=True)]),
+    ]
+    if slot_s > 0:
+        slots = [None if r["mean_jct_s"] is None else r["mean_jct_s"] / slot_s for r in rows]
+        columns.append(("in slots", units.numbers(slots)))
+    columns += [
+        (f"vs {short_name(rows[0]['policy'])}",
+         ["baseline", *(units.change(row["ratio"]) for row in rows[1:])]),
+        ("95 % interval", ["", *(units.change_within(row["ratio_ci"]) for row in rows[1:])]),
+        ("p99", units.times([row["p99_jct_s"] for row in rows])),
+        ("makespan", units.times([row["makespan_s"] for row in rows])),
+        ("utilisation", units.percents([row["utilisation"] for row in rows])),
+        ("preemptions", units.counts([row["preemptions"] for row in rows])),
+        ("resizes", units.counts([row["resizes"] for row in rows])),
+    ]  # fmt: skip
+    if any(row["mean_fee"] is not None for row in rows):
+        columns.append(("mean fee", units.numbers([row["mean_fee"] for row in rows])))
+    scenario, seeds = facts["scenario"], facts["seeds"]
+    title = (
+        f"{scenario['name']} (version {scenario['version']}): "
+        f"{units.plural(facts['trace']['jobs'], 'job')} on {facts['cluster']['about']}, "
+        f"{len(seeds)} seeds from {seeds[0]} to {seeds[-1]}"
+    )
+    print_table(columns, title=title)
+    typer.echo("means over seeds; intervals by bootstrap, differences over the same seeds")
+
+
+def _alike(*columns: Sequence[float | None]) -> list[list[str]]:
+    """Columns of times in one unit, that of the longest."""
+    shown = units.times([value for column in columns for value in column])
+    rows = len(columns[0])
+    return [shown[k : k + rows] for k in range(0, len(shown), rows)]
 
 
 def _caption(runs: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], jobs: Trace) -> list[str]:

@@ -10,22 +10,43 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rota.cli import loading
+from rota.cli import loading, plays
 from rota.cli.progress import LateBar
-from rota.cli.runs import print_runs
+from rota.cli.runs import over_seeds, print_runs, print_seeds
 from rota.cli.table import print_json
-from rota.errors import UnknownNameError
+from rota.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
-    from rota.core import Cluster, Policy
+    from collections.abc import Callable, Iterator, Mapping
+
+    from rota.cli.plays import Play, Wish
+    from rota.core import Policy
     from rota.run.outcome import Outcome
-    from rota.sim import Conditions
+    from rota.scenarios import Scenario
     from rota.traces import Trace
 
 HOUR_S = 3600.0
 
 Source = Annotated[
-    str, typer.Argument(metavar="TRACE", help="A job log, or a preset; `rota traces` lists them.")
+    str | None,
+    typer.Argument(
+        metavar="[TRACE]",
+        help="A job log, or a preset; `rota traces` lists them. Not needed with --scenario.",
+    ),
+]
+ScenarioName = Annotated[
+    str | None,
+    typer.Option(
+        "--scenario", metavar="NAME", help="A scenario or its file; `rota scenarios` lists them."
+    ),
+]
+Seeds = Annotated[
+    str | None,
+    typer.Option(metavar="A:B", help="Seeds of a scenario: A up to, not with, B; or a,b,c."),
+]
+DataFolder = Annotated[
+    Path | None,
+    typer.Option("--data", help="Measured tables of published scenarios; default ../shared/data."),
 ]
 Policies = Annotated[
     list[str] | None,
@@ -38,7 +59,10 @@ Gpus = Annotated[int | None, typer.Option(min=1, help="GPUs of each node; 8 if n
 ClusterFile = Annotated[
     Path | None, typer.Option("--cluster", help="A cluster file, in place of --nodes and --gpus.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Seeds everything random; same seed, same numbers.")]
+Seed = Annotated[
+    int | None,
+    typer.Option(min=0, help="Seeds everything random; same seed, same numbers; 0 if not given."),
+]
 JournalFile = Annotated[
     Path | None,
     typer.Option("--journal", help="Keep every event here; one file per policy if several."),
@@ -55,17 +79,24 @@ DropOversized = Annotated[
     typer.Option("--drop-oversized", help="Leave out jobs that the empty cluster cannot hold."),
 ]
 RestartCost = Annotated[
-    float, typer.Option(min=0, help="Seconds without progress after a stop, move or resize.")
+    float | None,
+    typer.Option(
+        min=0, help="Seconds without progress after a stop, move or resize; 0 if not given."
+    ),
 ]
 MinRun = Annotated[
-    float, typer.Option(min=0, help="Seconds for which a started job may not be stopped.")
+    float | None,
+    typer.Option(min=0, help="Seconds for which a started job may not be stopped; 0 if not given."),
 ]
 Slot = Annotated[
-    float, typer.Option(min=0, help="Decide every so many seconds only; 0: at every event.")
+    float | None,
+    typer.Option(min=0, help="Decide every so many seconds only; by default at every event."),
 ]
 CheckpointEvery = Annotated[
-    float,
-    typer.Option(min=0, help="Seconds of progress between checkpoints: what a failure costs."),
+    float | None,
+    typer.Option(
+        min=0, help="Seconds of progress between checkpoints: what a failure costs; usually 1800."
+    ),
 ]
 NodeMtbf = Annotated[
     float | None, typer.Option(min=0.001, help="Mean hours until a node fails; default: never.")
@@ -79,7 +110,7 @@ JobMtbf = Annotated[
 ]
 Retries = Annotated[int, typer.Option(min=0, help="How often a job that failed is tried again.")]
 Estimates = Annotated[
-    str, typer.Option(metavar="true|trace", help="What policies know of durations.")
+    str | None, typer.Option(metavar="true|trace", help="What policies know of durations.")
 ]
 History = Annotated[
     str | None, typer.Option(help="Past jobs for policies that learn; default: TRACE itself.")
@@ -93,12 +124,15 @@ By = Annotated[
 
 
 def simulate(
-    trace: Source,
+    trace: Source = None,
     policy: Policies = None,
+    scenario: ScenarioName = None,
+    seeds: Seeds = None,
+    data: DataFolder = None,
     nodes: Nodes = None,
     gpus: Gpus = None,
     cluster: ClusterFile = None,
-    seed: Seed = 0,
+    seed: Seed = None,
     journal: JournalFile = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -107,63 +141,81 @@ def simulate(
     skip_bad: SkipBad = False,
     head: Head = None,
     drop_oversized: DropOversized = False,
-    restart_cost: RestartCost = 0.0,
-    min_run: MinRun = 0.0,
-    slot: Slot = 0.0,
-    checkpoint_every: CheckpointEvery = 1800.0,
+    restart_cost: RestartCost = None,
+    min_run: MinRun = None,
+    slot: Slot = None,
+    checkpoint_every: CheckpointEvery = None,
     node_mtbf: NodeMtbf = None,
     node_repair: NodeRepair = 4.0,
     job_mtbf: JobMtbf = None,
     retries: Retries = 3,
-    estimates: Estimates = "true",
+    estimates: Estimates = None,
     history: History = None,
     deadline: Deadline = 60.0,
 ) -> None:
-    """Replay TRACE under one or more policies."""
-    _check_choice("kind of estimates", estimates, ("true", "trace"))
+    """Replay TRACE, or play a scenario, under one or more policies."""
+    _check_choice("kind of estimates", estimates or "true", ("true", "trace"))
     _check_choice("table", by or "size", ("size", "user"))
-    policies = loading.named_policies(policy or [])
-    with LateBar() as bar:
-        bar.begin(f"reading {trace}", 0)
-        setting = Setting(
-            cluster=loading.cluster_from(cluster, nodes, gpus),
-            when=_conditions(
-                restart_s=restart_cost, min_run_s=min_run, slot_s=slot,
-                checkpoint_s=checkpoint_every, trust_trace=estimates == "trace",
-                node_mtbf=node_mtbf, node_repair=node_repair, job_mtbf=job_mtbf, retries=retries,
-            ),
-            seed=seed, deadline_s=deadline,
-            history=None if history is None else loading.loaded(history, seed=seed),
-        )  # fmt: skip
-        jobs = loading.loaded(
-            trace, format_name=format_name, seed=seed, skip_bad=skip_bad, head=head
-        )
-        oversized = 0
-        if drop_oversized:
-            jobs, oversized = loading.without_oversized(jobs, setting.cluster)
-    _tell(jobs, oversized, policies, history)
-    loading.tell_compiling(policies.values(), setting.cluster, setting.when)
-    with LateBar() as bar:
-        runs = [
-            _run(name, made, jobs, setting, _journal_path(journal, name, len(policies)), force, bar)
-            for name, made in policies.items()
-        ]
-    facts = _facts(trace, jobs, oversized, setting)
+    wish = plays.Wish(
+        trace=trace, format_name=format_name, skip_bad=skip_bad, head=head,
+        drop_oversized=drop_oversized, nodes=nodes, gpus=gpus, cluster=cluster, data=data,
+        when=_conditions(
+            restart_s=restart_cost, min_run_s=min_run, slot_s=slot, checkpoint_s=checkpoint_every,
+            trust_trace=None if estimates is None else estimates == "trace",
+            node_mtbf=node_mtbf, node_repair=node_repair, job_mtbf=job_mtbf, retries=retries,
+        ),
+    )  # fmt: skip
+    chosen = _scenario(scenario, seeds, data)
+    wanted = _seeds(seed, seeds)
+    policies = loading.named_policies(policy or [], chosen.policy if chosen else None)
+    _tell_scenario(chosen, wish, wanted, policies)
+    task = Task(
+        wish=wish, scenario=chosen, seeds=wanted, policies=policies, deadline_s=deadline,
+        history=history, journal=journal, force=force,
+    )  # fmt: skip
+    first, runs = _played(task)
+    facts = _facts(task, first)
+    if len(wanted) > 1:
+        facts["summary"] = over_seeds(runs, list(policies))
     if as_json:
         print_json({**facts, "runs": runs})
+    elif len(wanted) > 1:
+        print_seeds(facts, first.when.slot_s)
     else:
-        print_runs(runs, facts, jobs, by)
+        print_runs(runs, facts, first.jobs, by)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
-    """What all runs of one command share."""
+class Task:
+    """What one command is to do."""
 
-    cluster: Cluster
-    when: Conditions
-    seed: int
+    wish: Wish
+    scenario: Scenario | None
+    seeds: tuple[int, ...]
+    policies: Mapping[str, Policy]
     deadline_s: float
-    history: Trace | None
+    history: str | None
+    journal: Path | None
+    force: bool
+
+
+def _scenario(name: str | None, seeds: str | None, data: Path | None) -> Scenario | None:
+    if name is not None:
+        from rota.scenarios import load
+
+        return load(name)
+    for option, given in (("--seeds", seeds), ("--data", data)):
+        if given is not None:
+            raise ConfigError(f"{option} goes with --scenario; a trace takes one --seed.")
+    return None
+
+
+def _seeds(seed: int | None, seeds: str | None) -> tuple[int, ...]:
+    if seeds is None:
+        return (seed or 0,)
+    if seed is not None:
+        raise ConfigError("Give --seed or --seeds, not both.")
+    return plays.read_seeds(seeds)
 
 
 def _check_choice(kind: str, given: str, known: tuple[str, ...]) -> None:
@@ -178,25 +230,82 @@ def _conditions(
     job_mtbf: float | None,
     retries: int,
     **rest: Any,
-) -> Conditions:
-    """The conditions that the options describe; their hours become seconds."""
+) -> dict[str, Any]:
+    """The conditions that the options ask for; their hours become seconds."""
     from math import inf
 
-    from rota.sim import Conditions, Faults
+    from rota.sim import Faults
 
-    faults = Faults(
-        node_mtbf_s=inf if node_mtbf is None else node_mtbf * HOUR_S,
-        node_repair_s=node_repair * HOUR_S,
-        job_mtbf_s=inf if job_mtbf is None else job_mtbf * HOUR_S,
-        retries=retries,
-    )
-    return Conditions(faults=faults, **rest)
+    asked = {key: value for key, value in rest.items() if value is not None}
+    if node_mtbf is not None or job_mtbf is not None:
+        asked["faults"] = Faults(
+            node_mtbf_s=inf if node_mtbf is None else node_mtbf * HOUR_S,
+            node_repair_s=node_repair * HOUR_S,
+            job_mtbf_s=inf if job_mtbf is None else job_mtbf * HOUR_S,
+            retries=retries,
+        )
+    return asked
 
 
-def _tell(jobs: Trace, oversized: int, policies: dict[str, Policy], history: str | None) -> None:
-    loading.tell_losses(jobs, oversized)
-    learners = loading.learners(policies)
-    if learners and history is None:
+def _tell_scenario(
+    scenario: Scenario | None, wish: Wish, seeds: tuple[int, ...], policies: Mapping[str, Policy]
+) -> None:
+    """Say what a reader of the results must know of the scenario."""
+    if scenario is None:
+        return
+    loading.tell_outside(seeds)
+    for key, value in plays.overrides(wish).items():
+        loading.note(f"{key} = {value} replaces what scenario {scenario.name!r} says.")
+    for name in policies:
+        if (meant := scenario.policy(name)) != name:
+            loading.note(f"in {scenario.name}, {name} means {meant}.")
+
+
+def _played(task: Task) -> tuple[Play, list[dict[str, Any]]]:
+    """All runs, policy by policy within each seed, and the world of the first seed."""
+    first: Play | None = None
+    runs: list[dict[str, Any]] = []
+    past = None
+    with LateBar() as bar:
+        bar.begin(f"reading {task.wish.trace or 'the scenario'}", 0)
+        for play in _worlds(task):
+            if first is None:
+                first, past = play, _history(task, play.seed)
+                _tell(play, task)
+                loading.tell_compiling(task.policies.values(), play.cluster, play.when)
+            for name, policy in task.policies.items():
+                report = _progress(bar, task, play, name, len(runs))
+                runs.append(_run(name, policy, play, past, task, report))
+    assert first is not None
+    return first, runs
+
+
+def _progress(
+    bar: LateBar, task: Task, play: Play, policy: str, runs: int
+) -> Callable[[int], None]:
+    """A bar for this run, or for all of them where there are many."""
+    jobs, name = len(play.jobs), loading.short_name(policy)
+    if len(task.seeds) == 1:
+        return bar.begin(name, jobs)
+    report = bar.begin(f"seed {play.seed}, {name}", len(task.seeds) * len(task.policies) * jobs)
+    report(runs * jobs)
+    return lambda ended: report(runs * jobs + ended)
+
+
+def _worlds(task: Task) -> Iterator[Play]:
+    if task.scenario is None:
+        return iter([plays.of_trace(task.wish, task.seeds[0])])
+    return plays.of_scenario(task.scenario, task.wish, task.seeds)
+
+
+def _history(task: Task, seed: int) -> Trace | None:
+    return None if task.history is None else loading.loaded(task.history, seed=seed)
+
+
+def _tell(play: Play, task: Task) -> None:
+    loading.tell_losses(play.jobs, play.oversized)
+    learners = loading.learners(task.policies)
+    if learners and task.history is None:
         loading.note(
             f"{', '.join(learners)} learns from the very jobs it schedules; "
             "--history FILE gives it past ones."
@@ -204,51 +313,66 @@ def _tell(jobs: Trace, oversized: int, policies: dict[str, Policy], history: str
 
 
 def _run(
-    name: str, policy: Policy, jobs: Trace, setting: Setting, path: Path | None, force: bool,
-    bar: LateBar,
+    name: str, policy: Policy, play: Play, past: Trace | None, task: Task,
+    report: Callable[[int], None],
 ) -> dict[str, Any]:  # fmt: skip
     """One run, and all that is to be said about it."""
     from rota.run.metrics import summarise
     from rota.sim import simulate
 
-    progress = bar.begin(loading.short_name(name), len(jobs))
+    path = _journal_path(task, name, play.seed)
     with ExitStack() as stack:
         journal = None
         if path is not None:
             from rota.run.journal import Journal
 
             meta = {
-                "policy": name, "total_gpus": setting.cluster.total_gpus, "trace": jobs.name,
-                "seed": setting.seed, "cluster": setting.cluster, "conditions": setting.when,
+                "policy": name, "total_gpus": play.cluster.total_gpus, "trace": play.jobs.name,
+                "seed": play.seed, "cluster": play.cluster, "conditions": play.when,
             }  # fmt: skip
-            journal = stack.enter_context(Journal.create(path, meta=meta, force=force))
+            journal = stack.enter_context(Journal.create(path, meta=meta, force=task.force))
         outcome: Outcome = simulate(
-            setting.cluster, jobs, policy, setting.when, seed=setting.seed,
-            history=setting.history, journal=journal, deadline_s=setting.deadline_s,
-            progress=progress,
+            play.cluster, play.jobs, policy, play.when, seed=play.seed, physics=play.physics,
+            history=past, journal=journal, deadline_s=task.deadline_s, progress=report,
         )  # fmt: skip
     kept = {} if path is None else {"journal": str(path)}
     return {**summarise(outcome), "policy": name, **kept}
 
 
-def _journal_path(path: Path | None, policy: str, runs: int) -> Path | None:
-    """`FILE`, with the policy's name before its suffix if there are several."""
-    if path is None or runs == 1:
-        return path
+def _journal_path(task: Task, policy: str, seed: int) -> Path | None:
+    """`FILE`, with policy and seed before its suffix where there are several."""
+    path = task.journal
+    if path is None:
+        return None
     plain = re.sub(r"[^\w.+=,-]", "-", loading.short_name(policy))
-    return path.with_name(f"{path.stem}.{plain}{path.suffix}")
+    parts = [plain] * (len(task.policies) > 1) + [f"seed{seed}"] * (len(task.seeds) > 1)
+    return path.with_name(".".join([path.stem, *parts]) + path.suffix)
 
 
-def _facts(source: str, jobs: Trace, oversized: int, setting: Setting) -> dict[str, Any]:
+def _facts(task: Task, play: Play) -> dict[str, Any]:
     from rota import __version__
 
+    jobs, scenario = play.jobs, task.scenario
+    facts: dict[str, Any] = {"rota": __version__}
+    if scenario is not None:
+        facts["scenario"] = {
+            "name": scenario.name, "version": scenario.version, "digest": scenario.digest,
+            "overrides": plays.overrides(task.wish),
+            "aliases": {
+                name: scenario.policy(name)
+                for name in task.policies
+                if scenario.policy(name) != name
+            },
+        }  # fmt: skip
     return {
-        "rota": __version__,
+        **facts,
         "trace": {
-            "source": source, "name": jobs.name, "jobs": len(jobs), "oversized": oversized,
-            "skipped": jobs.skipped, "left_out": dict(jobs.left_out),
+            "source": task.wish.trace or f"scenario {jobs.name}", "name": jobs.name,
+            "jobs": len(jobs), "oversized": play.oversized, "skipped": jobs.skipped,
+            "left_out": dict(jobs.left_out),
         },
-        "cluster": loading.facts_of_cluster(setting.cluster),
-        "conditions": loading.facts_of_conditions(setting.when),
-        "seed": setting.seed,
+        "cluster": loading.facts_of_cluster(play.cluster),
+        "conditions": loading.facts_of_conditions(play.when),
+        "seed": play.seed,
+        "seeds": list(task.seeds),
     }  # fmt: skip

@@ -7,11 +7,12 @@ import signal
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rota.cli import loading
+from rota.cli.plays import Play
 from rota.errors import InputError, RotaError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rota.cli.config import TraceSpec
     from rota.core import Cluster
     from rota.core.types import Floats
+    from rota.scenarios import Scenario, World
     from rota.sim import Conditions
     from rota.traces import Trace
 
@@ -39,6 +41,7 @@ class Task:
     policy: str
     cluster: Cluster
     when: Conditions
+    """Cluster and conditions of a trace; a scenario has its own."""
     history: str | None
     drop_oversized: bool
     deadline_s: float
@@ -69,13 +72,44 @@ class Failed:
     exit_code: int
 
 
-def prepared(spec: TraceSpec, seed: int, cluster: Cluster | None) -> tuple[Trace, int]:
-    """The jobs of a run, and how many were left out because `cluster`, if given, is too small."""
-    trace = _loaded(spec, seed)
-    return (trace, 0) if cluster is None else loading.without_oversized(trace, cluster)
+def prepared(
+    spec: TraceSpec, seed: int, cluster: Cluster, when: Conditions, drop_oversized: bool
+) -> Play:
+    """What a run is to face; a scenario brings its own cluster and conditions."""
+    from rota.perf.physics import Physics
+
+    if spec.is_scenario:
+        world = _drawn(spec, seed)
+        cluster, jobs, when, physics = world.cluster, world.trace, world.when, world.physics
+    else:
+        jobs, physics = _loaded(spec, seed), Physics()
+    oversized = 0
+    if drop_oversized:
+        jobs, oversized = loading.without_oversized(jobs, cluster)
+    return Play(
+        seed=seed, cluster=cluster, jobs=jobs, when=when, physics=physics, oversized=oversized
+    )
+
+
+def meant(spec: TraceSpec, policy: str) -> str:
+    """What a policy's name means there."""
+    return _scenario(spec.source).policy(policy) if spec.is_scenario else policy
+
+
+@lru_cache(maxsize=8)
+def _scenario(source: str) -> Scenario:
+    from rota.scenarios import load
+
+    return load(source)
 
 
 @lru_cache(maxsize=2)  # tasks come by trace and seed, so the next one mostly wants the same
+def _drawn(spec: TraceSpec, seed: int) -> World:
+    world = _scenario(spec.source).draw(seed, spec.data)
+    return world if spec.head is None else replace(world, trace=world.trace.head(spec.head))
+
+
+@lru_cache(maxsize=2)
 def _loaded(spec: TraceSpec, seed: int) -> Trace:
     return loading.loaded(
         spec.source, format_name=spec.format, seed=seed, skip_bad=spec.skip_bad, head=spec.head
@@ -103,13 +137,12 @@ def _run(task: Task) -> Finished:
     from rota.run.metrics import cdf, series, summarise
     from rota.sim import simulate
 
-    trace, oversized = prepared(
-        task.trace, task.seed, task.cluster if task.drop_oversized else None
-    )
+    play = prepared(task.trace, task.seed, task.cluster, task.when, task.drop_oversized)
+    name = meant(task.trace, task.policy)
     outcome = simulate(
-        task.cluster, trace, loading.named_policies([task.policy])[task.policy], task.when,
-        seed=task.seed, history=_past(task.history, task.seed), series=task.keep_series,
-        deadline_s=task.deadline_s,
+        play.cluster, play.jobs, loading.named_policies([name])[name], play.when,
+        seed=task.seed, physics=play.physics, history=_past(task.history, task.seed),
+        series=task.keep_series, deadline_s=task.deadline_s,
     )  # fmt: skip
     jct_s = np.where(outcome.gave_up, np.nan, outcome.done_s - outcome.submit_s)
     summary = summarise(outcome)
@@ -119,7 +152,7 @@ def _run(task: Task) -> Finished:
             "trace": task.trace.label,
             **summary,
             "policy": task.label,
-            "oversized": oversized,
+            "oversized": play.oversized,
         },
         cdf=cdf(jct_s, CDF_POINTS),
         series=series(outcome, SERIES_POINTS) if task.keep_series else None,

@@ -62,7 +62,9 @@ def _opening(results: Mapping[str, Any]) -> list[str]:
         units.plural(len(results["traces"]), "trace"),
         units.plural(len(results["runs"]), "run"),
     )
-    where = results["cluster"]["about"]
+    own = results.get("scenarios", {})
+    places = [own.get(trace, results)["cluster"]["about"] for trace in results["traces"]]
+    where = ", ".join(dict.fromkeys(places))
     sub = f"{', '.join(sizes)} on {where}; baseline {results['baseline']}"
     lines = [f"<h1>{escape(results['name'])}</h1>", f'<p class="sub">{escape(sub)}</p>']
     headline = _headline(results)
@@ -218,17 +220,34 @@ def _section(
 def _conditions(results: Mapping[str, Any]) -> list[str]:
     seeds = ", ".join(map(str, results["seeds"]))
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
-    pairs = [
+    scenarios = results.get("scenarios", {})
+    plain = [
         ("cluster", f"{results['cluster']['about']}, {results['cluster']['gpus']:,} GPUs"),
         ("seeds", seeds),
         *((_CONDITIONS[key][0], _condition(key, value))
           for key, value in results["conditions"].items()),
+    ]  # fmt: skip
+    pairs = [
+        *(plain if len(scenarios) < len(results["traces"]) else []),
+        *((label, _scenario(own)) for label, own in scenarios.items()),
         ("bootstrap", f"{results['resamples']:,} resamples"),
         ("versions", versions),
         ("made", results["made_at"]),
     ]  # fmt: skip
     notes = [f"<p>{escape(note)}</p>" for note in results["notes"]]
     return ["<h2>How it was run</h2>", *notes, facts(pairs)]
+
+
+def _scenario(own: Mapping[str, Any]) -> str:
+    """A scenario's cluster, seeds and what of its conditions is out of the ordinary."""
+    special = [
+        f"{_CONDITIONS[key][0]}: {_condition(key, value)}"
+        for key, value in own["conditions"].items()
+        if value and key in ("restart_s", "min_run_s", "slot_s", "estimate_error", "hide_durations")
+    ]
+    name = f"scenario {own['name']}, version {own['version']}"
+    seeds = ", ".join(map(str, own["seeds"]))
+    return "; ".join([name, own["cluster"]["about"], f"seeds {seeds}", *special])
 
 
 def _condition(key: str, value: Any) -> str:

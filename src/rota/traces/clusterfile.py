@@ -17,7 +17,7 @@ from rota.core.cluster import MAX_GPUS_PER_NODE, Cluster
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 PER_RACK: Final = 16
 """Nodes to a rack where the file says nothing, as in `Cluster.uniform`."""
@@ -66,16 +66,23 @@ def load_cluster(path: str | Path) -> Cluster:
         entries = _csv_entries(path)
     else:
         entries = _toml_entries(path)
-    checked = [(where, _checked(f"{path}: {where}", entry)) for where, entry in entries]
-    if not checked:
+    if not entries:
         raise ConfigError(f"{path}: A cluster needs at least one node; add a [[node]] entry.")
-    return _build(path, checked)
+    for where, entry in entries:
+        check_node(f"{path}: {where}", entry)
+    return build_cluster(path, entries)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file's content; errors name the file and, where known, the line."""
+    return read_toml_text(path)[1]
+
+
+def read_toml_text(path: Path) -> tuple[str, dict[str, Any]]:
+    """A TOML file as text and as content."""
+    text = _read(path)
     try:
-        return tomllib.loads(_read(path))
+        return text, tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: This is no valid TOML: {error}.") from None
 
@@ -142,28 +149,33 @@ def _number(key: str, cell: str) -> Any:
         return cell
 
 
-def _checked(where: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry, if every key is known and every value in range."""
+def check_node(where: str, entry: Mapping[str, Any]) -> None:
+    """Refuse a node entry with an unknown key, a value out of range, or too little said."""
     for key, value in entry.items():
-        if key not in _KEYS:
-            raise unknown_key(where, key, _KEYS)
-        rule = _KEYS[key]
-        if rule.kind is str:
-            fine = isinstance(value, str) and bool(value.strip())
-        else:
-            kinds = (int,) if rule.kind is int else (int, float)
-            fine = isinstance(value, kinds) and not isinstance(value, bool)
-            fine = fine and rule.low <= value <= rule.high and math.isfinite(value)
-        if not fine:
-            raise ConfigError(f"{where}: {key} = {value!r} must be {rule.wants}.")
+        check_node_key(where, key, value)
     if "gpus" not in entry:
         raise ConfigError(f"{where}: The number of GPUs is missing; add gpus = 8, say.")
     if "rack" in entry and "per_rack" in entry:
         raise ConfigError(f"{where}: Give rack or per_rack, not both.")
-    return dict(entry)
 
 
-def _build(path: Path, entries: list[tuple[str, dict[str, Any]]]) -> Cluster:
+def check_node_key(where: str, key: str, value: Any) -> None:
+    """Refuse one key of a node entry."""
+    if key not in _KEYS:
+        raise unknown_key(where, key, _KEYS)
+    rule = _KEYS[key]
+    if rule.kind is str:
+        fine = isinstance(value, str) and bool(value.strip())
+    else:
+        kinds = (int,) if rule.kind is int else (int, float)
+        fine = isinstance(value, kinds) and not isinstance(value, bool)
+        fine = fine and rule.low <= value <= rule.high and math.isfinite(value)
+    if not fine:
+        raise ConfigError(f"{where}: {key} = {value!r} must be {rule.wants}.")
+
+
+def build_cluster(path: str | Path, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> Cluster:
+    """The cluster of checked entries, each with where it stands."""
     count = np.array([entry.get("count", 1) for _, entry in entries])
     if count.sum() > MAX_NODES:
         raise ConfigError(f"{path}: {count.sum():,} nodes are more than {MAX_NODES:,}.")
@@ -182,7 +194,7 @@ def _build(path: Path, entries: list[tuple[str, dict[str, Any]]]) -> Cluster:
     )
 
 
-def _names(path: Path, entries: list[tuple[str, dict[str, Any]]]) -> tuple[str, ...]:
+def _names(path: str | Path, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, ...]:
     """`name` for a single node, `name-0`, `name-1`, … for several, `node-…` for nameless ones."""
     taken: dict[str, str] = {}
     for where, entry in entries:
@@ -201,7 +213,7 @@ def _names(path: Path, entries: list[tuple[str, dict[str, Any]]]) -> tuple[str, 
     return tuple(taken)
 
 
-def _racks(entries: list[dict[str, Any]]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _racks(entries: Sequence[Mapping[str, Any]]) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Racks as given; nodes with `per_rack` fill racks of their own, the others common ones."""
     fresh = 1 + max((entry["rack"] for entry in entries if "rack" in entry), default=-1)
     racks: list[int] = []

@@ -1,0 +1,102 @@
+"""`rota scenarios`: list the bundles of workload, cluster and speed, and show what is in one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rota.cli.table import print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rota.scenarios import Scenario
+
+app = typer.Typer(help="List scenarios and show what is in them.", add_completion=False)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback(invoke_without_command=True)
+def scenarios(context: typer.Context, as_json: AsJson = False) -> None:
+    """List the scenarios: workload, cluster, speeds, contention, cadence and costs by name."""
+    if context.invoked_subcommand is not None:
+        return
+    from rota.scenarios import load, names
+
+    entries = [_facts(load(name)) for name in names()]
+    if as_json:
+        print_json({"scenarios": entries})
+        return
+    print_table(
+        [
+            ("scenario", [entry["name"] for entry in entries]),
+            ("version", [str(entry["version"]) for entry in entries]),
+            ("jobs", [f"{entry['jobs']:,}" for entry in entries]),
+            ("cluster", [entry["cluster"]["about"] for entry in entries]),
+            ("speed", [entry["speed"] for entry in entries]),
+            ("contention", [entry["contention"] for entry in entries]),
+            ("what for", [entry["about"] for entry in entries]),
+        ],
+        left=7,
+    )
+    typer.echo("\nrota simulate --scenario NAME --seeds 0:20 -p fifo-skip -p srtf")
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(help="A scenario, or the TOML file of one.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show every setting of a scenario, defaults included."""
+    from rota.scenarios import load
+
+    scenario = load(name)
+    if as_json:
+        print_json({
+            **_facts(scenario),
+            "settings": {table: dict(keys) for table, keys in scenario.settings.items()},
+            "nodes": [dict(entry) for entry in scenario.nodes],
+            "aliases": dict(scenario.aliases),
+        })  # fmt: skip
+        return
+    typer.secho(f"{scenario.name}: {scenario.about}", bold=True)
+    for key, value in (("version", scenario.version), ("digest", scenario.digest)):
+        typer.echo(f"{key} = {_toml(value)}")
+    for table, keys in (*scenario.settings.items(), ("aliases", scenario.aliases)):
+        _show_table(f"[{table}]", keys)
+    for entry in scenario.nodes:
+        _show_table("[[node]]", entry)
+
+
+def _show_table(head: str, keys: Mapping[str, Any]) -> None:
+    if keys:
+        typer.echo(f"\n{head}")
+    for key, value in keys.items():
+        typer.echo(f"{key} = {_toml(value)}")
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else f"{value}"
+
+
+def _facts(scenario: Scenario) -> dict[str, Any]:
+    """A scenario in a few words and numbers."""
+    from rota.cli.loading import facts_of_cluster
+
+    settings = scenario.settings
+    return {
+        "name": scenario.name,
+        "version": scenario.version,
+        "digest": scenario.digest,
+        "about": scenario.about,
+        "workload": settings["workload"]["kind"],
+        "jobs": settings["workload"]["jobs"],
+        "cluster": facts_of_cluster(scenario.cluster),
+        "speed": settings["speed"]["family"],
+        "contention": settings["contention"]["model"],
+        "needs_data": scenario.measured,
+    }

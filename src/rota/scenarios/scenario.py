@@ -1,0 +1,158 @@
+"""A scenario: workload, cluster, speeds, contention, cadence and costs under one name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from rota.errors import ConfigError, InputError
+from rota.perf.physics import Billing, Drift, Physics
+from rota.scenarios import reading
+from rota.scenarios.speeds import contention_of, curves_of
+from rota.scenarios.tables import NEEDED, data_folder
+from rota.scenarios.workloads import draw_jobs
+from rota.sim import Conditions
+from rota.traces.clusterfile import build_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from rota.core.cluster import Cluster
+    from rota.core.speed import Contention, Curves
+    from rota.traces.trace import Trace
+
+OUTSIDE: Final = 10_000
+"""Seeds from here up are never used to fit, train or tune anything."""
+_DIGITS: Final = 12
+
+
+@dataclass(frozen=True)
+class World:
+    """What one seed makes of a scenario: all that a simulation needs."""
+
+    cluster: Cluster
+    trace: Trace
+    when: Conditions
+    physics: Physics
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A named, versioned bundle; make one with `load`."""
+
+    name: str
+    version: int
+    about: str
+    settings: Mapping[str, Mapping[str, Any]]
+    """Every table with its defaults, as `rota scenarios show` prints it."""
+    nodes: Sequence[Mapping[str, Any]] = ()
+    """Kinds of nodes, if they differ."""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    """Policies whose names mean something else here."""
+    file: str = ""
+    _laws: dict[Path | None, tuple[Curves | None, Contention | None]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint of everything that can change a result."""
+        facts = [self.version, self.settings, list(self.nodes), dict(self.aliases)]
+        text = json.dumps(facts, sort_keys=True, default=dict)
+        return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+    @property
+    def measured(self) -> bool:
+        """Whether it needs tables that are not shipped."""
+        return self.settings["speed"]["family"] in NEEDED
+
+    @property
+    def cluster(self) -> Cluster:
+        """The machines."""
+        if self.nodes:
+            entries = [(f"[[node]] entry {k}", entry) for k, entry in enumerate(self.nodes, 1)]
+        else:
+            plain = dict(self.settings["cluster"])
+            entries = [("[cluster]", {"count": plain.pop("nodes"), **plain})]
+        return build_cluster(self.file, entries)
+
+    @property
+    def when(self) -> Conditions:
+        """Cadence, costs and knowledge."""
+        return Conditions(**self.settings["when"])
+
+    def physics(self, data: Path | None = None, cluster: Cluster | None = None) -> Physics:
+        """The laws of speed on `cluster`, by default the scenario's own."""
+        curves, contention = self._laws_of(data, cluster or self.cluster)
+        speed, drift = self.settings["speed"], self.settings["drift"]
+        return Physics(
+            curves=curves,
+            sight=speed.get("sight", "true"),
+            sight_error=speed.get("sight_error", 0.0),
+            scaling=speed["scaling"],
+            contention=contention,
+            drift=Drift(**drift) if drift["sd"] > 0 else None,
+            billing=Billing(**self.settings["billing"]),
+        )
+
+    def _laws_of(
+        self, data: Path | None, cluster: Cluster
+    ) -> tuple[Curves | None, Contention | None]:
+        """Curves and contention; those of its own cluster are kept, as making them takes time."""
+        folder = data_folder(self.settings["speed"]["family"], data, self.name)
+        own = cluster.names == self.cluster.names and cluster.gpu_types == self.cluster.gpu_types
+        if own and folder in self._laws:
+            return self._laws[folder]
+        curves = curves_of(self.settings, cluster, folder)
+        laws = curves, contention_of(self.settings, cluster, curves, folder)
+        if own:
+            self._laws[folder] = laws
+        return laws
+
+    def draw(
+        self,
+        seed: int,
+        data: Path | None = None,
+        trace: Trace | None = None,
+        *,
+        cluster: Cluster | None = None,
+        when: Mapping[str, Any] | None = None,
+    ) -> World:
+        """The world of a seed; a given `trace`, `cluster` or field of `when` replaces its own."""
+        if seed < 0:
+            raise InputError(f"seed={seed} must be 0 or more.")
+        machines = cluster or self.cluster
+        laws = self.physics(data, machines)
+        if trace is None:
+            try:
+                trace = draw_jobs(self.name, self.settings["workload"], seed, machines, laws.curves)
+            except ConfigError as error:
+                raise ConfigError(f"{self.file}: {error}") from None
+        return World(machines, trace, replace(self.when, **(when or {})), laws)
+
+    def policy(self, name: str) -> str:
+        """What a policy's name means here."""
+        for mark in ":+@":
+            base, found, rest = name.partition(mark)
+            if found and base in self.aliases:
+                return f"{self.aliases[base]}{found}{rest}"
+        return self.aliases.get(name, name)
+
+
+def load(name: str | Path) -> Scenario:
+    """The scenario called so, or the one that a TOML file describes."""
+    path = reading.find(name)
+    draft = reading.read(path)
+    settings = reading.settled(draft)
+    return Scenario(
+        name=path.stem,
+        version=draft.top["version"],
+        about=draft.top["about"],
+        settings=settings,
+        nodes=draft.nodes,
+        aliases=draft.aliases,
+        file=str(path),
+    )
