@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench fit format clean
+.PHONY: test-slow help demo test check bench fit format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ demo: $(VENV)/.base ## Compare six policies on a production-like trace and write
 
 test: $(VENV)/.dev ## Run the tests
 	$(RUN)/python -m pytest -n 2
+
+test-slow: $(VENV)/.dev ## Run the tests that take minutes
+	$(RUN)/python -m pytest -n 2 -m slow
 
 check: $(VENV)/.dev ## Lint, types, import rules
 	$(RUN)/ruff check .

@@ -130,10 +130,14 @@ def kernel(function: F) -> F:
     return compiled  # type: ignore[no-any-return]
 
 
-def is_ready(compiled: Callable[..., Any]) -> bool:
-    """Whether a kernel has been compiled before, in this process or another."""
+def is_ready(compiled: Callable[..., Any], *, net: bool = False) -> bool:
+    """Whether a kernel has been compiled before, in this process or another.
+
+    With `net`: for a state that has one, which is another type.
+    """
     dispatcher: Any = compiled
-    return bool(dispatcher.overloads or dispatcher._cache._cache_file._load_index())
+    kept = [*dispatcher.overloads, *dispatcher._cache._cache_file._load_index()]
+    return any(("Net(" in str(types_)) == net for types_ in kept)
 
 
 def direct(compiled: Callable[..., Any], *example: Any) -> Callable[..., Any]:

@@ -130,7 +130,7 @@ def _look_ahead(config: CompareConfig, policies: Mapping[str, Policy]) -> None:
         for name, policy in policies.items():
             if (other := meant(spec, config.policies[name])) != config.policies[name]:
                 policy = loading.named_policies([other])[other]
-            if needs_compiling(policy, play.cluster, play.when):
+            if needs_compiling(policy, play.cluster, play.when, play.physics):
                 simulate(play.cluster, play.jobs.head(1), policy, play.when, physics=play.physics)
 
 

@@ -287,7 +287,7 @@ def _conditions(entry: _Entry) -> Conditions:
 
 
 def _setting(table: _Entry, key: str) -> Any:
-    if key in ("trust_trace", "hide_durations"):
+    if key in ("trust_trace", "hide_durations", "whole_slots"):
         return table.flag(key)
     if key == "retries":
         return table.whole(key, None, least=0)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rota.core import Cluster, Policy
     from rota.core.types import Bools
+    from rota.perf.physics import Physics
     from rota.sim import Conditions
     from rota.traces import Trace
 
@@ -132,11 +133,14 @@ def learners(policies: Mapping[str, Policy]) -> list[str]:
     return [name for name, p in policies.items() if isinstance(p, Heuristic) and p.learns]
 
 
-def tell_compiling(policies: Iterable[Policy], cluster: Cluster, when: Conditions) -> None:
+def tell_compiling(
+    policies: Iterable[Policy], cluster: Cluster, when: Conditions, physics: Physics | None = None
+) -> None:
     """Announce the wait for the compiler, if there will be one."""
+    from rota.sim.setup import PLAIN
     from rota.sim.simulate import needs_compiling
 
-    if any(needs_compiling(policy, cluster, when) for policy in policies):
+    if any(needs_compiling(policy, cluster, when, physics or PLAIN) for policy in policies):
         typer.echo("compiling the simulator (only the first time, about 20 s) …", err=True)
 
 

@@ -272,7 +272,9 @@ def _played(task: Task) -> tuple[Play, list[dict[str, Any]]]:
             if first is None:
                 first, past = play, _history(task, play.seed)
                 _tell(play, task)
-                loading.tell_compiling(task.policies.values(), play.cluster, play.when)
+                loading.tell_compiling(
+                    task.policies.values(), play.cluster, play.when, play.physics
+                )
             for name, policy in task.policies.items():
                 report = _progress(bar, task, play, name, len(runs))
                 runs.append(_run(name, policy, play, past, task, report))

@@ -26,6 +26,7 @@ _CONDITIONS: Final = {
     "restart_s": ("cost of a stop, move or resize", "none"),
     "min_run_s": ("shortest run before a stop", "none"),
     "slot_s": ("decisions", "at every arrival and completion"),
+    "whole_slots": ("jobs end", "when their work is done"),
     "checkpoint_s": ("progress between checkpoints", "none"),
     "estimate_error": ("log error of estimates", "none"),
     "trust_trace": ("estimates", "true durations"),
@@ -255,6 +256,8 @@ def _condition(key: str, value: Any) -> str:
         return _CONDITIONS[key][1]
     if key == "trust_trace":
         return "as the trace gives them"
+    if key == "whole_slots":
+        return "at the end of a slot"
     if key == "hide_durations":
         return "hidden from all but oracles"
     if key == "slot_s":

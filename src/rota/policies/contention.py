@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rota.core.draft import Draft
 from rota.policies.contention_board import World, set_up
@@ -25,6 +25,8 @@ class ContentionGreedy:
     is what the job adds less what the running jobs lose by it. Every type of job in the queue
     is tried in every spread; the best is placed while its gain per GPU exceeds `threshold`.
     """
+
+    compiles: ClassVar[bool] = True
 
     name: str = "contention-greedy"
     oracle: bool = False

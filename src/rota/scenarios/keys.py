@@ -151,6 +151,7 @@ TABLES: Final[dict[str, dict[str, Key]]] = {
         "estimate_error": _number(0.0, 0.0, 10.0),
         "trust_trace": Key(bool, False),
         "hide_durations": Key(bool, False),
+        "whole_slots": Key(bool, False),
     },
 }  # fmt: skip
 CHOOSER: Final = {"workload": "kind", "speed": "family", "contention": "model"}

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from rota.sim.state import State
 
 
+MOST_IDLE = 1000
+"""Slots for which a policy may let jobs sit at speed 0 while nothing else is to come."""
+
+
 @part
 def fault(s: State, node: int, up: bool) -> None:
     """A node goes down, and with it everybody who sits there; or it comes back empty."""
@@ -152,6 +156,9 @@ def to_next_slot(s: State) -> bool:
             if clock["arrived"] > clock["ended"] and (
                 clock["running"] > 0 or soon_s < np.inf or moved or clock["wake_s"] < np.inf
             ):
+                clock["idle"] = clock["idle"] + 1 if soon_s == np.inf else 0
+                if clock["idle"] > MOST_IDLE:
+                    return False
                 break
             if soon_s == np.inf:
                 return False

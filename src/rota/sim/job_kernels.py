@@ -186,6 +186,8 @@ def schedule(s: State, j: int) -> None:
     job, true, clock = s.jobs[j], s.truth[j], s.clock[0]
     begin_s = max(clock["now_s"], job["resume_s"])
     end_s = begin_s + true["work_s"] / job["pace"]
+    if clock["whole_slots"]:
+        end_s = np.ceil(end_s / clock["slot_s"] - 1e-9) * clock["slot_s"]
     true["event_s"] = min(end_s, begin_s + true["fail_in_s"])
     sift(s.running, s.truth, clock["running"], true["heap"])
 

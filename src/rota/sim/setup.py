@@ -38,6 +38,8 @@ class Conditions:
     """A started job may not be stopped or moved for so long."""
     slot_s: float = 0.0
     """Decide at multiples of this time only; 0: at every arrival and completion."""
+    whole_slots: bool = False
+    """Jobs end at the end of a slot only and hold what they have until then."""
     checkpoint_s: float = 1800.0
     """Progress between two checkpoints, which is what a failure can cost, unless its trace says."""
     estimate_error: float = 0.0
@@ -53,6 +55,8 @@ class Conditions:
             value = getattr(self, name)
             if not value >= 0 or (not np.isfinite(value) and name != "checkpoint_s"):
                 raise ConfigError(f"{name}={value} must be 0 or more.")
+        if self.whole_slots and self.slot_s == 0:
+            raise ConfigError("whole_slots needs slots: give slot_s, the seconds of one.")
 
 
 def job_records(
@@ -203,7 +207,7 @@ def _install(
     clock["even"] = cluster.gpus[0] if (cluster.gpus == cluster.gpus[0]).all() else 0
     clock["now_s"] = -np.inf
     clock["begin_s"] = clock["since_s"] = part["begin_s"]
-    clock["slot_s"], clock["wake_s"] = when.slot_s, np.inf
+    clock["slot_s"], clock["wake_s"], clock["whole_slots"] = when.slot_s, np.inf, when.whole_slots
 
 
 def check_fits(cluster: Cluster, trace: Trace, rows: Records, fits: Bools) -> None:

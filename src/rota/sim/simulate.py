@@ -149,18 +149,24 @@ def informed(policy: Policy, past: Trace) -> Policy:
     return policy
 
 
-def needs_compiling(policy: Policy, cluster: Cluster, when: Conditions) -> bool:
+def needs_compiling(
+    policy: Policy, cluster: Cluster, when: Conditions, physics: Physics = PLAIN
+) -> bool:
     """Whether the first round will have to wait for the compiler."""
+    net = physics.contention is not None or physics.drift is not None
     if isinstance(policy, Heuristic) and policy.compiled:
-        return not is_ready(_kernel(policy, cluster, when, when.restart_s > 0))
-    return not is_ready(advance_once)
+        return not is_ready(_kernel(policy, cluster, when, when.restart_s > 0), net=net)
+    return not is_ready(advance_once, net=net)
 
 
 def warm_up(sim: Simulator, policy: Policy) -> None:
-    """Compile, or load from disk, what a compiled replay needs, before any clock is started."""
+    """Compile, or load from disk, what a run needs, before any clock is started."""
     if isinstance(policy, Heuristic) and policy.compiled:
         play = _kernel(policy, sim.cluster, sim.when, sim.costly)
         play(policy.rule, sim.batch, 0, np.zeros(1, np.int64))
+    elif isinstance(policy, Heuristic) or getattr(policy, "compiles", False):
+        first = Simulator(sim.cluster, sim.trace.head(4), sim.when, physics=sim.physics)
+        next(rounds(policy, first, deadline_s=3600.0), None)
 
 
 def _kernel(

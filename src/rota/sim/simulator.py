@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rota.core.jobs import JobTable
-from rota.core.layout import JOB, SHARE, WAITING
+from rota.core.layout import JOB, RUNNING, SHARE, WAITING
 from rota.core.snapshot import Snapshot
 from rota.errors import PolicyError
 from rota.jit import direct, kernel
@@ -144,12 +144,21 @@ class Simulator:
         """Raise unless every job has ended, now that nothing more will happen by itself."""
         left = int(self.clock["jobs"] - self.clock["ended"])
         if left:
-            waiting = self.state.jobs["status"] == WAITING
-            first = int(waiting.argmax())
+            jobs = self.state.jobs[: len(self.trace)]
+            stuck = (jobs["status"] == RUNNING) & (jobs["pace"] == 0)
+            why = "nothing runs and nothing is to come"
+            if stuck.any():
+                job = int(stuck.argmax())
+                why = (
+                    f"job {str(self.trace.job_id[job])!r} sits on {jobs['share_len'][job]} nodes "
+                    f"with {jobs['held_workers'][job]} workers and {jobs['held_servers'][job]} "
+                    "servers, where its speed is 0, and nothing is to come"
+                )
+            first = int((jobs["status"] == WAITING).argmax())
             raise PolicyError(
-                f"At {self.clock['now_s']:g} s nothing runs and nothing is to come, but {left} "
-                f"of {self.clock['jobs']} jobs have not ended: the policy starves them. The first "
-                f"is job {str(self.trace.job_id[first])!r} with {self.trace.num_gpus[first]} GPUs."
+                f"At {self.clock['now_s']:g} s {why}, but {left} of {self.clock['jobs']} jobs have "
+                f"not ended: the policy starves them. The first that waits is job "
+                f"{str(self.trace.job_id[first])!r} with {self.trace.num_gpus[first]} GPUs."
             )
 
     @property

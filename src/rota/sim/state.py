@@ -38,6 +38,8 @@ CLOCK: Final = np.dtype(
         ("now_s", np.float64),
         ("begin_s", np.float64),  # the first submission
         ("slot_s", np.float64),  # decide only at multiples of this; 0: at every event
+        ("whole_slots", np.bool_),  # jobs end at the end of a slot only
+        ("idle", np.int64),  # slots in a row in which nothing happened or could
         ("wake_s", np.float64),  # the policy asked to be called by then
         ("since_s", np.float64),  # the integrals below reach up to here
         ("held_gpu_s", np.float64),
