@@ -13,6 +13,7 @@ from slow_sim import SlowJob, SlowSim
 from worlds import assert_same, by_rounds, cluster_of, examples, trace_of, worlds
 
 from rota.core.speed import LINKS, MACHINES, PAIRS, RANKS, Contention, Curves
+from rota.errors import ConfigError
 from rota.perf.physics import Billing, Drift, Physics
 from rota.policies import make_policy
 from rota.sim import Conditions, simulate
@@ -101,11 +102,14 @@ def test_two_jobs_share_a_node_until_one_ends() -> None:
     """Each over both nodes: a runs at .5 beside b, b at 1 beside a; then a is alone again."""
     contention = laws(PAIRS)
     world = [2, 2], [(0, 100, 2), (0, 40, 2)]
-    fast = play(*world, "fifo+spread", Physics(contention=contention), Conditions())
-    assert fast.done_s.tolist() == [100, 40]  # without curves nobody has a kind
     physics = Physics(curves=spread_curves(1.0), contention=contention)
     fast = play(*world, "fifo+spread", physics, Conditions())
     assert fast.done_s.tolist() == [120, 40]
+
+
+def test_contention_about_other_models_is_refused() -> None:
+    with pytest.raises(ConfigError, match="about 3 models, the speeds about 0"):
+        play([2], [(0, 1, 1)], "fifo", Physics(contention=laws(PAIRS)), Conditions())
 
 
 def test_a_full_link_is_shared_equally() -> None:

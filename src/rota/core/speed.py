@@ -83,10 +83,10 @@ class Contention(NamedTuple):
     spine_gbps: float
 
 
-def no_contention() -> Contention:
+def no_contention(curves: Curves | None = None) -> Contention:
     """Nobody slows anybody down."""
-    none = np.zeros(0)
+    none, rows = np.zeros(0), 1 if curves is None else len(curves.names) + 1
     return Contention(
-        PAIRS, np.full((1, 1, 1), -1, np.int64), np.zeros((0, 0)), none, none, 0.0, none, none,
+        PAIRS, np.full((rows, 1, 1), -1, np.int64), np.zeros((0, 0)), none, none, 0.0, none, none,
         none, none, np.inf,
     )  # fmt: skip

@@ -55,7 +55,7 @@ class World:
             curves = curves.on(cluster.gpu_types)
         self._by_nodes = curves is not None and curves.by_nodes
         self._speed = np.zeros((0, 1, 1, 1)) if curves is None else curves.speed
-        laws = contention or no_contention()
+        laws = contention or no_contention(curves)
         self._kind = laws.kind
         links = laws.link_gbps if len(laws.link_gbps) == len(cluster) else cluster.link_gbps
         self.law = Law(

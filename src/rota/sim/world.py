@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rota.core.speed import no_contention
-from rota.errors import InputError
+from rota.errors import ConfigError, InputError
 from rota.perf.contention_kernels import Traffic
 from rota.perf.doubt import noisy
 from rota.sim.state import Net
@@ -69,7 +69,13 @@ def build_net(cluster: Cluster, physics: Physics, jobs: int, seeds: list[int]) -
     """The arrays for contention and drift, one cluster per seed; None without either."""
     if physics.contention is None and physics.drift is None:
         return None
-    laws = physics.contention or no_contention()
+    laws = physics.contention or no_contention(physics.curves)
+    curves = 0 if physics.curves is None else len(physics.curves.names)
+    if laws.kind.shape[0] != curves + 1:
+        raise ConfigError(
+            f"The contention is about {laws.kind.shape[0] - 1} models, the speeds about {curves}; "
+            "make it for the same curves."
+        )
     B, N, K = len(seeds), len(cluster), int(cluster.gpus.max())
     links = N + laws.uplink_gbps.size + 1
     traffic = Traffic(
