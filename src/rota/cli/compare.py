@@ -126,6 +126,7 @@ def _look_ahead(config: CompareConfig, policies: Mapping[str, Policy]) -> None:
         seed = spec.seeds[0]
         play = prepared(spec, seed, config.cluster, config.when, config.drop_oversized)
         loading.tell_losses(play.jobs, play.oversized)
+        loading.tell_extrapolation(play.jobs, play.cluster, play.physics)
         Simulator(play.cluster, play.jobs, play.when, seed=seed, physics=play.physics)
         for name, policy in policies.items():
             if (other := meant(spec, config.policies[name])) != config.policies[name]:

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from rota.traces import Trace
 
 
+MOST_NOTES = 3
+"""More sentences of one kind are only counted."""
+
+
 def note(message: str) -> None:
     """Tell the user something on stderr."""
     typer.echo(f"note: {message}", err=True)
@@ -131,6 +135,26 @@ def learners(policies: Mapping[str, Policy]) -> list[str]:
     from rota.policies import Heuristic
 
     return [name for name, p in policies.items() if isinstance(p, Heuristic) and p.learns]
+
+
+def tell_extrapolation(jobs: Trace, cluster: Cluster, physics: Physics) -> None:
+    """Name the models whose jobs may get sizes at which nobody measured their speed."""
+    from rota.perf.doubt import beyond
+
+    if physics.curves is None:
+        return
+    found: list[str] = []
+    for code, model in enumerate(jobs.models):
+        own = jobs.model == code
+        if own.any():
+            workers = int(jobs.max_workers[own].max())
+            spanned = min(len(cluster), workers)
+            other = spanned if physics.curves.by_nodes else int(jobs.max_servers[own].max())
+            found += beyond(physics.curves, [model], other, workers)
+    for sentence in found[:MOST_NOTES]:
+        note(sentence)
+    if len(found) > MOST_NOTES:
+        note(f"the same is true of {len(found) - MOST_NOTES} more models.")
 
 
 def tell_compiling(

@@ -306,6 +306,7 @@ def _history(task: Task, seed: int) -> Trace | None:
 
 def _tell(play: Play, task: Task) -> None:
     loading.tell_losses(play.jobs, play.oversized)
+    loading.tell_extrapolation(play.jobs, play.cluster, play.physics)
     learners = loading.learners(task.policies)
     if learners and task.history is None:
         loading.note(
