@@ -21,7 +21,7 @@ ANY_SHAPE: Final = 1.0
 """How far, relative to a step, each term of an average job may be from what we start from."""
 MODELS_DIFFER: Final = 0.3
 """How far each term of a model may be from that of the average job."""
-JOBS_DIFFER: Final = 0.1
+JOBS_DIFFER: Final = 0.05
 """How far each term of a job may be from that of its model."""
 PINNED: Final = 0.01
 """How closely the scale of a shape is held, which means nothing and must only stay put."""
