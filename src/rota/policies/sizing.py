@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rota.errors import DecisionError
 from rota.policies.placing import PLACEMENTS, Placer
+from rota.policies.pools import try_place
 
 if TYPE_CHECKING:
     from rota.core.draft import Draft
@@ -38,23 +38,12 @@ def fit_and_grow(draft: Draft, place: int) -> None:
     for job in np.flatnonzero((draft.length == 0) & (jobs.min_workers < jobs.workers)).tolist():
         for workers in range(int(jobs.workers[job]) - 1, int(jobs.min_workers[job]) - 1, -1):
             share = find(draft, job, workers)
-            if share is not None and _place(draft, job, share):
+            if share is not None and try_place(draft, job, share):
                 break
     elastic = (jobs.max_workers > jobs.min_workers) & ~_pinned(draft.snapshot)
     growing = np.flatnonzero((draft.length > 0) & elastic).tolist()
     while growing:
         growing = [job for job in growing if _grow_by_one(draft, job, find)]
-
-
-def _place(draft: Draft, job: int, share: list[tuple[int, int]]) -> bool:
-    """Give the job these workers, and its servers evenly beside them, if that fits."""
-    servers, count = int(draft.rows["servers"][job]), len(share)
-    beside = [(node, servers // count + (k < servers % count)) for k, (node, _) in enumerate(share)]
-    try:
-        draft.place(job, share, beside if servers else ())
-    except DecisionError:
-        return False
-    return True
 
 
 def _pinned(snapshot: Snapshot) -> Bools:
