@@ -90,9 +90,9 @@ def test_who_arrives_and_leaves_changes_the_others(
     agree(*world, "fifo-skip+spread", laws(mode), Conditions(slot_s=slot_s), place="spread")
 
 
-@pytest.mark.parametrize("mode", [PAIRS, LINKS])
+@pytest.mark.parametrize("mode", [PAIRS, LINKS, MACHINES])
 @examples(40)
-@given(worlds(sizes=(1, 2, 4, 8)), st.sampled_from([7.0, 60.0]))
+@given(worlds(sizes=(1, 2, 4, 8)), st.sampled_from([0.0, 7.0, 60.0]))
 def test_with_preemption(mode: int, world: tuple[list[int], Jobs], restart_s: float) -> None:
     rules = {"order": "srtf", "preempt": True, "place": "worst-fit"}
     agree(*world, "srtf+worst-fit", laws(mode), Conditions(restart_s=restart_s), **rules)

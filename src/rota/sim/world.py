@@ -76,7 +76,8 @@ def build_net(cluster: Cluster, physics: Physics, jobs: int, seeds: list[int]) -
             f"The contention is about {laws.kind.shape[0] - 1} models, the speeds about {curves}; "
             "make it for the same curves."
         )
-    B, N, K = len(seeds), len(cluster), int(cluster.gpus.max())
+    # While a round is carried out, who comes may be on a node before others have left it.
+    B, N, K = len(seeds), len(cluster), 2 * int(cluster.gpus.max())
     links = N + laws.uplink_gbps.size + 1
     traffic = Traffic(
         laws, np.zeros((B, N, K), np.int64), np.zeros((B, N, K), np.int64),
