@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,6 +17,12 @@ _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("steady", derandomize=True, **_COMMON)
 settings.register_profile("explore", max_examples=2000, print_blob=True, **_COMMON)
 settings.load_profile("steady")
+
+
+@pytest.fixture(autouse=True)
+def indexed_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let even small traces be replayed by the kernels that large ones are."""
+    monkeypatch.setattr(import_module("rota.sim.simulate"), "MANY_JOBS", 0)
 
 
 @pytest.fixture(scope="session")

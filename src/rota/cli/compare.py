@@ -90,7 +90,6 @@ def _played(config: CompareConfig, policies: Mapping[str, Policy], jobs: int) ->
     from rota.cli.work import run_all
 
     varies = _what_varies(config, policies)
-    loading.tell_compiling(policies.values(), config.cluster, config.when)
     with LateBar() as bar:
         bar.begin("preparing", 0)
         _look_ahead(config, policies)
@@ -119,20 +118,23 @@ def _what_varies(
 def _look_ahead(config: CompareConfig, policies: Mapping[str, Policy]) -> None:
     """Meet bad traces, and the compiler, before any process is started."""
     from rota.cli.work import meant, prepared
-    from rota.sim import Simulator, simulate
-    from rota.sim.simulate import needs_compiling
+    from rota.sim import Simulator
+    from rota.sim.simulate import informed, needs_compiling, warm_up
+
+    told = False
 
     for spec in config.traces:
         seed = spec.seeds[0]
         play = prepared(spec, seed, config.cluster, config.when, config.drop_oversized)
         loading.tell_losses(play.jobs, play.oversized)
         loading.tell_extrapolation(play.jobs, play.cluster, play.physics)
-        Simulator(play.cluster, play.jobs, play.when, seed=seed, physics=play.physics)
+        sim = Simulator(play.cluster, play.jobs, play.when, seed=seed, physics=play.physics)
         for name, policy in policies.items():
             if (other := meant(spec, config.policies[name])) != config.policies[name]:
                 policy = loading.named_policies([other])[other]
-            if needs_compiling(policy, play.cluster, play.when, play.physics):
-                simulate(play.cluster, play.jobs.head(1), policy, play.when, physics=play.physics)
+            if needs_compiling(policy, play.cluster, play.when, len(play.jobs), play.physics):
+                told = told or loading.tell_compiling()
+                warm_up(sim, informed(policy, play.jobs))
 
 
 def _tasks(config: CompareConfig, varies: Mapping[tuple[str, str], bool]) -> list[Task]:

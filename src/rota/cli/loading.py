@@ -13,7 +13,7 @@ from rota.dash.units import plural
 from rota.errors import ConfigError, InputError, RotaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rota.core import Cluster, Policy
     from rota.core.types import Bools
@@ -157,15 +157,10 @@ def tell_extrapolation(jobs: Trace, cluster: Cluster, physics: Physics) -> None:
         note(f"the same is true of {len(found) - MOST_NOTES} more models.")
 
 
-def tell_compiling(
-    policies: Iterable[Policy], cluster: Cluster, when: Conditions, physics: Physics | None = None
-) -> None:
-    """Announce the wait for the compiler, if there will be one."""
-    from rota.sim.setup import PLAIN
-    from rota.sim.simulate import needs_compiling
-
-    if any(needs_compiling(policy, cluster, when, physics or PLAIN) for policy in policies):
-        typer.echo("compiling the simulator (only the first time, about 20 s) …", err=True)
+def tell_compiling() -> bool:
+    """Announce the wait for the compiler; True, so that it is told once."""
+    typer.echo("compiling the simulator (only the first time, about 20 s) …", err=True)
+    return True
 
 
 def facts_of_cluster(cluster: Cluster) -> dict[str, Any]:

@@ -263,6 +263,8 @@ def _tell_scenario(
 
 def _played(task: Task) -> tuple[Play, list[dict[str, Any]]]:
     """All runs, policy by policy within each seed, and the world of the first seed."""
+    from rota.sim.simulate import needs_compiling
+
     first: Play | None = None
     runs: list[dict[str, Any]] = []
     past = None
@@ -272,9 +274,11 @@ def _played(task: Task) -> tuple[Play, list[dict[str, Any]]]:
             if first is None:
                 first, past = play, _history(task, play.seed)
                 _tell(play, task)
-                loading.tell_compiling(
-                    task.policies.values(), play.cluster, play.when, play.physics
-                )
+                if any(
+                    needs_compiling(policy, play.cluster, play.when, len(play.jobs), play.physics)
+                    for policy in task.policies.values()
+                ):
+                    loading.tell_compiling()
             for name, policy in task.policies.items():
                 report = _progress(bar, task, play, name, len(runs))
                 runs.append(_run(name, policy, play, past, task, report))

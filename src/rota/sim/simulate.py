@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 Notes: TypeAlias = "list[dict[str, Any]] | None"
 LOG = 1 << 15
 """Events that the log holds before it is emptied into the journal."""
+MANY_JOBS = 2000
+"""For fewer, an indexed queue gains less than its kernel takes to compile; results are the same."""
 SLICE = 20_000
 """Rounds between two signs of life from a compiled replay."""
 
@@ -150,27 +152,31 @@ def informed(policy: Policy, past: Trace) -> Policy:
 
 
 def needs_compiling(
-    policy: Policy, cluster: Cluster, when: Conditions, physics: Physics = PLAIN
+    policy: Policy, cluster: Cluster, when: Conditions, jobs: int, physics: Physics = PLAIN
 ) -> bool:
-    """Whether the first round will have to wait for the compiler."""
+    """Whether the first round over so many jobs will have to wait for the compiler."""
     net = physics.contention is not None or physics.drift is not None
     if isinstance(policy, Heuristic) and policy.compiled:
-        return not is_ready(_kernel(policy, cluster, when, when.restart_s > 0), net=net)
+        return not is_ready(_kernel(policy, cluster, when, jobs, when.restart_s > 0), net=net)
     return not is_ready(advance_once, net=net)
 
 
 def warm_up(sim: Simulator, policy: Policy) -> None:
     """Compile, or load from disk, what a run needs, before any clock is started."""
     if isinstance(policy, Heuristic) and policy.compiled:
-        play = _kernel(policy, sim.cluster, sim.when, sim.costly)
+        play = _kernel_for(sim, policy)
         play(policy.rule, sim.batch, 0, np.zeros(1, np.int64))
     elif isinstance(policy, Heuristic) or getattr(policy, "compiles", False):
         first = Simulator(sim.cluster, sim.trace.head(4), sim.when, physics=sim.physics)
         next(rounds(policy, first, deadline_s=3600.0), None)
 
 
+def _kernel_for(sim: Simulator, policy: Heuristic) -> Callable[..., None]:
+    return _kernel(policy, sim.cluster, sim.when, len(sim.trace), sim.costly)
+
+
 def _kernel(
-    policy: Heuristic, cluster: Cluster, when: Conditions, costly: bool
+    policy: Heuristic, cluster: Cluster, when: Conditions, jobs: int, costly: bool
 ) -> Callable[..., None]:
     """The compiled replay for this policy."""
     rule = policy.rule
@@ -180,13 +186,13 @@ def _kernel(
     # so until room is given back, and on jobs entering it once.
     fixed = not rule.preempt and rule.order in (FIFO, SHORTEST)
     even = bool((cluster.gpus == cluster.gpus[0]).all())
-    if fixed and even and when.faults.never:
+    if fixed and even and when.faults.never and jobs >= MANY_JOBS:
         return replay_queue
     return replay if costly else replay_free
 
 
 def _compiled(sim: Simulator, policy: Heuristic, drain: Callable[[], None]) -> Iterator[None]:
-    play, status = _kernel(policy, sim.cluster, sim.when, sim.costly), np.zeros(1, np.int64)
+    play, status = _kernel_for(sim, policy), np.zeros(1, np.int64)
     sim.clock["indexed"] = play is replay_queue
     while status[0] in (MORE, FLUSH):
         play(policy.rule, sim.batch, SLICE, status)
