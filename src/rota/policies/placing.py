@@ -94,7 +94,10 @@ class Placer:
         """
         self._prepare(draft)
         each = draft.gpus_per_worker(job) or 1  # workers without GPUs are counted themselves
-        gpus = int(draft.rows["workers"][job] if workers is None else workers) * each
+        if workers is None:
+            gpus = draft.gpus(job) or int(draft.rows["workers"][job])
+        else:
+            gpus = workers * each
         count = self._find(
             self.code, draft.nodes, self._level, draft.rows, job, gpus, self._typical, self._spot
         )

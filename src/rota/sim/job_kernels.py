@@ -131,45 +131,63 @@ def settle(s: State, j: int) -> None:
 
 
 @part
+def curve_speed(
+    speed: Any, job: Any, nodes: Records, shares: Records, first: int, count: int, a: int
+) -> float:
+    """The job's speed on shares[first : first + count] by its curve: the slowest GPU type's."""
+    workers, slowest = 0, np.inf
+    for k in range(first, first + count):
+        workers += shares[k]["workers"]
+    a, w = min(a, speed.shape[2] - 1), min(workers, speed.shape[3] - 1)
+    for k in range(first, first + count):
+        if shares[k]["workers"] > 0:
+            kind = nodes[shares[k]["node"]]["type"]
+            slowest = min(slowest, speed[job["curve"], kind, a, w])
+    return slowest
+
+
+@inline
 def lone_pace(s: State, j: int, first: int, count: int, workers: int, servers: int) -> float:
     """Progress per second of job j with so many on shares[first : first + count], undisturbed."""
     job, clock = s.jobs[j], s.clock[0]
-    c = job["curve"]
-    if c < 0 or workers == 0:
-        share = workers / job["workers"]
-        return share if clock["scaling"] == 1.0 or workers == 0 else share ** clock["scaling"]
-    a = min(count if clock["by_nodes"] else servers, s.speed.shape[2] - 1)
-    w, speed = min(workers, s.speed.shape[3] - 1), np.inf
-    for k in range(first, first + count):
-        if s.shares[k]["workers"] > 0:
-            speed = min(speed, s.speed[c, s.nodes[s.shares[k]["node"]]["type"], a, w])
-    return speed / s.truth[j]["unit"]
+    pace = workers / job["workers"]
+    if job["curve"] >= 0 and workers > 0:
+        a = count if clock["by_nodes"] else servers
+        pace = curve_speed(s.speed, job, s.nodes, s.shares, first, count, a) / s.truth[j]["unit"]
+    elif clock["scaling"] != 1.0 and workers > 0:
+        pace = pace ** clock["scaling"]
+    return pace
 
 
 @part
-def fee_rate(s: State, j: int, first: int, count: int) -> float:
-    """Dollars per second that job j pays for shares[first : first + count]."""
+def fee_rate(
+    job: Any, clock: Any, nodes: Records, shares: Records, first: int, count: int
+) -> float:
+    """Dollars per second that the job pays for shares[first : first + count]."""
     dollars_per_h = 0.0
     for k in range(first, first + count):
-        node = s.nodes[s.shares[k]["node"]]
-        gpus = s.shares[k]["workers"] * s.jobs[j]["gpus_per_worker"]
-        dollars_per_h += (node["gpus"] if s.clock[0]["whole_nodes"] else gpus) * node[
-            "price_per_gpu_h"
-        ]
+        node = nodes[shares[k]["node"]]
+        gpus = shares[k]["workers"] * job["gpus_per_worker"]
+        gpus = node["gpus"] if clock["whole_nodes"] else gpus
+        dollars_per_h += gpus * node["price_per_gpu_h"]
     return dollars_per_h / 3600.0
 
 
 @part
 def is_alike(s: State, j: int, first: int, count: int) -> bool:
     """Whether it is all the same to job j, and to others, if it moves to these shares."""
-    job, true = s.jobs[j], s.truth[j]
-    if true["sends"] or s.clock[0]["drift_step_s"] < np.inf or count != job["share_len"]:
+    job, true, clock = s.jobs[j], s.truth[j], s.clock[0]
+    if true["sends"] or clock["drift_step_s"] < np.inf or count != job["share_len"]:
         return False
     pace = lone_pace(s, j, first, count, job["held_workers"], job["held_servers"])
-    return pace == true["alone"] and fee_rate(s, j, first, count) == true["fee_rate"]
+    if pace != true["alone"]:
+        return False
+    if not clock["priced"]:
+        return True
+    return fee_rate(job, clock, s.nodes, s.shares, first, count) == true["fee_rate"]
 
 
-@part
+@inline
 def close_bill(s: State, j: int) -> None:
     """Job j, settled, ends a stint, which is billed in whole grains."""
     true, span_s = s.truth[j], s.clock[0]["now_s"] - s.jobs[j]["since_s"]
@@ -205,7 +223,8 @@ def run_on(s: State, j: int, first: int, count: int, pause_s: float) -> None:
     job["held_workers"], job["held_servers"] = workers, servers
     job["share_at"], job["share_len"] = first, count
     true["alone"] = lone_pace(s, j, first, count, workers, servers)
-    true["fee_rate"] = fee_rate(s, j, first, count)
+    if clock["priced"]:
+        true["fee_rate"] = fee_rate(job, clock, s.nodes, s.shares, first, count)
     job["pace"] = true["alone"]
     job["resume_s"] = clock["now_s"] + pause_s
     if true["heap"] == -1:

@@ -11,7 +11,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from rota.jit import only_with, part
+from rota.jit import inline, only_with, part
 from rota.perf.contention_kernels import Traffic
 from rota.sim.state import Net
 
@@ -36,22 +36,16 @@ def mark_guests(guests: Ints, many: Ints, dirty: Ints, marked: Any, clock: Any, 
         mark(dirty, marked, clock, guests[n, g])
 
 
-@only_with("net")
 @part
-def join(s: State, j: int) -> None:
-    """Job j begins to send from the nodes it holds."""
+def join_as(s: State, j: int, kind: int) -> None:
+    """Job j is from now on a guest of its nodes, if its traffic is of any kind."""
     job, net, clock = s.jobs[j], s.net, s.clock[0]
-    t = net.traffic
-    at, length, kinds = job["share_at"], job["share_len"], t.laws.kind
-    kind = kinds[
-        job["curve"], min(length, kinds.shape[1] - 1), min(job["held_workers"], kinds.shape[2] - 1)
-    ]
-    if kind >= 0 or clock["drift_step_s"] < np.inf:
-        mark(net.dirty, net.marked, clock, j)
+    mark(net.dirty, net.marked, clock, j)
     if kind < 0:
         return
+    t = net.traffic
     t.kind[j], s.truth[j]["sends"] = kind, True
-    for k in range(at, at + length):
+    for k in range(job["share_at"], job["share_at"] + job["share_len"]):
         n, gpus = s.shares[k]["node"], s.shares[k]["workers"] * job["gpus_per_worker"]
         if gpus > 0:
             mark_guests(t.guests, t.many, net.dirty, net.marked, clock, n)
@@ -61,11 +55,19 @@ def join(s: State, j: int) -> None:
 
 
 @only_with("net")
+@inline
+def join(s: State, j: int) -> None:
+    """Job j begins to send from the nodes it holds, if it does at all; not worth a call if not."""
+    job, kinds = s.jobs[j], s.net.traffic.laws.kind
+    a = min(job["share_len"], kinds.shape[1] - 1)
+    kind = kinds[job["curve"], a, min(job["held_workers"], kinds.shape[2] - 1)]
+    if kind >= 0 or s.clock[0]["drift_step_s"] < np.inf:
+        join_as(s, j, kind)
+
+
 @part
-def leave(s: State, j: int) -> None:
-    """Job j sends no longer from the nodes it has held so far."""
-    if not s.truth[j]["sends"]:
-        return
+def leave_all(s: State, j: int) -> None:
+    """Job j is no longer a guest of its nodes."""
     job, net, clock = s.jobs[j], s.net, s.clock[0]
     t = net.traffic
     for k in range(job["share_at"], job["share_at"] + job["share_len"]):
@@ -78,6 +80,14 @@ def leave(s: State, j: int) -> None:
                 break
         mark_guests(t.guests, t.many, net.dirty, net.marked, clock, n)
     t.kind[j], s.truth[j]["sends"] = -1, False
+
+
+@only_with("net")
+@inline
+def leave(s: State, j: int) -> None:
+    """Job j sends no longer from the nodes it has held so far, if it did."""
+    if s.truth[j]["sends"]:
+        leave_all(s, j)
 
 
 def net_of(net: Net | None, b: int) -> Net | None:

@@ -163,6 +163,7 @@ def build_state(
     clock = state.clock
     clock["scaling"], clock["by_nodes"] = physics.scaling, curves is not None and curves.by_nodes
     clock["grain_s"], clock["whole_nodes"] = physics.billing.grain_s, physics.billing.whole_nodes
+    clock["priced"] = cluster.price_per_gpu_h.any()
     clock["local"] = is_local(cluster, physics)
     clock["drift_step_s"] = physics.drift.step_s if physics.drift is not None else np.inf
     return state

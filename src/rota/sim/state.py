@@ -70,6 +70,7 @@ CLOCK: Final = np.dtype(
         ("drift_step_s", np.float64),  # the speed of machines changes so often
         ("scaling", np.float64),  # exponent of the pace by workers of a job without a curve
         ("grain_s", np.float64),  # stints are billed in multiples of this
+        ("priced", np.bool_),  # some node has a price
         ("whole_nodes", np.bool_),  # a job pays for all GPUs of the nodes it touches
         ("by_nodes", np.bool_),  # curves depend on the nodes spanned, not on servers
         ("local", np.bool_),  # where a job sits changes its pace or its fee
