@@ -163,10 +163,19 @@ def allocating_part(function: F) -> F:
 
 
 def _part(function: F, *, counted: bool) -> F:
-    return numba.njit(  # type: ignore[no-any-return]
+    made: Any = numba.njit(
         error_model="numpy", _nrt=counted, no_cpython_wrapper=True, no_cfunc_wrapper=True,
         pipeline_class=_PartCompiler,
     )(function)  # fmt: skip
+    by_types = made.get_call_template
+
+    def by_plain_types(args: Any, kws: Any) -> Any:
+        """Numba would compile a part anew for every constant it is called with."""
+        plain = {name: types.unliteral(kind) for name, kind in kws.items()}
+        return by_types([types.unliteral(kind) for kind in args], plain)
+
+    made.get_call_template = by_plain_types
+    return made  # type: ignore[no-any-return]
 
 
 def inline(function: F) -> F:
