@@ -130,7 +130,7 @@ def test_the_return_of_progress_is_the_number_of_jobs() -> None:
 def test_fifteen_servers_and_two_workers_for_everybody_score_as_measured() -> None:
     pool = Pool.draw(load("dl2-small-published"), range(1000, 1050), data=DATA)
     env = BatchEnv(pool, OnePass(), batch=50, masks=False)
-    jcts, _ = play(env, lambda env, _: np.full((50, 20), 14 * 16 + 1))
+    jcts, _ = play(env, lambda _env, _info: np.full((50, 20), 14 * 16 + 1))
     assert np.nanmean(jcts) / SLOT_S == pytest.approx(5.478, rel=0.005)
 
 

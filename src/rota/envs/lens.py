@@ -64,9 +64,7 @@ class Lens(Protocol):
         """One edit per cluster; ended[b] tells whether its round is over."""
         ...
 
-    def script(
-        self, view: View, book: Book, workers: Ints, servers: Ints, out: Ints
-    ) -> None:
+    def script(self, view: View, book: Book, workers: Ints, servers: Ints, out: Ints) -> None:
         """Fill `out` with the next actions towards a teacher's counts (B, J)."""
         ...
 

@@ -115,9 +115,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self.score.gains[:] = 0.0
         return self._look(), self._info()
 
-    def step(
-        self, actions: Any
-    ) -> tuple[Arrays, Floats, Bools, Bools, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Arrays, Floats, Bools, Bools, dict[str, Any]]:
         """One edit per cluster."""
         lens, view, book = self.lens, self.view, self.book
         self._actions[...] = actions
@@ -215,9 +213,11 @@ def _hands(deal: str | Ints, batch: int, entries: int, seed: int) -> Ints:
 
 
 def _no_ends(batch: int, jobs: int) -> Ends:
-    flags = [np.zeros(batch, np.bool_) for _ in range(2)]
-    counts = [np.zeros(batch, np.int64) for _ in range(3)]
+    def zeros(kind: type = float) -> Any:
+        return np.zeros(batch, kind)
+
     return Ends(
-        np.zeros(batch), *flags, np.zeros(batch), np.zeros(batch), *counts, np.zeros(batch),
-        np.zeros(batch, np.int64), np.full((batch, jobs), np.nan),
+        reward=zeros(), terminated=zeros(bool), truncated=zeros(bool), jct_s=zeros(),
+        makespan_s=zeros(), resizes=zeros(int), moves=zeros(int), rounds=zeros(int),
+        total=zeros(), played=zeros(int), jcts_s=np.full((batch, jobs), np.nan),
     )  # fmt: skip
