@@ -138,7 +138,10 @@ def cpu_room(
         return 0
     room = 1 << 30
     if cpus > 0.0 and here["free_cpus"] < np.inf:
-        room = int((here["free_cpus"] - kept_per_gpu * here["free"] + SLACK) / cpus)
+        spare = here["free_cpus"] - kept_per_gpu * here["free"] + SLACK
+        if spare < cpus:  # most nodes that are asked; a division costs more
+            return 0
+        room = int(spare / cpus)
     if memory_gb > 0.0 and here["free_memory_gb"] < np.inf:
         room = min(room, int((here["free_memory_gb"] + SLACK) / memory_gb))
     return max(0, room)
