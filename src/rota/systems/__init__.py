@@ -1,0 +1,1 @@
+"""Learned systems, one per folder: lens, network, reward and defaults."""
