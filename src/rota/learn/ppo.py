@@ -179,13 +179,15 @@ class PPO:
         logits, value = self.network(
             {name[5:]: array for name, array in part.items() if name.startswith("seen.")}
         )
-        log_probs = masked(logits, part["mask"][live])
-        action = part["action"][live].unsqueeze(-1)
-        change = log_probs.gather(-1, action).squeeze(-1) - part["log_prob"][live]
-        advantage = part["advantage"][live]
+        action = part["action"][live]
+        chose = action >= 0  # a job for which nothing fits decides nothing, but has a value
+        log_probs = masked(logits[chose], part["mask"][live][chose])
+        change = log_probs.gather(-1, action[chose].unsqueeze(-1)).squeeze(-1)
+        change = change - part["log_prob"][live][chose]
+        advantage = part["advantage"][live][chose]
         if c.joint and live.dim() > 1:
             # One decision of many parts: its logarithms add up, its jobs' advantages are one.
-            change, advantage = _together(change, advantage, live)
+            change, advantage = _together(change, advantage, live.nonzero()[chose, 0], len(live))
         ratio = change.exp()
         clipped = ratio.clamp(1 - c.clip, 1 + c.clip)
         policy_loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
@@ -313,13 +315,12 @@ def _flat(rollout: Rollout, advantage: NDArray[Any], target: NDArray[Any]) -> di
 
 
 def _together(
-    change: torch.Tensor, advantage: torch.Tensor, live: torch.Tensor
+    change: torch.Tensor, advantage: torch.Tensor, row: torch.Tensor, rows: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Sums of log-ratios and means of advantages by cluster, where it has any job."""
-    row = live.nonzero()[:, 0]
-    count = live.sum(1)
-    total = torch.zeros(len(live)).index_add(0, row, change)
-    mean = torch.zeros(len(live)).index_add(0, row, advantage) / count.clamp(min=1)
+    count = torch.bincount(row, minlength=rows)
+    total = torch.zeros(rows).index_add(0, row, change)
+    mean = torch.zeros(rows).index_add(0, row, advantage) / count.clamp(min=1)
     return total[count > 0], mean[count > 0]
 
 

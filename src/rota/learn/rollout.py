@@ -66,7 +66,7 @@ class Games(Protocol):
 class Choice(NamedTuple):
     """Actions, what else was allowed, and how likely they were."""
 
-    action: Ints  # (B,) or (B, W)
+    action: Ints  # (B,) or (B, W); −1 where nothing was allowed
     mask: Bools  # (B, A) or (B, W, A)
     log_prob: NDArray[Any]  # (B,) or (B, W)
 
