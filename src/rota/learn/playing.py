@@ -85,11 +85,17 @@ class EnvGames:
             gains = np.take_along_axis(self.info["gains"], np.maximum(rows, 0), 1)
             reward = np.where(rows >= 0, gains, 0.0)
         over, done = np.array(self.info["closed"]), ended | cut
-        if "_episode" in self.info:
+        if "episode" in self.info:
             self.episodes.add(self.info["_episode"], self.info["episode"]["jct_s"])
         self._round = np.where(done, 0, self._round + over)
         self._episode += done
         return Turn(reward, over, done)
+
+    def follow(self, workers: Ints, servers: Ints) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The next actions towards giving every job (B, J) so much, and what was allowed."""
+        script = np.zeros(self._action.shape, np.int64)
+        self._lens.script(self.env.view, self.env.book, workers, servers, script)
+        return script, self.info["mask"]
 
     def inputs(self) -> Ints:
         """Which trace at which round; every cluster is its own where traces are not shared."""
@@ -111,8 +117,7 @@ def greedy_jct_s(
     while np.isnan(found).any():
         logits, _, _ = look(network, games.observe(), games.batch)
         games.step(games.choose(logits, None).action)
-        ended = games.info.get("_episode")
-        if ended is not None and ended.any():
-            first = ended & np.isnan(found)
+        if "episode" in games.info:
+            first = games.info["_episode"] & np.isnan(found)
             found[first] = games.info["episode"]["jct_s"][first]
     return found
