@@ -1,0 +1,74 @@
+"""A lens: what one learned system sees of a cluster, and what each of its actions means."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from gymnasium import spaces
+
+    from rota.core.types import Bools, Ints
+    from rota.envs.book import Book
+    from rota.envs.view import View
+
+Arrays: TypeAlias = "dict[str, Any]"
+"""An observation: arrays (B, …) by name."""
+
+
+class Lens(Protocol):
+    """The same in training and when deployed, so that what was trained is what runs.
+
+    Every method works on a whole batch with one call into compiled code and fills arrays that
+    the caller keeps.
+    """
+
+    @property
+    def window(self) -> int:
+        """How many jobs it shows, W."""
+        ...
+
+    @property
+    def observation_space(self) -> spaces.Dict:
+        """Of one cluster."""
+        ...
+
+    @property
+    def action_space(self) -> spaces.Space[Any]:
+        """Of one cluster."""
+        ...
+
+    @property
+    def mask_shape(self) -> tuple[int, ...]:
+        """Of the mask of one cluster."""
+        ...
+
+    def open(self, view: View, book: Book, which: Bools) -> None:
+        """Begin a round for the clusters flagged in `which` (B,)."""
+        ...
+
+    def encode(self, view: View, book: Book, out: Arrays) -> None:
+        """Fill `out` with what there is to see."""
+        ...
+
+    def mask(self, view: View, book: Book, out: Bools) -> None:
+        """Fill `out` (B, *mask_shape) with which actions are allowed."""
+        ...
+
+    def act(self, view: View, book: Book, actions: Ints, ended: Bools) -> None:
+        """One edit per cluster; ended[b] tells whether its round is over."""
+        ...
+
+    def script(
+        self, view: View, book: Book, workers: Ints, servers: Ints, out: Ints
+    ) -> None:
+        """Fill `out` with the next actions towards a teacher's counts (B, J)."""
+        ...
+
+
+def new_arrays(space: spaces.Dict, batch: int) -> Arrays:
+    """Memory for the observations of a batch."""
+    return {
+        name: np.zeros((batch, *(part.shape or ())), part.dtype) for name, part in space.items()
+    }

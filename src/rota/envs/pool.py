@@ -1,0 +1,104 @@
+"""Worlds to play in: simulations that are ready to begin, from which episodes are copied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rota.errors import ConfigError, InputError
+from rota.sim.setup import build_state, check_fits
+from rota.sim.simulator import fitting
+from rota.sim.world import seen_curves
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from rota.core.cluster import Cluster
+    from rota.core.speed import Curves
+    from rota.core.types import Ints
+    from rota.perf.physics import Physics
+    from rota.scenarios import Scenario
+    from rota.scenarios.scenario import World
+    from rota.sim.state import State
+
+PARTS = ("jobs", "truth", "clock", "nodes", "level", "faults", "failures")
+"""What of a state a new episode changes; the rest follows, or is scratch."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """R simulations of one cluster under one set of laws, none of them begun."""
+
+    state: State  # a batch of R
+    cluster: Cluster
+    physics: Physics
+    seeds: Ints  # (R,)
+    slot_s: float
+
+    @classmethod
+    def draw(
+        cls, scenario: Scenario, seeds: Sequence[int], *, data: Path | None = None
+    ) -> Pool:
+        """The worlds of these seeds."""
+        if not len(seeds):
+            raise InputError("A pool of worlds needs at least one seed.")
+        return cls.of([scenario.draw(int(seed), data) for seed in seeds], seeds)
+
+    @classmethod
+    def of(cls, worlds: Sequence[World], seeds: Sequence[int]) -> Pool:
+        """The given worlds, which may differ in their traces only."""
+        first = worlds[0]
+        if any(w.when != first.when or len(w.cluster) != len(first.cluster) for w in worlds):
+            raise ConfigError("The worlds of a pool differ in more than their traces.")
+        state = build_state(
+            first.cluster, [w.trace for w in worlds], first.when, list(seeds), 0, first.physics
+        )
+        for world, rows in zip(worlds, state.jobs, strict=True):
+            if len(world.trace) == 0:
+                raise InputError(f"{world.trace.name}: a trace without jobs is no episode.")
+            jobs = rows[: len(world.trace)]
+            check_fits(world.cluster, world.trace, jobs, fitting(world.cluster, jobs))
+        numbers = np.asarray(seeds, np.int64)
+        return cls(state, first.cluster, first.physics, numbers, first.when.slot_s)
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    @property
+    def jobs(self) -> int:
+        """The most jobs of a trace."""
+        return int(self.state.jobs.shape[1])
+
+    def curves(self, entry: int) -> Curves | None:
+        """What policies may see of speed in one of the worlds."""
+        return seen_curves(self.physics, self.cluster, int(self.seeds[entry]))
+
+    def new_state(self, batch: int) -> State:
+        """The memory for a batch of episodes, none of them begun."""
+        s = self.state
+        arrays = [_empty(part, batch) for part in s[:-2]]
+        net = s.net
+        if net is not None:
+            t = net.traffic
+            traffic = t._make([t.laws, *(_empty(part, batch) for part in t[1:])])
+            net = net._make([traffic, *(_empty(part, batch) for part in net[1:])])
+        return s._make([*arrays, s.speed, net])
+
+
+def _empty(part: Any, batch: int) -> Any:
+    return np.zeros((batch, *part.shape[1:]), part.dtype)
+
+
+def words_of(state: State) -> tuple[Any, ...]:
+    """The same memory as plain numbers: a tuple of (B, words) arrays."""
+    arrays = [getattr(state, name) for name in PARTS]
+    if state.net is not None:
+        t = state.net.traffic
+        arrays += [t.many, t.kind, t.rate, t.left, t.busy, state.net.weather]
+    # Numbers of eight bytes; records are padded to that.
+    return tuple(
+        array.reshape(len(array), -1).view(np.int64) for array in arrays if array.size
+    )

@@ -1,0 +1,64 @@
+"""What an agent is paid for: small interchangeable kinds, computed when a round closes.
+
+Each is a sum over jobs, so that a learner may credit every job with its own part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from rota.core.types import Floats, Ints
+from rota.errors import ConfigError, UnknownNameError
+
+PROGRESS: Final = 0
+JOBS: Final = 1
+FEE: Final = 2
+SLOWDOWN: Final = 3
+HOUR_S: Final = 3600.0
+
+KINDS: Final = {
+    "progress": PROGRESS,  # part of its work that each job has done, as DL2; sums to the jobs done
+    "jobs": JOBS,  # −jobs in the system × time; sums to −ΣJCT
+    "fee": FEE,  # −dollars
+    "slowdown": SLOWDOWN,  # −time / run time at the requested size; sums to −Σ slowdown
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reward:
+    """A kind of reward, and the unit in which it counts time."""
+
+    kind: str = "jobs"
+    """One of `progress`, `jobs`, `fee` and `slowdown`."""
+    unit_s: float = 0.0
+    """Seconds that count as 1 in `jobs`; 0: a slot, or an hour where there are no slots."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise UnknownNameError("reward", self.kind, KINDS)
+        if not 0 <= self.unit_s < np.inf:
+            raise ConfigError(f"reward.unit_s={self.unit_s} must be 0 or more seconds.")
+
+
+class Score(NamedTuple):
+    """How a batch is being paid; arrays only, so that kernels can take it."""
+
+    kind: int
+    unit_s: float
+    since_s: Floats  # (B,) paid up to here
+    oldest: Ints  # (B,) the first job that had not ended by then
+    level: Floats  # (B, J) what a job had reached by then: progress, or −dollars
+    gains: Floats  # (B, J) each job's part of the last reward
+    total: Floats  # (B,) the return so far
+
+
+def new_score(reward: Reward, batch: int, jobs: int, slot_s: float) -> Score:
+    """Nothing paid yet."""
+    return Score(
+        KINDS[reward.kind], reward.unit_s or slot_s or HOUR_S, np.full(batch, -np.inf),
+        np.zeros(batch, np.int64), np.zeros((batch, jobs)), np.zeros((batch, jobs)),
+        np.zeros(batch),
+    )  # fmt: skip

@@ -1,0 +1,170 @@
+"""What happens when a round is over: pack, enact, go on to the next decision, pay, begin anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rota.core.layout import DONE
+from rota.core.types import Bools, Floats, Ints
+from rota.envs.pack_kernels import pack
+from rota.envs.rewards import FEE, PROGRESS, SLOWDOWN, Score
+from rota.jit import kernel, part
+from rota.policies.order_kernels import ran_s
+from rota.sim.event_kernels import advance, tidy
+from rota.sim.replay_kernels import desk_of, enact_draft, note_round, one_of, open_draft
+
+if TYPE_CHECKING:
+    from rota.envs.book import Book
+    from rota.envs.view import View
+    from rota.sim.state import State
+
+SMALL = 512
+"""Shares that may pile up before dead ones are forgotten; few, so that they stay in the cache."""
+
+
+class Ends(NamedTuple):
+    """What a step tells about rounds and episodes that ended in it."""
+
+    reward: Floats  # (B,)
+    terminated: Bools  # (B,) all jobs have ended
+    truncated: Bools  # (B,) too many rounds, or nothing will ever happen again
+    jct_s: Floats  # (B,) mean over the jobs of the episode
+    makespan_s: Floats  # (B,)
+    resizes: Ints  # (B,)
+    moves: Ints  # (B,)
+    rounds: Ints  # (B,)
+    total: Floats  # (B,) the return
+    played: Ints  # (B,) which entry of the pool it was
+    jcts_s: Floats  # (B, J) of each job; NaN: it has not ended
+
+
+class Deal(NamedTuple):
+    """Which episodes a batch plays."""
+
+    hands: Ints  # (B, K) entries of the pool, by episode; then again from the first
+    next: Ints  # (B,) episodes begun
+    entry: Ints  # (B,) the one being played
+
+
+@part
+def reached(job: Any, true: Any, kind: int, now_s: float) -> float:
+    """What a job's reward is the growth of."""
+    if kind == FEE:
+        return -(true["fee"] + true["fee_rate"] * (now_s - job["settled_s"]))
+    if job["status"] == DONE:
+        return 1.0
+    done_s = job["pace"] * ran_s(job, now_s)
+    return (job["progress_s"] + done_s) / (job["progress_s"] + true["work_s"])
+
+
+@part
+def pay(s: State, score: Score, b: int) -> float:
+    """The reward for what has happened since the last one; each job's part goes to `gains`."""
+    clock, kind = s.clock[0], score.kind
+    from_s, to_s = score.since_s[b], clock["now_s"]
+    total, oldest = 0.0, clock["arrived"]
+    for j in range(score.oldest[b], clock["arrived"]):
+        job, true = s.jobs[j], s.truth[j]
+        ended = true["done_s"] == true["done_s"]  # not NaN
+        gain = 0.0
+        if not ended or true["done_s"] >= from_s:
+            if kind == PROGRESS or kind == FEE:
+                level = reached(job, true, kind, to_s)
+                gain = level - score.level[b, j]
+                score.level[b, j] = level
+            else:
+                end_s = true["done_s"] if ended else to_s
+                gain = max(from_s, job["submit_s"]) - end_s
+                unit_s = score.unit_s
+                if kind == SLOWDOWN:
+                    unit_s = job["progress_s"] + true["work_s"]
+                gain = gain / unit_s if gain < 0.0 else 0.0
+        score.gains[b, j] = gain
+        total += gain
+        if not ended and j < oldest:
+            oldest = j
+    score.oldest[b], score.since_s[b] = oldest, to_s
+    score.total[b] += total
+    return total
+
+
+@part
+def sum_up(s: State, score: Score, deal: Deal, ends: Ends, b: int) -> None:
+    """Write down how an episode went."""
+    clock = s.clock[0]
+    sum_s, last_s, ended = 0.0, clock["begin_s"], 0
+    for j in range(ends.jcts_s.shape[1]):
+        ends.jcts_s[b, j] = np.nan
+        if j < clock["jobs"] and s.truth[j]["done_s"] == s.truth[j]["done_s"]:
+            ends.jcts_s[b, j] = s.truth[j]["done_s"] - s.jobs[j]["submit_s"]
+            sum_s += ends.jcts_s[b, j]
+            last_s = max(last_s, s.truth[j]["done_s"])
+            ended += 1
+    ends.jct_s[b] = sum_s / ended if ended > 0 else np.nan
+    ends.makespan_s[b] = last_s - clock["begin_s"]
+    ends.resizes[b], ends.moves[b] = clock["resizes"], clock["moves"]
+    ends.rounds[b] = clock["rounds"]
+    ends.total[b], ends.played[b] = score.total[b], deal.entry[b]
+
+
+@kernel
+def close_round(
+    s: State, view: View, book: Book, ended: Bools, score: Score, deal: Deal, ends: Ends,
+    most_rounds: int,
+) -> int:  # fmt: skip
+    """Carry out the rounds that are over and go on to the next; how many episodes ended."""
+    over = 0
+    for b in range(ended.size):
+        ends.reward[b], ends.terminated[b], ends.truncated[b] = 0.0, False, False
+        if not ended[b]:
+            continue
+        for j in range(score.gains.shape[1]):
+            score.gains[b, j] = 0.0
+        one = one_of(s, b)
+        clock = one.clock[0]
+        tidy(one, one.shares.size - min(SMALL, one.shares.size // 2))
+        open_draft(one)
+        clock["used"] = pack(
+            desk_of(one), one.jobs, one.order, clock["live"], clock["now_s"], book.workers[b],
+            book.servers[b], clock["used"],
+        )  # fmt: skip
+        enact_draft(one)
+        note_round(one)
+        more = advance(one)
+        view.live[b], view.now_s[b] = clock["live"], clock["now_s"]
+        ends.reward[b] = pay(one, score, b)
+        if more and clock["rounds"] < most_rounds:
+            continue
+        ends.terminated[b] = clock["ended"] == clock["jobs"]
+        ends.truncated[b] = not ends.terminated[b]
+        sum_up(one, score, deal, ends, b)
+        over += 1
+    return over
+
+
+@kernel
+def begin_episodes(
+    s: State, view: View, words: Any, pool: Any, which: Bools, score: Score, deal: Deal
+) -> None:
+    """Let the clusters flagged in `which` begin their next episode.
+
+    `words` and `pool` are pairs of arrays (B, …) and (R, …): the same memory of the state, and of
+    the states to begin with, as plain numbers, which copy faster than records.
+    """
+    for b in range(which.size):
+        if not which[b]:
+            continue
+        r = deal.hands[b, deal.next[b] % deal.hands.shape[1]]
+        deal.next[b] += 1
+        deal.entry[b] = r
+        for k in range(len(words)):
+            to, source = words[k], pool[k]
+            for i in range(source.shape[1]):
+                to[b, i] = source[r, i]
+        score.since_s[b], score.oldest[b], score.total[b] = -np.inf, 0, 0.0
+        for j in range(score.level.shape[1]):
+            score.level[b, j] = 0.0
+        advance(one_of(s, b))
+        view.live[b], view.now_s[b] = s.clock[b, 0]["live"], s.clock[b, 0]["now_s"]

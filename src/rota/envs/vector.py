@@ -1,0 +1,220 @@
+"""Many clusters at once: a gymnasium vector environment whose every step is compiled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from rota.core.jobs import JobTable
+from rota.core.layout import JOB, SHARE
+from rota.core.snapshot import Snapshot
+from rota.envs.book import new_book
+from rota.envs.lens import new_arrays
+from rota.envs.pool import words_of
+from rota.envs.rewards import Reward, new_score
+from rota.envs.round_kernels import Deal, Ends, begin_episodes, close_round
+from rota.envs.view import view_of_state
+from rota.errors import ConfigError
+from rota.jit import direct
+from rota.sim.replay_kernels import observe
+from rota.sim.state import one_of_batch
+
+if TYPE_CHECKING:
+    from rota.core.types import Bools, Floats, Ints
+    from rota.envs.lens import Arrays, Lens
+    from rota.envs.pool import Pool
+
+SAMPLED = 4096
+"""Episodes for which entries of the pool are drawn in advance."""
+
+
+class BatchEnv(VectorEnv[Any, Any, Any]):
+    """B clusters, each playing one world of a pool after the other.
+
+    A step is one edit of a round in every cluster. When the lens ends the round, the tasks are
+    packed onto nodes, the simulator goes on to the next decision and the reward falls due. A
+    cluster whose jobs have all ended begins its next episode within the same step.
+
+    Observations, rewards and infos are written into the same arrays at every step: copy what
+    must last. `info` holds:
+
+    - `mask` (B, …): which actions are allowed;
+    - `rows` (B, W): the job that each row of the observation shows, −1: none;
+    - `closed` (B,): whether a round ended in this step;
+    - `gains` (B, J): each job's part of the reward;
+    - `_episode` (B,): whether an episode ended, and if any did `episode`, how it went;
+    - `final_obs`, if asked for and any ended: the observations before the next episode.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        lens: Lens,
+        reward: Reward | str = "jobs",
+        batch: int = 256,
+        *,
+        deal: str | Ints = "cycle",
+        seed: int = 0,
+        max_rounds: int = 100_000,
+        final_obs: bool = False,
+        autoreset: bool = True,
+    ) -> None:
+        """Let `batch` clusters play.
+
+        `deal` says which entries of the pool they play: `cycle`, cluster b the entries b, b + B,
+        …; `sample`, random ones; or an array (B, K) of entries by episode.
+        """
+        if batch < 1:
+            raise ConfigError(f"batch={batch} must be 1 or more.")
+        self.num_envs, self.pool, self.lens = batch, pool, lens
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.single_observation_space = lens.observation_space
+        self.single_action_space = lens.action_space
+        self.observation_space = batch_space(self.single_observation_space, batch)
+        self.action_space = batch_space(self.single_action_space, batch)
+        self._reward = Reward(kind=reward) if isinstance(reward, str) else reward
+        self._deal, self._seed, self._max_rounds = deal, seed, max_rounds
+        self._final_obs, self._autoreset = final_obs, autoreset
+        self.state = pool.new_state(batch)
+        self.view = view_of_state(self.state)
+        self.book = new_book(batch, pool.jobs, lens.window)
+        self.score = new_score(self._reward, batch, pool.jobs, pool.slot_s)
+        self.deal = Deal(_hands(deal, batch, len(pool), seed), *np.zeros((2, batch), np.int64))
+        self.ends = _no_ends(batch, pool.jobs)
+        self._words, self._source = words_of(self.state), words_of(pool.state)
+        self._obs = new_arrays(lens.observation_space, batch)
+        self._mask = np.zeros((batch, *lens.mask_shape), np.bool_)
+        self._actions = np.zeros((batch, *(lens.action_space.shape or ())), np.int64)
+        self._ended = np.zeros(batch, np.bool_)
+        self._done = np.zeros(batch, np.bool_)
+        ends = (self.state, self.view, self.book, self._ended, self.score, self.deal, self.ends)
+        self._close = direct(close_round, *ends, max_rounds)
+        self._begin = direct(
+            begin_episodes, self.state, self.view, self._words, self._source, self._done,
+            self.score, self.deal,
+        )  # fmt: skip
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Arrays, dict[str, Any]]:
+        """Begin the first episode of every cluster anew; a seed draws other entries."""
+        del options
+        if seed is not None:
+            self._seed = int(seed)
+        self.deal.hands[:] = _hands(self._deal, self.num_envs, len(self.pool), self._seed)
+        self.deal.next[:] = 0
+        self._done[:] = True
+        self._begin_flagged()
+        self.lens.open(self.view, self.book, self._done)
+        self._done[:] = False
+        self._ended[:] = False
+        self.score.gains[:] = 0.0
+        return self._look(), self._info()
+
+    def step(
+        self, actions: Any
+    ) -> tuple[Arrays, Floats, Bools, Bools, dict[str, Any]]:
+        """One edit per cluster."""
+        lens, view, book = self.lens, self.view, self.book
+        self._actions[...] = actions
+        lens.act(view, book, self._actions, self._ended)
+        over = self._close(
+            self.state, view, book, self._ended, self.score, self.deal, self.ends, self._max_rounds
+        )
+        final = None
+        np.logical_or(self.ends.terminated, self.ends.truncated, out=self._done)
+        if over and self._final_obs:
+            final = new_arrays(lens.observation_space, self.num_envs)
+            lens.open(view, book, self._done)
+            lens.encode(view, book, final)
+        if over and self._autoreset:
+            self._begin_flagged()
+        lens.open(view, book, self._ended)
+        obs, info = self._look(), self._info()
+        if over:
+            info["episode"] = self._episode()
+        if final is not None:
+            info["final_obs"], info["_final_obs"] = final, self._done
+        return obs, self.ends.reward, self.ends.terminated, self.ends.truncated, info
+
+    def swap(self, pool: Pool) -> None:
+        """Take the episodes to come from another pool; those being played go on."""
+        source = words_of(pool.state)
+        if [part.shape[1:] for part in source] != [part.shape[1:] for part in self._source]:
+            raise ConfigError(
+                f"The new pool's worlds are of another size ({pool.jobs} jobs on "
+                f"{len(pool.cluster)} nodes) than the environment's ({self.pool.jobs} on "
+                f"{len(self.pool.cluster)}); make a new environment for them."
+            )
+        if int(self.deal.hands.max()) >= len(pool):
+            raise ConfigError(
+                f"The new pool has {len(pool)} worlds, but world {int(self.deal.hands.max())} is "
+                "dealt; draw as many as before."
+            )
+        self.pool, self._source = pool, source
+
+    def snapshot(self, b: int) -> Snapshot:
+        """What a policy would be shown of cluster b at the beginning of its round."""
+        s = one_of_batch(self.state, b)
+        clock = s.clock[0]
+        rows, shares = np.empty(int(clock["live"]), JOB), np.empty(int(clock["used"]), SHARE)
+        used = observe(s, rows, shares)
+        hidden = self.pool.physics.sight == "hidden"
+        return Snapshot(
+            float(clock["now_s"]), self.pool.cluster, JobTable(rows), s.nodes.copy(),
+            shares[:used], self.pool.curves(int(self.deal.entry[b])),
+            None if hidden else self.pool.physics.contention,
+        )  # fmt: skip
+
+    def _begin_flagged(self) -> None:
+        self._begin(
+            self.state, self.view, self._words, self._source, self._done, self.score, self.deal
+        )
+
+    def _look(self) -> Arrays:
+        self.lens.encode(self.view, self.book, self._obs)
+        self.lens.mask(self.view, self.book, self._mask)
+        return self._obs
+
+    def _info(self) -> dict[str, Any]:
+        return {
+            "mask": self._mask, "rows": self.book.rows, "closed": self._ended,
+            "gains": self.score.gains, "_episode": self._done,
+        }  # fmt: skip
+
+    def _episode(self) -> dict[str, Any]:
+        """How the episodes went that ended in this step; other entries are old."""
+        ends = self.ends
+        return {
+            "jct_s": ends.jct_s, "makespan_s": ends.makespan_s, "resizes": ends.resizes,
+            "moves": ends.moves, "rounds": ends.rounds, "return": ends.total,
+            "entry": ends.played, "jcts_s": ends.jcts_s,
+        }  # fmt: skip
+
+
+def _hands(deal: str | Ints, batch: int, entries: int, seed: int) -> Ints:
+    """Which entries of the pool the clusters play, by episode (B, K)."""
+    if isinstance(deal, str):
+        if deal == "cycle":
+            return (np.arange(batch)[:, None] + batch * np.arange(entries)) % entries
+        if deal == "sample":
+            return np.random.default_rng(seed).integers(0, entries, (batch, SAMPLED))
+        raise ConfigError(f"deal={deal!r}: say 'cycle', 'sample', or which entries (B, K).")
+    hands = np.array(deal, np.int64)
+    if hands.ndim != 2 or len(hands) != batch or hands.min() < 0 or hands.max() >= entries:
+        raise ConfigError(
+            f"deal of shape {hands.shape} must be ({batch}, K) entries of a pool of {entries}."
+        )
+    return hands
+
+
+def _no_ends(batch: int, jobs: int) -> Ends:
+    flags = [np.zeros(batch, np.bool_) for _ in range(2)]
+    counts = [np.zeros(batch, np.int64) for _ in range(3)]
+    return Ends(
+        np.zeros(batch), *flags, np.zeros(batch), np.zeros(batch), *counts, np.zeros(batch),
+        np.zeros(batch, np.int64), np.full((batch, jobs), np.nan),
+    )  # fmt: skip

@@ -1,0 +1,43 @@
+"""What a lens reads: the live jobs of a batch of clusters, simulated or real."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rota.core.types import Floats, Ints, Records
+
+if TYPE_CHECKING:
+    from rota.core.snapshot import Snapshot
+    from rota.sim.state import State
+
+
+class View(NamedTuple):
+    """A batch of clusters as a lens sees them; the same from the simulator and from a snapshot.
+
+    Jobs are not settled to now: use `rota.policies.order_kernels.remaining` and its like.
+    """
+
+    jobs: Records  # (B, J) JOB
+    order: Ints  # (B, J) live jobs, first `live`, in order of submission
+    live: Ints  # (B,)
+    now_s: Floats  # (B,)
+    nodes: Records  # (B, N) NODE
+
+
+def view_of_state(state: State) -> View:
+    """What the simulator's memory shows; `live` and `now_s` are kept by whoever lets time pass."""
+    clock = state.clock[:, 0]
+    return View(
+        state.jobs, state.order, clock["live"].copy(), clock["now_s"].copy(), state.nodes
+    )
+
+
+def view_of_snapshot(snapshot: Snapshot) -> View:
+    """One real or simulated cluster, as a batch of one."""
+    jobs = len(snapshot.jobs)
+    order = np.arange(jobs, dtype=np.int64)[None]
+    # Copies, because compiled code tells read-only arrays from others.
+    rows, nodes = snapshot.jobs.rows.copy()[None], snapshot.nodes.copy()[None]
+    return View(rows, order, np.array([jobs]), np.array([snapshot.time_s]), nodes)

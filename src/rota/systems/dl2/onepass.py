@@ -1,0 +1,131 @@
+"""The one-pass lens: one choice of servers and workers per job and slot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rota.errors import ConfigError
+from rota.jit import direct
+from rota.systems.dl2 import onepass_kernels as kernels
+from rota.systems.dl2.window_kernels import GLOBALS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rota.core.types import Bools, Floats, Ints
+    from rota.envs.book import Book
+    from rota.envs.lens import Arrays
+    from rota.envs.view import View
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnePass:
+    """Every job in the window is given its servers and workers at once, in one step per slot.
+
+    Action c of a job stands for c // most + 1 servers and c % most + 1 workers. Jobs choose in
+    order of submission, each from what is left when every later job has its least.
+    """
+
+    window: int = 20
+    """Jobs that are shown; those beyond it get the least they run with."""
+    types: int = 8
+    """Models that are told apart."""
+    most: int = 16
+    """Servers, and workers, of the largest choice."""
+    slot_s: float = 1200.0
+    """Seconds in which stays and lengths are counted."""
+    _code: dict[str, Callable[..., Any]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("window", "types", "most", "slot_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"lens.{name}={getattr(self, name)} must be above 0.")
+
+    @property
+    def actions(self) -> int:
+        """Choices of a job, A."""
+        return self.most**2
+
+    @property
+    def features(self) -> int:
+        """Numbers that describe a job, F."""
+        return self.types + kernels.OWN
+
+    @property
+    def globals(self) -> int:
+        """Numbers that describe the cluster, G."""
+        return GLOBALS
+
+    @property
+    def observation_space(self) -> spaces.Dict:
+        """Jobs (W, F), the cluster (G,) and which rows hold a job (W,)."""
+        unbounded = {"low": -np.inf, "high": np.inf, "dtype": np.float32}
+        return spaces.Dict(
+            {
+                "jobs": spaces.Box(shape=(self.window, self.features), **unbounded),
+                "cluster": spaces.Box(shape=(GLOBALS,), **unbounded),
+                "present": spaces.Box(0.0, 1.0, (self.window,), np.float32),
+            }
+        )
+
+    @property
+    def action_space(self) -> spaces.MultiDiscrete:
+        """One choice per row; those of empty rows count for nothing."""
+        return spaces.MultiDiscrete([self.actions] * self.window)
+
+    @property
+    def mask_shape(self) -> tuple[int, ...]:
+        """By row and choice."""
+        return (self.window, self.actions)
+
+    def open(self, view: View, book: Book, which: Bools) -> None:
+        """Begin a round: everybody has his least."""
+        self._run(kernels.open_rounds, view, book, which)
+
+    def encode(self, view: View, book: Book, out: Arrays) -> None:
+        """Fill `out` with jobs, cluster and present."""
+        self._run(
+            kernels.encode, view, book, self.types, self.slot_s, self.most,
+            out["jobs"], out["cluster"], out["present"],
+        )  # fmt: skip
+
+    def mask(self, view: View, book: Book, out: Bools) -> None:
+        """What each job may choose while the others keep their least; `choose` knows more."""
+        self._run(kernels.mask, view, book, self.most, out)
+
+    def act(self, view: View, book: Book, actions: Ints, ended: Bools) -> None:
+        """Write all choices down; a choice for which there is no room is left out."""
+        self._run(kernels.act, view, book, self.most, actions, ended)
+
+    def script(self, view: View, book: Book, workers: Ints, servers: Ints, out: Ints) -> None:
+        """The choices nearest to a teacher's counts (B, J), −1 where it gives nothing."""
+        self._run(kernels.script, view, book, self.most, workers, servers, out)
+
+    def choose(
+        self, view: View, book: Book, logits: Floats, uniform: Floats, greedy: bool,
+        actions: Ints, logp: Floats, allowed: Bools,
+    ) -> None:  # fmt: skip
+        """Draw from the softmax of logits (B, W, A) float32, or take the largest.
+
+        Each job draws from what those before it left, so log-probabilities (B, W) are exact;
+        `allowed` (B, W, A) tells from what. Rows without a job, or whose job has no room, get
+        action −1, log-probability 0 and nothing allowed.
+        """
+        self._run(
+            kernels.choose, view, book, self.most, np.ascontiguousarray(logits, np.float32),
+            np.ascontiguousarray(uniform, np.float64), bool(greedy),
+            actions, logp, allowed, np.zeros(self.actions + 1, np.float32), np.zeros(3),
+        )  # fmt: skip
+
+    def _run(self, kernel: Callable[..., Any], *args: Any) -> None:
+        """Call a kernel; its machine code is looked up once."""
+        name = kernel.__name__
+        if name not in self._code:
+            self._code[name] = direct(kernel, *args)
+        self._code[name](*args)

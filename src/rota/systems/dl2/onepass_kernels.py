@@ -1,0 +1,221 @@
+"""One choice of servers and workers per job and slot: what it shows, allows and does.
+
+A choice is a cell of a square table: cell (p − 1) · K + (w − 1) stands for p servers and w
+workers. A job whose fewest tasks are more than K has one cell, the last; one that may have no
+servers has the first row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rota.envs.book_kernels import dominant_share, fewest_workers, has_room, open_book, take
+from rota.jit import inline, kernel, part
+from rota.policies.order_kernels import remaining
+from rota.systems.dl2.window_kernels import LONG_STAY, fill_window, part_left, show_cluster
+
+if TYPE_CHECKING:
+    from rota.core.types import Bools, Floats, Ints
+    from rota.envs.book import Book
+    from rota.envs.view import View
+
+OWN = 8
+"""Features of a job beside its type."""
+
+
+@inline
+def lowest_cell(fewest: int, most: int, side: int) -> int:
+    """The first count, of 1 … side, that stands for something."""
+    return min(side, max(1, min(fewest, most)))
+
+
+@inline
+def highest_cell(most: int, side: int) -> int:
+    """The last count that stands for something."""
+    return min(side, max(1, most))
+
+
+@inline
+def meant(count: int, fewest: int, most: int) -> int:
+    """The number of tasks that a count stands for."""
+    return min(most, max(fewest, count))
+
+
+@kernel
+def open_rounds(view: View, book: Book, which: Bools) -> None:
+    """Begin the rounds flagged in `which`."""
+    for b in range(which.size):
+        if which[b]:
+            open_book(view, book, b)
+            fill_window(view, book, b, True)
+
+
+@kernel
+def encode(
+    view: View, book: Book, types: int, slot_s: float, side: int, jobs: Floats, cluster: Floats,
+    present: Floats,
+) -> None:  # fmt: skip
+    """Fill jobs (B, W, types + OWN), cluster (B, GLOBALS) and present (B, W)."""
+    for b in range(jobs.shape[0]):
+        show_cluster(view, book, b, cluster[b])
+        now_s = view.now_s[b]
+        for i in range(jobs.shape[1]):
+            row, j = jobs[b, i], book.rows[b, i]
+            if j < 0:
+                if present[b, i] != 0.0:  # else it has been empty before
+                    present[b, i] = 0.0
+                    for k in range(row.size):
+                        row[k] = 0.0
+                continue
+            present[b, i] = 1.0
+            job = view.jobs[b, j]
+            for k in range(types):
+                row[k] = 0.0
+            if 0 <= job["model"] < types:
+                row[job["model"]] = 1.0
+            workers, servers = job["held_workers"], job["held_servers"]
+            left_s = remaining(job, now_s)
+            row[types] = part_left(job, now_s)
+            row[types + 1] = (now_s - job["submit_s"]) / (slot_s * LONG_STAY)
+            row[types + 2] = dominant_share(book, b, job, workers, servers)
+            row[types + 3] = workers / side
+            row[types + 4] = servers / side
+            row[types + 5] = 0.2 * np.log1p(left_s / slot_s) if left_s >= 0.0 else 0.0
+            row[types + 6] = min(side, job["max_workers"]) / side
+            row[types + 7] = min(side, job["max_servers"]) / side
+
+
+@part
+def allow(book: Book, b: int, j: int, job: Any, side: int, out: Bools) -> int:
+    """Mark in out (side²,) the cells for which there is room beside what others have; how many."""
+    for c in range(out.size):
+        out[c] = False
+    if book.workers[b, j] == 0:
+        return 0
+    fewest_w, most_w = fewest_workers(job), job["max_workers"]
+    fewest_p, most_p = job["min_servers"], job["max_servers"]
+    count = 0
+    for p in range(lowest_cell(fewest_p, most_p, side), highest_cell(most_p, side) + 1):
+        servers = meant(p, fewest_p, most_p) - book.servers[b, j]
+        for w in range(lowest_cell(fewest_w, most_w, side), highest_cell(most_w, side) + 1):
+            workers = meant(w, fewest_w, most_w) - book.workers[b, j]
+            if not has_room(book, b, job, workers, servers):
+                break  # nor for more workers
+            out[(p - 1) * side + w - 1] = True
+            count += 1
+    return count
+
+
+@part
+def settle_choice(book: Book, b: int, j: int, job: Any, side: int, cell: int) -> None:
+    """Let job j have what the cell stands for, if there is room; else it keeps its least."""
+    if cell < 0 or cell >= side * side or book.workers[b, j] == 0:
+        return
+    servers = meant(cell // side + 1, job["min_servers"], job["max_servers"]) - book.servers[b, j]
+    workers = (
+        meant(cell % side + 1, fewest_workers(job), job["max_workers"]) - book.workers[b, j]
+    )
+    if has_room(book, b, job, workers, servers):
+        take(book, b, j, job, workers, servers)
+
+
+@kernel
+def mask(view: View, book: Book, side: int, out: Bools) -> None:
+    """out (B, W, side²): what each job may choose if all others keep what they have."""
+    for b in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            j = book.rows[b, i]
+            if j >= 0:
+                allow(book, b, j, view.jobs[b, j], side, out[b, i])
+            else:
+                for c in range(out.shape[2]):
+                    out[b, i, c] = False
+
+
+@kernel
+def act(view: View, book: Book, side: int, actions: Ints, ended: Bools) -> None:
+    """Give every job what was chosen for it, in order of submission, and end the round."""
+    for b in range(actions.shape[0]):
+        for i in range(book.shown[b]):
+            j = book.rows[b, i]
+            settle_choice(book, b, j, view.jobs[b, j], side, actions[b, i])
+        book.edits[b] += 1
+        ended[b] = True
+
+
+@part
+def draw(logits: Floats, allowed: Bools, u: float, greedy: bool, weight: Floats) -> int:
+    """One of the allowed cells, by softmax; weight (side²,) is left with e^(logit − largest)."""
+    largest, best = -np.inf, -1
+    for c in range(logits.size):
+        if allowed[c] and (logits[c] > largest or best < 0):
+            largest, best = logits[c], c
+    total = 0.0
+    for c in range(logits.size):
+        weight[c] = np.exp(logits[c] - largest) if allowed[c] else np.float32(0.0)
+        total += weight[c]
+    weight[logits.size] = total
+    if greedy:
+        return best
+    target, below, last = u * total, 0.0, best
+    for c in range(logits.size):
+        if allowed[c]:
+            below += weight[c]
+            if weight[c] > 0.0:
+                last = c
+            if below > target:
+                return c
+    return last
+
+
+@kernel
+def choose(
+    view: View, book: Book, side: int, logits: Floats, uniform: Floats, greedy: bool,
+    actions: Ints, logp: Floats, allowed: Bools, weight: Floats, kept: Floats,
+) -> None:  # fmt: skip
+    """Draw a cell for every job, one after the other, each with what the others left.
+
+    kept (3,) and weight (side² + 1,) are scratch. The book is left as it was.
+    """
+    for b in range(actions.shape[0]):
+        kept[0], kept[1], kept[2] = book.free_cpus[b], book.free_gpus[b], book.free_memory_gb[b]
+        for i in range(actions.shape[1]):
+            actions[b, i], logp[b, i] = -1, 0.0
+            j = book.rows[b, i]
+            if j < 0:
+                for c in range(allowed.shape[2]):
+                    allowed[b, i, c] = False
+                continue
+            job = view.jobs[b, j]
+            if allow(book, b, j, job, side, allowed[b, i]) == 0:
+                continue
+            c = draw(logits[b, i], allowed[b, i], uniform[b, i], greedy, weight)
+            actions[b, i] = c
+            logp[b, i] = np.log(weight[c] / weight[side * side])
+            least = book.workers[b, j], book.servers[b, j]
+            settle_choice(book, b, j, job, side, c)
+            book.workers[b, j], book.servers[b, j] = least
+        book.free_cpus[b], book.free_gpus[b], book.free_memory_gb[b] = kept[0], kept[1], kept[2]
+
+
+@kernel
+def script(view: View, book: Book, side: int, workers: Ints, servers: Ints, out: Ints) -> None:
+    """out (B, W): the cells nearest to a teacher's counts (B, J); −1 for who gets nothing."""
+    for b in range(out.shape[0]):
+        for i in range(out.shape[1]):
+            j = book.rows[b, i]
+            out[b, i] = -1
+            if j < 0 or workers[b, j] == 0 or book.workers[b, j] == 0:
+                continue
+            job = view.jobs[b, j]
+            low, high = lowest_cell(job["min_servers"], job["max_servers"], side), highest_cell(
+                job["max_servers"], side
+            )
+            p = min(high, max(low, servers[b, j]))
+            low, high = lowest_cell(fewest_workers(job), job["max_workers"], side), highest_cell(
+                job["max_workers"], side
+            )
+            w = min(high, max(low, workers[b, j]))
+            out[b, i] = (p - 1) * side + w - 1

@@ -1,0 +1,61 @@
+"""What both of DL2's lenses show of a job and of the cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rota.envs.book_kernels import free_part, is_pinned
+from rota.jit import inline, part
+from rota.policies.order_kernels import remaining
+
+if TYPE_CHECKING:
+    from rota.core.types import Floats
+    from rota.envs.book import Book
+    from rota.envs.view import View
+
+GLOBALS = 5
+"""Free CPUs, GPUs and memory, jobs, jobs out of sight."""
+LONG_STAY = 100.0
+"""Slots that count as 1 when a job's stay is rescaled."""
+
+
+@inline
+def part_left(job: Any, now_s: float) -> float:
+    """The part of its work that a job is believed to have before it; 1 if nobody knows."""
+    left = remaining(job, now_s) / job["estimate_s"]
+    return left if left == left and left < np.inf else 1.0
+
+
+@part
+def fill_window(view: View, book: Book, b: int, keep_capped: bool) -> None:
+    """Show the first jobs, by submission, that may still be given something."""
+    shown, now_s = 0, view.now_s[b]
+    for i in range(view.live[b]):
+        if shown == book.rows.shape[1]:
+            break
+        j = view.order[b, i]
+        job = view.jobs[b, j]
+        if is_pinned(job, now_s):
+            continue
+        capped = (
+            book.workers[b, j] >= job["max_workers"] and book.servers[b, j] >= job["max_servers"]
+        )
+        if keep_capped or not capped:
+            book.rows[b, shown] = j
+            shown += 1
+    for i in range(shown, book.rows.shape[1]):
+        book.rows[b, i] = -1
+    book.shown[b] = shown
+
+
+@part
+def show_cluster(view: View, book: Book, b: int, out: Floats) -> None:
+    """out (GLOBALS,): what is free, and how many there are."""
+    window = book.rows.shape[1]
+    out[0] = free_part(book.free_cpus[b], book.cpus[b])
+    out[1] = free_part(book.free_gpus[b], book.gpus[b])
+    out[2] = free_part(book.free_memory_gb[b], book.memory_gb[b])
+    out[3] = view.live[b] / window
+    out[4] = (view.live[b] - book.shown[b]) / window
