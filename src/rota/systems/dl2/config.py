@@ -82,8 +82,9 @@ def one_pass_network(settings: OnePassNetworkConfig, lens: Any) -> nn.Module:
     from rota.systems.dl2.onepass_network import OnePassNetwork
 
     return OnePassNetwork(
-        features=lens.features, globals_=lens.globals, actions=lens.actions, width=settings.width
-    )
+        types=lens.types, features=lens.features, globals_=lens.globals, actions=lens.actions,
+        width=settings.width,
+    )  # fmt: skip
 
 
 def step_lens(settings: StepLensConfig) -> Any:

@@ -16,12 +16,17 @@ class OnePassNetwork(nn.Module):
 
     A job is seen beside the mean of all jobs of its cluster and the cluster's own state, so the
     order of jobs does not matter and any number of them will do. The value also has a straight
-    path from the features, since what is left of a job is nearly linear in them. Heads start
-    at 0: the first policy is uniform, and nothing has to be unlearned.
+    path from the features, since what is left of a job is nearly linear in them, with a slope
+    for every type. Heads start at 0: the first policy is uniform, and nothing is to be unlearned.
     """
 
-    def __init__(self, *, features: int, globals_: int, actions: int, width: int = 64) -> None:
+    def __init__(
+        self, *, types: int, features: int, globals_: int, actions: int, width: int = 64
+    ) -> None:
+        """`types` features tell the type of a job; the next one is the part of it that is left."""
         super().__init__()
+        self._types = types
+        features += types
         self.job = nn.Linear(features, width)
         self.around = nn.Linear(width + globals_, width, bias=False)
         self.hidden = nn.Linear(width, width)
@@ -40,6 +45,8 @@ class OnePassNetwork(nn.Module):
         live = seen["who"] >= 0
         batch = live.nonzero()[:, 0]
         features = seen["jobs"][live]
+        types = self._types
+        features = torch.cat([features, features[:, :types] * features[:, types, None]], 1)
         own = torch.relu(self.job(features))
         total = torch.zeros(len(live), own.shape[1]).index_add(0, batch, own)
         mean = total / live.sum(1, keepdim=True).clamp(min=1)
