@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rota.core.types import Floats, Ints
+if TYPE_CHECKING:
+    from rota.core.types import Floats, Ints
 
 
 class Book(NamedTuple):
