@@ -51,23 +51,26 @@ def lift(d: Desk, job: Any, j: int, workers: int, servers: int, used: int, keep:
 
     Returns the new `used`; unchanged if the job shall hold nothing, or there is no room to write.
     """
-    give(d, job, j, 1)
     at, length = d.at[j], d.length[j]
     room = min(d.nodes.size, workers + servers)
-    d.length[j] = 0
     if workers == 0 or used + room > d.shares.size:
-        d.at[j] = d.shares.size  # among nobody's new shares
+        give(d, job, j, 1)
+        d.at[j], d.length[j] = d.shares.size, 0  # among nobody's new shares
         return used
-    d.at[j] = used
-    if keep:
-        for k in range(at, at + length):
-            share = d.shares[k]
-            if not d.nodes[share["node"]]["up"]:
-                continue
+    d.at[j], d.length[j] = used, 0
+    end = used
+    for k in range(at, at + length):
+        share, w, s = d.shares[k], 0, 0
+        n = share["node"]
+        if keep and d.nodes[n]["up"]:
             w, s = min(workers, share["workers"]), min(servers, share["servers"])
-            if w > 0 or s > 0:
-                put(d, job, j, share["node"], w, s)
-                workers, servers = workers - w, servers - s
+            workers, servers = workers - w, servers - s
+        if w != share["workers"] or s != share["servers"]:
+            hold(d.nodes, d.level, job, n, share["workers"] - w, share["servers"] - s, 1)
+        if w > 0 or s > 0:
+            d.shares[end]["node"], d.shares[end]["workers"], d.shares[end]["servers"] = n, w, s
+            end += 1
+    d.length[j] = end - used
     return used + room
 
 

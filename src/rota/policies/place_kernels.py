@@ -396,8 +396,9 @@ def hold(
     nodes: Records, level: Any, job: Any, n: int, workers: int, servers: int, sign: int
 ) -> None:
     """Take (sign −1) or give back (sign 1) what so many workers and servers use on node n."""
-    if nodes[n]["up"]:
-        shift(nodes, level, n, sign * workers * job["gpus_per_worker"])
+    gpus = workers * job["gpus_per_worker"]
+    if gpus != 0 and nodes[n]["up"]:
+        shift(nodes, level, n, sign * gpus)
     cpus = workers * job["cpus_per_worker"] + servers * job["cpus_per_server"]
     memory_gb = workers * job["memory_gb_per_worker"] + servers * job["memory_gb_per_server"]
     if cpus != 0.0:

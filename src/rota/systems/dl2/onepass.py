@@ -97,6 +97,7 @@ class OnePass:
 
     def mask(self, view: View, book: Book, out: Bools) -> None:
         """What each job may choose while the others keep their least; `choose` knows more."""
+        out.fill(False)
         self._run(kernels.mask, view, book, self.most, out)
 
     def act(self, view: View, book: Book, actions: Ints, ended: Bools) -> None:
@@ -117,10 +118,11 @@ class OnePass:
         `allowed` (B, W, A) tells from what. Rows without a job, or whose job has no room, get
         action −1, log-probability 0 and nothing allowed.
         """
+        allowed.fill(False)
         self._run(
             kernels.choose, view, book, self.most, np.ascontiguousarray(logits, np.float32),
-            np.ascontiguousarray(uniform, np.float64), bool(greedy),
-            actions, logp, allowed, np.zeros(self.actions + 1, np.float32), np.zeros(3),
+            np.ascontiguousarray(uniform, np.float64), bool(greedy), actions, logp, allowed,
+            np.zeros(self.actions, np.float32),
         )  # fmt: skip
 
     def _run(self, kernel: Callable[..., Any], *args: Any) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rota.core.layout import SLACK
 from rota.envs.book_kernels import dominant_share, fewest_workers, has_room, open_book, take
 from rota.jit import inline, kernel, part
 from rota.policies.order_kernels import remaining
@@ -89,22 +90,36 @@ def encode(
 
 @part
 def allow(book: Book, b: int, j: int, job: Any, side: int, out: Bools) -> int:
-    """Mark in out (side²,) the cells for which there is room beside what others have; how many."""
-    for c in range(out.size):
-        out[c] = False
-    if book.workers[b, j] == 0:
+    """Mark in out (side²,), which allows nothing yet, the cells for which there is room; how many.
+
+    What other jobs have, and be it their least, is theirs.
+    """
+    has_w, has_p = book.workers[b, j], book.servers[b, j]
+    if has_w == 0:
         return 0
+    # Everything that the loop needs by itself: the compiler cannot know that `out` is apart.
+    free_gpus, free_cpus = book.free_gpus[b], book.free_cpus[b] + SLACK
+    free_gb, gpus_w = book.free_memory_gb[b] + SLACK, job["gpus_per_worker"]
+    cpus_w, cpus_p = job["cpus_per_worker"], job["cpus_per_server"]
+    gb_w, gb_p = job["memory_gb_per_worker"], job["memory_gb_per_server"]
     fewest_w, most_w = fewest_workers(job), job["max_workers"]
     fewest_p, most_p = job["min_servers"], job["max_servers"]
+    low, last = lowest_cell(fewest_w, most_w, side), highest_cell(most_w, side)
     count = 0
     for p in range(lowest_cell(fewest_p, most_p, side), highest_cell(most_p, side) + 1):
-        servers = meant(p, fewest_p, most_p) - book.servers[b, j]
-        for w in range(lowest_cell(fewest_w, most_w, side), highest_cell(most_w, side) + 1):
-            workers = meant(w, fewest_w, most_w) - book.workers[b, j]
-            if not has_room(book, b, job, workers, servers):
-                break  # nor for more workers
-            out[(p - 1) * side + w - 1] = True
-            count += 1
+        servers = meant(p, fewest_p, most_p) - has_p
+        while last >= low:  # with more servers there is never room for more workers
+            workers = meant(last, fewest_w, most_w) - has_w
+            if (
+                workers * gpus_w <= free_gpus
+                and workers * cpus_w + servers * cpus_p <= free_cpus
+                and workers * gb_w + servers * gb_p <= free_gb
+            ):
+                break
+            last -= 1
+        for c in range((p - 1) * side + low - 1, (p - 1) * side + last):
+            out[c] = True
+        count += last + 1 - low
     return count
 
 
@@ -123,15 +138,12 @@ def settle_choice(book: Book, b: int, j: int, job: Any, side: int, cell: int) ->
 
 @kernel
 def mask(view: View, book: Book, side: int, out: Bools) -> None:
-    """out (B, W, side²): what each job may choose if all others keep what they have."""
+    """out (B, W, side²), all False: what each job may choose if all others keep what they have."""
     for b in range(out.shape[0]):
         for i in range(out.shape[1]):
             j = book.rows[b, i]
             if j >= 0:
                 allow(book, b, j, view.jobs[b, j], side, out[b, i])
-            else:
-                for c in range(out.shape[2]):
-                    out[b, i, c] = False
 
 
 @kernel
@@ -146,58 +158,64 @@ def act(view: View, book: Book, side: int, actions: Ints, ended: Bools) -> None:
 
 
 @part
-def draw(logits: Floats, allowed: Bools, u: float, greedy: bool, weight: Floats) -> int:
-    """One of the allowed cells, by softmax; weight (side²,) is left with e^(logit − largest)."""
-    largest, best = -np.inf, -1
+def weigh(logits: Floats, allowed: Bools, weight: Floats) -> float:
+    """weight (side²,) = e^(logit − largest) of what is allowed, 0 for the rest; returns the sum."""
+    largest = np.float32(-np.inf)
     for c in range(logits.size):
-        if allowed[c] and (logits[c] > largest or best < 0):
-            largest, best = logits[c], c
+        if allowed[c]:
+            largest = max(largest, logits[c])
     total = 0.0
     for c in range(logits.size):
         weight[c] = np.exp(logits[c] - largest) if allowed[c] else np.float32(0.0)
         total += weight[c]
-    weight[logits.size] = total
+    return total
+
+
+@part
+def draw(weight: Floats, allowed: Bools, total: float, u: float, greedy: bool) -> int:
+    """One of the allowed cells, in proportion to its weight; or that of most weight."""
+    best = -1
     if greedy:
+        for c in range(weight.size):
+            if allowed[c] and (best < 0 or weight[c] > weight[best]):
+                best = c
         return best
-    target, below, last = u * total, 0.0, best
-    for c in range(logits.size):
-        if allowed[c]:
+    target, below = u * total, 0.0
+    for c in range(weight.size):
+        if allowed[c] and weight[c] > 0.0:
             below += weight[c]
-            if weight[c] > 0.0:
-                last = c
+            best = c
             if below > target:
-                return c
-    return last
+                break
+    return best
 
 
 @kernel
 def choose(
     view: View, book: Book, side: int, logits: Floats, uniform: Floats, greedy: bool,
-    actions: Ints, logp: Floats, allowed: Bools, weight: Floats, kept: Floats,
+    actions: Ints, logp: Floats, allowed: Bools, weight: Floats,
 ) -> None:  # fmt: skip
     """Draw a cell for every job, one after the other, each with what the others left.
 
-    kept (3,) and weight (side² + 1,) are scratch. The book is left as it was.
+    `allowed` is all False, weight (side²,) is scratch. The book is left as it was.
     """
     for b in range(actions.shape[0]):
-        kept[0], kept[1], kept[2] = book.free_cpus[b], book.free_gpus[b], book.free_memory_gb[b]
+        cpus, gpus, memory_gb = book.free_cpus[b], book.free_gpus[b], book.free_memory_gb[b]
         for i in range(actions.shape[1]):
             actions[b, i], logp[b, i] = -1, 0.0
             j = book.rows[b, i]
             if j < 0:
-                for c in range(allowed.shape[2]):
-                    allowed[b, i, c] = False
                 continue
-            job = view.jobs[b, j]
-            if allow(book, b, j, job, side, allowed[b, i]) == 0:
+            job, can = view.jobs[b, j], allowed[b, i]
+            if allow(book, b, j, job, side, can) == 0:
                 continue
-            c = draw(logits[b, i], allowed[b, i], uniform[b, i], greedy, weight)
-            actions[b, i] = c
-            logp[b, i] = np.log(weight[c] / weight[side * side])
-            least = book.workers[b, j], book.servers[b, j]
+            total = weigh(logits[b, i], can, weight)
+            c = draw(weight, can, total, uniform[b, i], greedy)
+            actions[b, i], logp[b, i] = c, np.log(weight[c] / total)
+            workers, servers = book.workers[b, j], book.servers[b, j]
             settle_choice(book, b, j, job, side, c)
-            book.workers[b, j], book.servers[b, j] = least
-        book.free_cpus[b], book.free_gpus[b], book.free_memory_gb[b] = kept[0], kept[1], kept[2]
+            book.workers[b, j], book.servers[b, j] = workers, servers
+        book.free_cpus[b], book.free_gpus[b], book.free_memory_gb[b] = cpus, gpus, memory_gb
 
 
 @kernel

@@ -1,0 +1,127 @@
+"""DL2's own lens: a slot is written task by task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces
+
+from rota.errors import ConfigError
+from rota.jit import direct
+from rota.systems.dl2 import lens_kernels as kernels
+from rota.systems.dl2.window_kernels import GLOBALS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rota.core.types import Bools, Floats, Ints
+    from rota.envs.book import Book
+    from rota.envs.lens import Arrays
+    from rota.envs.view import View
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepByStep:
+    """Action 3i gives the job in row i a worker, 3i + 1 a server, 3i + 2 both; 3W ends the slot.
+
+    Every slot begins with the least each job runs with. A job that has all it may have leaves
+    the window, and the next one moves up.
+    """
+
+    window: int = 20
+    """Jobs that are shown; those beyond it get the least they run with."""
+    types: int = 8
+    """Models that are told apart."""
+    ordinal: bool = False
+    """Whether a job's type is one number, as in the original, or one-hot."""
+    rescale: bool = True
+    """Whether types, stays and counts are scaled to about 1."""
+    most: int = 16
+    """Tasks of a role that count as 1 when rescaled."""
+    keep_capped: bool = False
+    """Whether jobs that have all they may have stay in the window, with nothing allowed."""
+    mask_room: bool = True
+    """Whether what does not fit is masked; the original masks only who has all he may have."""
+    slot_s: float = 1200.0
+    """Seconds in which stays are counted."""
+    _code: dict[str, Callable[..., Any]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("window", "types", "most", "slot_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"lens.{name}={getattr(self, name)} must be above 0.")
+
+    @property
+    def actions(self) -> int:
+        """How many there are, A."""
+        return kernels.ROLES * self.window + 1
+
+    @property
+    def features(self) -> int:
+        """Numbers that describe a job, F: type, stay, part left, dominant share, both counts."""
+        return kernels.OWN + (1 if self.ordinal else self.types)
+
+    @property
+    def globals(self) -> int:
+        """Numbers that describe the cluster, G."""
+        return GLOBALS
+
+    @property
+    def observation_space(self) -> spaces.Dict:
+        """Jobs (W, F), the cluster (G,) and which rows hold a job (W,)."""
+        unbounded = {"low": -np.inf, "high": np.inf, "dtype": np.float32}
+        return spaces.Dict(
+            {
+                "jobs": spaces.Box(shape=(self.window, self.features), **unbounded),
+                "cluster": spaces.Box(shape=(GLOBALS,), **unbounded),
+                "present": spaces.Box(0.0, 1.0, (self.window,), np.float32),
+            }
+        )
+
+    @property
+    def action_space(self) -> spaces.Discrete:
+        """One of 3W + 1."""
+        return spaces.Discrete(self.actions)
+
+    @property
+    def mask_shape(self) -> tuple[int, ...]:
+        """By action."""
+        return (self.actions,)
+
+    def open(self, view: View, book: Book, which: Bools) -> None:
+        """Begin a round: everybody has his least."""
+        self._run(kernels.open_rounds, view, book, which, self.keep_capped)
+
+    def encode(self, view: View, book: Book, out: Arrays) -> None:
+        """Fill `out` with jobs, cluster and present."""
+        self._run(
+            kernels.encode, view, book, self.types, self.ordinal, self.rescale, self.slot_s,
+            self.most, out["jobs"], out["cluster"], out["present"],
+        )  # fmt: skip
+
+    def mask(self, view: View, book: Book, out: Bools) -> None:
+        """Which actions are allowed."""
+        self._run(kernels.mask, view, book, self.mask_room, out)
+
+    def act(self, view: View, book: Book, actions: Ints, ended: Bools) -> None:
+        """One edit per cluster; whatever is not allowed ends the round, as in the original."""
+        self._run(kernels.act, view, book, self.keep_capped, actions, ended)
+
+    def script(self, view: View, book: Book, workers: Ints, servers: Ints, out: Ints) -> None:
+        """The next action towards a teacher's counts (B, J); ask again after each step."""
+        self._run(kernels.script, view, book, workers, servers, out)
+
+    def sample(self, mask: Bools, uniform: Floats, out: Ints) -> None:
+        """Allowed actions (B,), all alike, by uniform numbers (B,)."""
+        self._run(kernels.sample, mask, uniform, out)
+
+    def _run(self, kernel: Callable[..., Any], *args: Any) -> None:
+        """Call a kernel; its machine code is looked up once."""
+        name = kernel.__name__
+        if name not in self._code:
+            self._code[name] = direct(kernel, *args)
+        self._code[name](*args)

@@ -1,0 +1,195 @@
+"""DL2's own actions: one worker, one server or one of each for a job, or the end of the slot."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rota.core.layout import SLACK
+from rota.envs.book_kernels import dominant_share, fewest_workers, has_room, open_book, take
+from rota.jit import inline, kernel, part
+from rota.systems.dl2.window_kernels import LONG_STAY, fill_window, part_left, show_cluster
+
+if TYPE_CHECKING:
+    from rota.core.types import Bools, Floats, Ints
+    from rota.envs.book import Book
+    from rota.envs.view import View
+
+WORKER = 0
+SERVER = 1
+BUNDLE = 2
+ROLES = 3
+OWN = 5
+"""Features of a job beside its type."""
+
+
+@inline
+def next_workers(book: Book, b: int, j: int, job: Any) -> int:
+    """How many workers job j gets when it gets more: one, or at first the fewest it runs with."""
+    return 1 if book.workers[b, j] > 0 else fewest_workers(job)
+
+
+@inline
+def next_servers(book: Book, b: int, j: int, job: Any) -> int:
+    """The same of servers."""
+    return 1 if book.servers[b, j] > 0 else max(1, job["min_servers"])
+
+
+@kernel
+def open_rounds(view: View, book: Book, which: Bools, keep_capped: bool) -> None:
+    """Begin the rounds flagged in `which`."""
+    for b in range(which.size):
+        if which[b]:
+            open_book(view, book, b)
+            fill_window(view, book, b, keep_capped)
+
+
+@kernel
+def encode(
+    view: View, book: Book, types: int, ordinal: bool, rescale: bool, slot_s: float, most: int,
+    jobs: Floats, cluster: Floats, present: Floats,
+) -> None:  # fmt: skip
+    """Fill jobs (B, W, F), cluster (B, GLOBALS) and present (B, W).
+
+    F is OWN + types, or OWN + 1 where the type is a number.
+    """
+    stay_s = slot_s * LONG_STAY if rescale else slot_s
+    tasks, kinds = (most, types) if rescale else (1, 1)
+    first = 1 if ordinal else types
+    for b in range(jobs.shape[0]):
+        show_cluster(view, book, b, cluster[b])
+        now_s = view.now_s[b]
+        for i in range(jobs.shape[1]):
+            row, j = jobs[b, i], book.rows[b, i]
+            if j < 0:
+                if present[b, i] != 0.0:  # else it has been empty before
+                    present[b, i] = 0.0
+                    for k in range(row.size):
+                        row[k] = 0.0
+                continue
+            job, fresh = view.jobs[b, j], present[b, i] == 0.0
+            present[b, i] = 1.0
+            model = job["model"]
+            if ordinal:
+                row[0] = (model + 1) / kinds
+            elif fresh or not 0 <= model < types or row[model] != 1.0:
+                for k in range(types):
+                    row[k] = 1.0 if k == model else 0.0
+            workers, servers = book.workers[b, j], book.servers[b, j]
+            row[first] = (now_s - job["submit_s"]) / stay_s
+            row[first + 1] = part_left(job, now_s)
+            row[first + 2] = dominant_share(book, b, job, workers, servers)
+            row[first + 3] = workers / tasks
+            row[first + 4] = servers / tasks
+
+
+@kernel
+def mask(view: View, book: Book, mask_room: bool, out: Bools) -> None:
+    """out (B, 3 W + 1): what each job may still be given; the end is always allowed."""
+    window = book.rows.shape[1]
+    for b in range(out.shape[0]):
+        row, shown = out[b], book.shown[b]
+        free_gpus, free_cpus = book.free_gpus[b], book.free_cpus[b] + SLACK
+        free_gb = book.free_memory_gb[b] + SLACK
+        for i in range(shown):
+            j = book.rows[b, i]
+            job = view.jobs[b, j]
+            w, s = next_workers(book, b, j, job), next_servers(book, b, j, job)
+            worker = book.workers[b, j] + w <= job["max_workers"]
+            server = book.servers[b, j] + s <= job["max_servers"]
+            bundle = worker and server
+            if mask_room:
+                w_cpus, s_cpus = w * job["cpus_per_worker"], s * job["cpus_per_server"]
+                w_gb, s_gb = w * job["memory_gb_per_worker"], s * job["memory_gb_per_server"]
+                gpus = w * job["gpus_per_worker"] <= free_gpus
+                worker = worker and gpus and w_cpus <= free_cpus and w_gb <= free_gb
+                server = server and s_cpus <= free_cpus and s_gb <= free_gb
+                bundle = (
+                    bundle and gpus and w_cpus + s_cpus <= free_cpus and w_gb + s_gb <= free_gb
+                )
+            row[ROLES * i], row[ROLES * i + 1], row[ROLES * i + 2] = worker, server, bundle
+        for k in range(ROLES * shown, ROLES * window):
+            row[k] = False
+        row[ROLES * window] = True
+
+
+@part
+def edit(view: View, book: Book, b: int, action: int) -> bool:
+    """Give one job what the action says; False if it is no such action, or there is no room."""
+    if action < 0 or action >= ROLES * book.shown[b]:
+        return False
+    j, role = book.rows[b, action // ROLES], action % ROLES
+    job = view.jobs[b, j]
+    w = next_workers(book, b, j, job) if role != SERVER else 0
+    s = next_servers(book, b, j, job) if role != WORKER else 0
+    if book.workers[b, j] + w > job["max_workers"] or book.servers[b, j] + s > job["max_servers"]:
+        return False
+    if not has_room(book, b, job, w, s):
+        return False
+    take(book, b, j, job, w, s)
+    return True
+
+
+@inline
+def is_full(book: Book, b: int, j: int, job: Any) -> bool:
+    """Whether job j has all it may have."""
+    return book.workers[b, j] >= job["max_workers"] and book.servers[b, j] >= job["max_servers"]
+
+
+@kernel
+def act(view: View, book: Book, keep_capped: bool, actions: Ints, ended: Bools) -> None:
+    """One edit per cluster. The end, an action that fails, or nobody left to serve ends a round."""
+    for b in range(actions.size):
+        action = actions[b]
+        book.edits[b] += 1
+        ended[b] = not edit(view, book, b, action)
+        if ended[b] or keep_capped:
+            continue
+        j = book.rows[b, action // ROLES]
+        if is_full(book, b, j, view.jobs[b, j]):
+            fill_window(view, book, b, False)
+            ended[b] = book.shown[b] == 0
+
+
+@part
+def next_step(view: View, book: Book, b: int, workers: Ints, servers: Ints, role: int) -> int:
+    """The first action of a role that leads towards the wanted counts (J,), −1 if none does."""
+    for i in range(book.shown[b]):
+        j = book.rows[b, i]
+        job = view.jobs[b, j]
+        w = next_workers(book, b, j, job) if role != SERVER else 0
+        s = next_servers(book, b, j, job) if role != WORKER else 0
+        if (
+            book.workers[b, j] + w <= min(workers[j], job["max_workers"])
+            and book.servers[b, j] + s <= min(servers[j], job["max_servers"])
+            and has_room(book, b, job, w, s)
+        ):
+            return ROLES * i + role
+    return -1
+
+
+@kernel
+def script(view: View, book: Book, workers: Ints, servers: Ints, out: Ints) -> None:
+    """out (B,): the next action towards a teacher's counts (B, J): bundles first, then the end."""
+    for b in range(out.size):
+        step = next_step(view, book, b, workers[b], servers[b], BUNDLE)
+        if step < 0:
+            step = next_step(view, book, b, workers[b], servers[b], WORKER)
+        if step < 0:
+            step = next_step(view, book, b, workers[b], servers[b], SERVER)
+        out[b] = step if step >= 0 else ROLES * book.rows.shape[1]
+
+
+@kernel
+def sample(mask: Bools, uniform: Floats, out: Ints) -> None:
+    """out (B,): an allowed action, all alike; for a policy that knows nothing."""
+    for b in range(out.size):
+        allowed = 0
+        for a in range(mask.shape[1]):
+            allowed += mask[b, a]
+        pick = int(uniform[b] * allowed)
+        for a in range(mask.shape[1]):
+            if mask[b, a]:
+                if pick == 0:
+                    out[b] = a
+                    break
+                pick -= 1
