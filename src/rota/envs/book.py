@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from rota.core.types import Floats, Ints
+from rota.core.types import Floats, Ints
 
 
 class Book(NamedTuple):

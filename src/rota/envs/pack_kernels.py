@@ -77,7 +77,10 @@ def lift(d: Desk, job: Any, j: int, workers: int, servers: int, used: int, keep:
 @part
 def stands(d: Desk, j: int) -> bool:
     """Whether all nodes that job j holds are up."""
-    return all(d.nodes[d.shares[k]["node"]]["up"] for k in range(d.at[j], d.at[j] + d.length[j]))
+    for k in range(d.at[j], d.at[j] + d.length[j]):
+        if not d.nodes[d.shares[k]["node"]]["up"]:
+            return False
+    return True
 
 
 @inline

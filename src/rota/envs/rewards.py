@@ -6,14 +6,12 @@ Each is a sum over jobs, so that a learner may credit every job with its own par
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from rota.core.types import Floats, Ints
 from rota.errors import ConfigError, UnknownNameError
-
-if TYPE_CHECKING:
-    from rota.core.types import Floats, Ints
 
 PROGRESS: Final = 0
 JOBS: Final = 1

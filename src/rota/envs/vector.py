@@ -104,8 +104,13 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         del options
         if seed is not None:
             self._seed = int(seed)
-        self.deal.hands[:] = _hands(self._deal, self.num_envs, len(self.pool), self._seed)
-        self.deal.next[:] = 0
+        return self.begin(self._deal)
+
+    def begin(self, deal: str | Ints) -> tuple[Arrays, dict[str, Any]]:
+        """The same with other entries of the pool dealt, from now on."""
+        hands = _hands(deal, self.num_envs, len(self.pool), self._seed)
+        self.deal = Deal(hands, np.zeros_like(self.deal.next), np.zeros_like(self.deal.entry))
+        self._deal = deal
         self._done[:] = True
         self._begin_flagged()
         self.lens.open(self.view, self.book, self._done)
@@ -149,10 +154,9 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
                 f"{len(pool.cluster)} nodes) than the environment's ({self.pool.jobs} on "
                 f"{len(self.pool.cluster)}); make a new environment for them."
             )
-        if int(self.deal.hands.max()) >= len(pool):
+        if len(pool) != len(self.pool):
             raise ConfigError(
-                f"The new pool has {len(pool)} worlds, but world {int(self.deal.hands.max())} is "
-                "dealt; draw as many as before."
+                f"The new pool has {len(pool)} worlds, the old one {len(self.pool)}; draw as many."
             )
         self.pool, self._source = pool, source
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rota.core.types import Floats, Ints, Records
+
 if TYPE_CHECKING:
     from rota.core.snapshot import Snapshot
-    from rota.core.types import Floats, Ints, Records
     from rota.sim.state import State
 
 

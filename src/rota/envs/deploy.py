@@ -1,0 +1,91 @@
+"""A lens and somebody who chooses actions, as an ordinary policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+
+from rota.core.draft import Draft
+from rota.envs.book import new_book
+from rota.envs.lens import new_arrays
+from rota.envs.pack_kernels import pack_once
+from rota.envs.view import view_of_snapshot
+from rota.errors import PolicyError
+from rota.jit import direct
+from rota.policies.draft_kernels import Desk
+from rota.policies.place_kernels import new_index
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rota.core.decision import Decision
+    from rota.core.snapshot import Snapshot
+    from rota.core.types import Bools, Ints
+    from rota.envs.book import Book
+    from rota.envs.lens import Arrays, Lens
+    from rota.envs.view import View
+
+MOST_EDITS: Final = 100_000
+"""A round that is not over by then never will be."""
+
+
+class Actor(Protocol):
+    """Chooses an action for a batch of one: a network, or a rule."""
+
+    def __call__(self, obs: Arrays, mask: Bools, view: View, book: Book) -> Any:
+        """The action, (1, …)."""
+        ...
+
+
+@dataclass(frozen=True)
+class LensPolicy:
+    """Decides as in training: the same lens, the same packing, one cluster."""
+
+    lens: Lens
+    act: Actor
+    name: str = "lens"
+    compiles: bool = True
+    """Its first round may wait for the compiler."""
+    _code: dict[str, Callable[..., Any]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Write a round edit by edit, then find places for what it says."""
+        lens, view = self.lens, view_of_snapshot(snapshot)
+        book = new_book(1, len(snapshot.jobs), lens.window)
+        obs, mask = new_arrays(lens.observation_space, 1), np.zeros((1, *lens.mask_shape), np.bool_)
+        actions = np.zeros((1, *(lens.action_space.shape or ())), np.int64)
+        ended = np.ones(1, np.bool_)
+        lens.open(view, book, ended)
+        ended[0] = False
+        while not ended[0]:
+            lens.encode(view, book, obs)
+            lens.mask(view, book, mask)
+            actions[...] = self.act(obs, mask, view, book)
+            lens.act(view, book, actions, ended)
+            if book.edits[0] > MOST_EDITS:
+                raise PolicyError(
+                    f"Policy {self.name!r} has not ended its round after {MOST_EDITS:,} edits."
+                )
+        return self._packed(snapshot, view, book.workers[0], book.servers[0])
+
+    def _packed(self, snapshot: Snapshot, view: View, workers: Ints, servers: Ints) -> Decision:
+        draft = Draft(snapshot)
+        # Everybody may be written twice, if the first attempt leaves somebody short.
+        draft.reserve(2 * int(np.minimum(workers + servers, len(draft.nodes)).sum()))
+        scratch = np.zeros(len(draft.nodes), np.int64)
+        desk = Desk(
+            draft.nodes, new_index(draft.nodes), draft.at, draft.length, draft.shares, scratch,
+            scratch,
+        )  # fmt: skip
+        args = (
+            desk, view.jobs[0], view.order[0], int(view.live[0]), float(view.now_s[0]),
+            workers, servers, draft.used,
+        )  # fmt: skip
+        if "pack" not in self._code:
+            self._code["pack"] = direct(pack_once, *args)
+        draft.used = self._code["pack"](*args)
+        return draft.commit()
