@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -43,6 +44,8 @@ def train(
     data: DataFolder = None,
 ) -> None:
     """Train a policy: warm-up, reinforcement learning, validation; keeps the best."""
+    # Threads that wait by spinning make each other six times slower where cores are shared.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         from rota.learn.recipe import load_recipe
         from rota.learn.trainer import BEST, Trainer, shorter

@@ -42,7 +42,7 @@ def load_policy(path: Path, name: str = "") -> Policy:
     found.fill(network)
     network.eval()
     act = _one_pass(lens, network) if kind.per_job else _step(network)
-    return LensPolicy(lens, act, name=name or path.name)
+    return LensPolicy(lens, act, name or path.name)
 
 
 def _one_pass(lens: Any, network: Any) -> Callable[..., NDArray[Any]]:

@@ -6,7 +6,6 @@ how ablations are written.
 
 from __future__ import annotations
 
-import dataclasses
 import tomllib
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
@@ -245,7 +244,9 @@ def _read(path: Path) -> tuple[dict[str, Any], Where]:
         except UnknownNameError as error:
             raise ConfigError(f"{where.lines[-1].where('base')}: {error}") from None
         if chain[-1] in chain[:-1] or len(chain) > LONGEST_CHAIN:
-            raise ConfigError(f"{where.lines[-1].where('base')}: base = {base!r} leads in a circle.")
+            raise ConfigError(
+                f"{where.lines[-1].where('base')}: base = {base!r} leads in a circle."
+            )
     merged: dict[str, Any] = {}
     for content in reversed(layers):
         for key, value in content.items():
@@ -269,8 +270,3 @@ def _apply(content: dict[str, Any], where: Where, change: str) -> None:
         raise ConfigError(f"--set {change}: There is no table [{table}].")
     content[table] = {**content[table], key: value}
     where.changed[path] = where.changed[table,] = f"--set {change}"
-
-
-def changed(recipe: Recipe, **run: Any) -> Recipe:
-    """The recipe with other settings of its run."""
-    return dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, **run))

@@ -79,11 +79,14 @@ class Trainer:
         self.stale = 0
         """Validations since the best one."""
         self.validation: float | None = None
+        self._scored = -1
+        """The update that was validated last."""
         self._saved_s = -np.inf
         self._rng = np.random.default_rng(run.seed)
         self._generator = torch.Generator().manual_seed(run.seed)
-        torch.manual_seed(run.seed)  # the first weights
-        self.stage = Stage(recipe, data)
+        with torch.random.fork_rng():
+            torch.manual_seed(run.seed)  # the first weights
+            self.stage = Stage(recipe, data)
         self.network = self.stage.network
         self.ppo = PPO(self.network, recipe.ppo, self._generator)
         self._prepare(resume)
@@ -147,7 +150,8 @@ class Trainer:
                 self.stage.renew(games, self._rng)
             self._tell("rl", rate=rate, facts=facts)
             self._save()
-        self._validate()
+        if self._scored != self.update:
+            self._validate()
 
     def _left(self, elapsed_s: float) -> float:
         """The share of the run that is still to come, by updates or by time, whichever is less."""
@@ -161,6 +165,7 @@ class Trainer:
         self.validation = float(jct_s.mean()) / self.stage.unit_s
         if not np.isfinite(self.validation):
             raise TrainingError("The validation gave a JCT that is not finite.")
+        self._scored = self.update
         better = self.best is None or self.validation < self.best
         if better:
             self.best, self.stale = self.validation, 0
