@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rota.core.types import Floats, Ints
     from rota.learn.rollout import Network, Observation
 
-_ROUNDS = 1 << 20
-"""More than an episode has: keeps apart what `inputs` joins into one number."""
+_MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64).view(np.int64)
+"""Odd numbers that keep apart what `inputs` joins into one."""
 
 
 @dataclass
@@ -49,7 +49,6 @@ class EnvGames:
         self.env, self._per_job = env, per_job
         self._lens, self._deal = env.lens, deal
         self.episodes = Episodes()
-        self._round = np.zeros(self.batch, np.int64)
         self._episode = np.zeros(self.batch, np.int64)
         self._seen, self.info = env.reset()
         shape = self.info["mask"].shape[:-1]
@@ -87,7 +86,6 @@ class EnvGames:
         over, done = np.array(self.info["closed"]), ended | cut
         if "episode" in self.info:
             self.episodes.add(self.info["_episode"], self.info["episode"]["jct_s"])
-        self._round = np.where(done, 0, self._round + over)
         self._episode += done
         return Turn(reward, over, done)
 
@@ -98,11 +96,12 @@ class EnvGames:
         return script, self.info["mask"]
 
     def inputs(self) -> Ints:
-        """Which trace at which round; every cluster is its own where traces are not shared."""
+        """Which trace, when, and which edit; every cluster its own where traces are not shared."""
         if self._deal is None:
             return np.arange(self.batch)
         entry = self._deal[np.arange(self.batch), self._episode % self._deal.shape[1]]
-        return entry * _ROUNDS + self._round
+        clock = np.ascontiguousarray(self.env.view.now_s).view(np.int64)
+        return entry + clock * _MIX[0] + self.env.book.edits * _MIX[1]
 
 
 def greedy_jct_s(
