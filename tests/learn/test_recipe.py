@@ -31,7 +31,9 @@ def test_every_preset_can_be_read(name: str) -> None:
 
 
 def test_reads_what_is_there_and_takes_the_rest_as_usual(tmp_path: Path) -> None:
-    recipe = load_recipe(written(tmp_path, GOOD), ["run.seed=3", "world.reward=jobs", "ppo.steps=4"])
+    recipe = load_recipe(
+        written(tmp_path, GOOD), ["run.seed=3", "world.reward=jobs", "ppo.steps=4"]
+    )
     assert (recipe.ppo.clip, recipe.ppo.steps, recipe.ppo.epochs) == (0.1, 4, 3)
     assert (recipe.run.seed, recipe.world.reward, recipe.lens.window) == (3, "jobs", 20)
 

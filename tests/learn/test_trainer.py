@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from rota.core import Snapshot
 from rota.errors import CheckpointError, ConfigError, PolicyError, TrainingError
 from rota.learn import checkpoint
 from rota.learn.clone import watch
 from rota.learn.deploy import load_policy
 from rota.learn.recipe import load_recipe
-from rota.learn.trainer import BEST, CURVE, LAST, RESUME, Report, Trainer
+from rota.learn.trainer import BEST, CURVE, LAST, RESUME, Trainer
 from rota.sim import simulate
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rota.learn.trainer import Report
 
 TINY = """about = "a few minutes of a small cluster"
 system = "{system}"
@@ -68,16 +69,16 @@ def test_learns_keeps_the_best_and_its_checkpoint_decides_the_same(tmp_path: Pat
     assert np.mean(found) == pytest.approx(best, rel=1e-9)
 
 
-class Killed(Exception):
+class KilledError(Exception):
     """Stands for a kill."""
 
 
 def test_goes_on_after_a_kill(tmp_path: Path) -> None:
     def kill(report: Report) -> None:
         if report.phase == "rl" and report.update == 8:
-            raise Killed
+            raise KilledError
 
-    with pytest.raises(Killed):
+    with pytest.raises(KilledError):
         trainer(tmp_path, "run.save_every_s=1e-6", watcher=kill).run()
     facts, _ = checkpoint.read(tmp_path / "out" / RESUME)
     assert facts["update"] == 7  # the eighth was lost: it was not saved yet
@@ -122,7 +123,7 @@ def test_a_teacher_that_fails_is_named(tmp_path: Path) -> None:
     class Broken:
         name = "broken"
 
-        def decide(self, snapshot: Snapshot) -> Any:
+        def decide(self, _snapshot: object) -> Any:
             raise ValueError("no idea")
 
     games = trainer(tmp_path).stage.lesson_games()

@@ -29,9 +29,7 @@ Subject = Annotated[
 ScenarioName = Annotated[
     str, typer.Option("--scenario", metavar="NAME", help="A scenario or its file.")
 ]
-Seeds = Annotated[
-    str, typer.Option(metavar="A:B", help="Seeds: A up to, not with, B; or a,b,c.")
-]
+Seeds = Annotated[str, typer.Option(metavar="A:B", help="Seeds: A up to, not with, B; or a,b,c.")]
 Against = Annotated[
     str, typer.Option(metavar="NAMES", help="Policies to compare with, joined by commas.")
 ]

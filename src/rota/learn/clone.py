@@ -83,9 +83,7 @@ def watch(games: EnvGames, teacher: Policy, samples: int) -> Lessons:
         games.step(action)
         count += games.batch
     joined = {name: np.concatenate(parts)[:samples] for name, parts in kept.items()}
-    return Lessons(
-        mask=joined.pop(".mask"), action=joined.pop(".action"), seen=joined
-    )
+    return Lessons(mask=joined.pop(".mask"), action=joined.pop(".action"), seen=joined)
 
 
 class _Wanted:
@@ -143,7 +141,7 @@ def clone(
     for _ in range(config.epochs):
         shuffled = rest[torch.randperm(len(rest), generator=generator)]
         total = 0.0
-        for rows in shuffled.split(config.batch):
+        for rows in torch.split(shuffled, config.batch):
             for group in optimizer.param_groups:
                 group["lr"] = config.learning_rate * (1 - step / steps)
             loss, _ = _loss(network, data, mask, action, rows, config.loss)

@@ -101,7 +101,8 @@ class EnvGames:
             return np.arange(self.batch)
         entry = self._deal[np.arange(self.batch), self._episode % self._deal.shape[1]]
         clock = np.ascontiguousarray(self.env.view.now_s).view(np.int64)
-        return entry + clock * _MIX[0] + self.env.book.edits * _MIX[1]
+        key: Ints = entry + clock * _MIX[0] + self.env.book.edits * _MIX[1]
+        return key
 
 
 def greedy_jct_s(

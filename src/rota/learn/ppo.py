@@ -161,9 +161,7 @@ class PPO:
                     return _means([*facts, fact], stopped=1.0)
                 self.optimizer.zero_grad(set_to_none=True)
                 loss.backward()  # type: ignore[no-untyped-call]
-                torch.nn.utils.clip_grad_norm_(
-                    self.network.parameters(), self.config.max_gradient
-                )
+                torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.max_gradient)
                 self.optimizer.step()
                 facts.append(fact)
         return _means(facts, stopped=0.0)

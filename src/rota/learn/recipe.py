@@ -170,7 +170,7 @@ def recipe_of(content: Mapping[str, Any], where: Where, name: str) -> Recipe:
             raise unknown_key(where(key), key, known)
     for key in ("system", "about"):
         if not isinstance(content.get(key), str):
-            raise ConfigError(f"{where(key)}: {key} = \"…\" is missing; it must be a text.")
+            raise ConfigError(f'{where(key)}: {key} = "…" is missing; it must be a text.')
     try:
         kind = system(content["system"])
     except UnknownNameError as error:

@@ -197,4 +197,5 @@ class _Keeper:
 
 def _shared(reward: Floats, live: Bools) -> NDArray[Any]:
     """A cluster's reward dealt to its jobs in equal parts."""
-    return reward[:, None] * live / np.maximum(live.sum(1), 1)[:, None]
+    dealt: NDArray[Any] = reward[:, None] * live / np.maximum(live.sum(1), 1)[:, None]
+    return dealt

@@ -96,7 +96,7 @@ class Trainer:
         from torch.utils.tensorboard import SummaryWriter
 
         began_s = monotonic() - self.elapsed_s
-        with SummaryWriter(str(self.folder)) as self._scalars:  # type: ignore[no-untyped-call]
+        with SummaryWriter(str(self.folder)) as self._scalars:
             self.stage.measure_others(self.folder / "others.json")
             if self.phase == "clone":
                 self._warm_up()
@@ -180,7 +180,7 @@ class Trainer:
 
     def _log(self, group: str, facts: dict[str, float], step: int) -> None:
         for name, value in facts.items():
-            self._scalars.add_scalar(f"{group}/{name}", value, step)  # type: ignore[no-untyped-call]
+            self._scalars.add_scalar(f"{group}/{name}", value, step)
 
     def _tell(self, phase: str, **more: Any) -> None:
         known: dict[str, Any] = {
