@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from rota.errors import ConfigError, UnknownNameError
 from rota.learn.recipe import load_recipe
 from rota.systems.catalogue import presets
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GOOD = """about = "a test"
 system = "dl2-onepass"

@@ -30,9 +30,13 @@ class Book(NamedTuple):
 
 def new_book(batch: int, jobs: int, window: int) -> Book:
     """An empty book."""
+
+    def zeros() -> Floats:
+        return np.zeros(batch)
+
     return Book(
         np.zeros((batch, jobs), np.int64), np.zeros((batch, jobs), np.int64),
-        *(np.zeros(batch) for _ in range(6)),
+        zeros(), zeros(), zeros(), zeros(), zeros(), zeros(),
         np.full((batch, window), -1, np.int64), np.zeros(batch, np.int64),
         np.zeros(batch, np.int64),
     )  # fmt: skip

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rota.core.layout import RUNNING, SLACK
 from rota.jit import inline, part
 
@@ -104,4 +106,4 @@ def dominant_share(book: Book, b: int, job: Any, workers: int, servers: int) -> 
 @inline
 def free_part(free: float, total: float) -> float:
     """How much of a resource is free, from 0 to 1; what nobody counts is all free."""
-    return free / total if 0.0 < total < 1e300 else 1.0
+    return max(0.0, free / total) if 0.0 < total < np.inf else 1.0

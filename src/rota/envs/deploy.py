@@ -9,17 +9,14 @@ import numpy as np
 
 from rota.core.draft import Draft
 from rota.envs.book import new_book
-from rota.envs.lens import new_arrays
+from rota.envs.lens import Caller, new_arrays
 from rota.envs.pack_kernels import pack_once
 from rota.envs.view import view_of_snapshot
 from rota.errors import PolicyError
-from rota.jit import direct
 from rota.policies.draft_kernels import Desk
 from rota.policies.place_kernels import new_index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rota.core.decision import Decision
     from rota.core.snapshot import Snapshot
     from rota.core.types import Bools, Ints
@@ -48,9 +45,7 @@ class LensPolicy:
     name: str = "lens"
     compiles: bool = True
     """Its first round may wait for the compiler."""
-    _code: dict[str, Callable[..., Any]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _run: Caller = field(default_factory=Caller, init=False, repr=False, compare=False)
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Write a round edit by edit, then find places for what it says."""
@@ -81,11 +76,8 @@ class LensPolicy:
             draft.nodes, new_index(draft.nodes), draft.at, draft.length, draft.shares, scratch,
             scratch,
         )  # fmt: skip
-        args = (
-            desk, view.jobs[0], view.order[0], int(view.live[0]), float(view.now_s[0]),
+        draft.used = self._run(
+            pack_once, desk, view.jobs[0], view.order[0], int(view.live[0]), float(view.now_s[0]),
             workers, servers, draft.used,
         )  # fmt: skip
-        if "pack" not in self._code:
-            self._code["pack"] = direct(pack_once, *args)
-        draft.used = self._code["pack"](*args)
         return draft.commit()

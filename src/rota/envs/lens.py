@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
+from rota.jit import direct
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gymnasium import spaces
 
     from rota.core.types import Bools, Ints
@@ -60,11 +64,35 @@ class Lens(Protocol):
         """One edit per cluster; ended[b] tells whether its round is over."""
         ...
 
-    def script(
-        self, view: View, book: Book, workers: Ints, servers: Ints, out: Ints
-    ) -> None:
+    def script(self, view: View, book: Book, workers: Ints, servers: Ints, out: Ints) -> None:
         """Fill `out` with the next actions towards a teacher's counts (B, J)."""
         ...
+
+
+class Caller:
+    """Calls kernels on whole batches; the machine code of each is looked up once.
+
+    Nothing is checked on the way, so whoever lets arrays in from outside must.
+    """
+
+    def __init__(self) -> None:
+        self._code: dict[str, Callable[..., Any]] = {}
+
+    def __call__(self, kernel: Callable[..., Any], *args: Any) -> Any:
+        """Run `kernel`, always on arguments of the same types."""
+        name = kernel.__name__
+        if name not in self._code:
+            self._code[name] = direct(kernel, *args)
+        return self._code[name](*args)
+
+
+def check_array(name: str, array: Any, shape: tuple[int, ...], kind: type) -> None:
+    """Refuse an array that compiled code would misread."""
+    if array.shape != shape or array.dtype != kind or not array.flags.c_contiguous:
+        raise TypeError(
+            f"{name} must be a contiguous array of {kind.__name__} and shape {shape}, not of "
+            f"{array.dtype} and shape {array.shape}."
+        )
 
 
 def new_arrays(space: spaces.Dict, batch: int) -> Arrays:

@@ -210,7 +210,7 @@ def lay(
     d: Desk, jobs: Records, order: Ints, live: int, now_s: float, workers: Ints, servers: Ints,
     used: int, keep: bool,
 ) -> tuple[int, bool]:  # fmt: skip
-    """Write the draft; with `keep` nobody is moved. Returns the new `used`, and whether all fits."""
+    """Write the draft; with `keep` nobody is moved. Returns the new `used`, and if all fits."""
     first_new, kept_per_gpu = used, 0.0
     for i in range(live):
         j = order[i]

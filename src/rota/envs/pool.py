@@ -10,6 +10,7 @@ import numpy as np
 from rota.errors import ConfigError, InputError
 from rota.sim.setup import build_state, check_fits
 from rota.sim.simulator import fitting
+from rota.sim.state import State
 from rota.sim.world import seen_curves
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from rota.perf.physics import Physics
     from rota.scenarios import Scenario
     from rota.scenarios.scenario import World
-    from rota.sim.state import State
 
 PARTS = ("jobs", "truth", "clock", "nodes", "level", "faults", "failures")
 """What of a state a new episode changes; the rest follows, or is scratch."""
@@ -39,9 +39,7 @@ class Pool:
     slot_s: float
 
     @classmethod
-    def draw(
-        cls, scenario: Scenario, seeds: Sequence[int], *, data: Path | None = None
-    ) -> Pool:
+    def draw(cls, scenario: Scenario, seeds: Sequence[int], *, data: Path | None = None) -> Pool:
         """The worlds of these seeds."""
         if not len(seeds):
             raise InputError("A pool of worlds needs at least one seed.")
@@ -85,7 +83,7 @@ class Pool:
             t = net.traffic
             traffic = t._make([t.laws, *(_empty(part, batch) for part in t[1:])])
             net = net._make([traffic, *(_empty(part, batch) for part in net[1:])])
-        return s._make([*arrays, s.speed, net])
+        return State._make([*arrays, s.speed, net])
 
 
 def _empty(part: Any, batch: int) -> Any:
@@ -99,6 +97,4 @@ def words_of(state: State) -> tuple[Any, ...]:
         t = state.net.traffic
         arrays += [t.many, t.kind, t.rate, t.left, t.busy, state.net.weather]
     # Numbers of eight bytes; records are padded to that.
-    return tuple(
-        array.reshape(len(array), -1).view(np.int64) for array in arrays if array.size
-    )
+    return tuple(array.reshape(len(array), -1).view(np.int64) for array in arrays if array.size)

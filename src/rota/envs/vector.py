@@ -12,13 +12,12 @@ from rota.core.jobs import JobTable
 from rota.core.layout import JOB, SHARE
 from rota.core.snapshot import Snapshot
 from rota.envs.book import new_book
-from rota.envs.lens import new_arrays
+from rota.envs.lens import Caller, new_arrays
 from rota.envs.pool import words_of
 from rota.envs.rewards import Reward, new_score
 from rota.envs.round_kernels import Deal, Ends, begin_episodes, close_round
 from rota.envs.view import view_of_state
 from rota.errors import ConfigError
-from rota.jit import direct
 from rota.sim.replay_kernels import observe
 from rota.sim.state import one_of_batch
 
@@ -59,13 +58,15 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         deal: str | Ints = "cycle",
         seed: int = 0,
         max_rounds: int = 100_000,
+        masks: bool = True,
         final_obs: bool = False,
         autoreset: bool = True,
     ) -> None:
         """Let `batch` clusters play.
 
         `deal` says which entries of the pool they play: `cycle`, cluster b the entries b, b + B,
-        …; `sample`, random ones; or an array (B, K) of entries by episode.
+        …; `sample`, random ones; or an array (B, K) of entries by episode. Without `masks` the
+        mask is left as it is, for learners to whom the lens tells what is allowed.
         """
         if batch < 1:
             raise ConfigError(f"batch={batch} must be 1 or more.")
@@ -77,7 +78,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self.action_space = batch_space(self.single_action_space, batch)
         self._reward = Reward(kind=reward) if isinstance(reward, str) else reward
         self._deal, self._seed, self._max_rounds = deal, seed, max_rounds
-        self._final_obs, self._autoreset = final_obs, autoreset
+        self._masks, self._final_obs, self._autoreset = masks, final_obs, autoreset
         self.state = pool.new_state(batch)
         self.view = view_of_state(self.state)
         self.book = new_book(batch, pool.jobs, lens.window)
@@ -90,12 +91,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self._actions = np.zeros((batch, *(lens.action_space.shape or ())), np.int64)
         self._ended = np.zeros(batch, np.bool_)
         self._done = np.zeros(batch, np.bool_)
-        ends = (self.state, self.view, self.book, self._ended, self.score, self.deal, self.ends)
-        self._close = direct(close_round, *ends, max_rounds)
-        self._begin = direct(
-            begin_episodes, self.state, self.view, self._words, self._source, self._done,
-            self.score, self.deal,
-        )  # fmt: skip
+        self._run = Caller()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -119,16 +115,15 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self.score.gains[:] = 0.0
         return self._look(), self._info()
 
-    def step(
-        self, actions: Any
-    ) -> tuple[Arrays, Floats, Bools, Bools, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Arrays, Floats, Bools, Bools, dict[str, Any]]:
         """One edit per cluster."""
         lens, view, book = self.lens, self.view, self.book
         self._actions[...] = actions
         lens.act(view, book, self._actions, self._ended)
-        over = self._close(
-            self.state, view, book, self._ended, self.score, self.deal, self.ends, self._max_rounds
-        )
+        over = self._run(
+            close_round, self.state, view, book, self._ended, self.score, self.deal, self.ends,
+            self._max_rounds,
+        )  # fmt: skip
         final = None
         np.logical_or(self.ends.terminated, self.ends.truncated, out=self._done)
         if over and self._final_obs:
@@ -174,13 +169,15 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         )  # fmt: skip
 
     def _begin_flagged(self) -> None:
-        self._begin(
-            self.state, self.view, self._words, self._source, self._done, self.score, self.deal
-        )
+        self._run(
+            begin_episodes, self.state, self.view, self._words, self._source, self._done,
+            self.score, self.deal,
+        )  # fmt: skip
 
     def _look(self) -> Arrays:
         self.lens.encode(self.view, self.book, self._obs)
-        self.lens.mask(self.view, self.book, self._mask)
+        if self._masks:
+            self.lens.mask(self.view, self.book, self._mask)
         return self._obs
 
     def _info(self) -> dict[str, Any]:
@@ -216,9 +213,11 @@ def _hands(deal: str | Ints, batch: int, entries: int, seed: int) -> Ints:
 
 
 def _no_ends(batch: int, jobs: int) -> Ends:
-    flags = [np.zeros(batch, np.bool_) for _ in range(2)]
-    counts = [np.zeros(batch, np.int64) for _ in range(3)]
+    def zeros(kind: type = float) -> Any:
+        return np.zeros(batch, kind)
+
     return Ends(
-        np.zeros(batch), *flags, np.zeros(batch), np.zeros(batch), *counts, np.zeros(batch),
-        np.zeros(batch, np.int64), np.full((batch, jobs), np.nan),
+        reward=zeros(), terminated=zeros(bool), truncated=zeros(bool), jct_s=zeros(),
+        makespan_s=zeros(), resizes=zeros(int), moves=zeros(int), rounds=zeros(int),
+        total=zeros(), played=zeros(int), jcts_s=np.full((batch, jobs), np.nan),
     )  # fmt: skip

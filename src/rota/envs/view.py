@@ -29,9 +29,7 @@ class View(NamedTuple):
 def view_of_state(state: State) -> View:
     """What the simulator's memory shows; `live` and `now_s` are kept by whoever lets time pass."""
     clock = state.clock[:, 0]
-    return View(
-        state.jobs, state.order, clock["live"].copy(), clock["now_s"].copy(), state.nodes
-    )
+    return View(state.jobs, state.order, clock["live"].copy(), clock["now_s"].copy(), state.nodes)
 
 
 def view_of_snapshot(snapshot: Snapshot) -> View:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 from gymnasium import spaces
 
+from rota.envs.lens import Caller
 from rota.errors import ConfigError
-from rota.jit import direct
 from rota.systems.dl2 import lens_kernels as kernels
+from rota.systems.dl2.spaces import job_space
 from rota.systems.dl2.window_kernels import GLOBALS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rota.core.types import Bools, Floats, Ints
     from rota.envs.book import Book
     from rota.envs.lens import Arrays
@@ -46,9 +44,7 @@ class StepByStep:
     """Whether what does not fit is masked; the original masks only who has all he may have."""
     slot_s: float = 1200.0
     """Seconds in which stays are counted."""
-    _code: dict[str, Callable[..., Any]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _run: Caller = field(default_factory=Caller, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("window", "types", "most", "slot_s"):
@@ -73,14 +69,7 @@ class StepByStep:
     @property
     def observation_space(self) -> spaces.Dict:
         """Jobs (W, F), the cluster (G,) and which rows hold a job (W,)."""
-        unbounded = {"low": -np.inf, "high": np.inf, "dtype": np.float32}
-        return spaces.Dict(
-            {
-                "jobs": spaces.Box(shape=(self.window, self.features), **unbounded),
-                "cluster": spaces.Box(shape=(GLOBALS,), **unbounded),
-                "present": spaces.Box(0.0, 1.0, (self.window,), np.float32),
-            }
-        )
+        return job_space(self.window, self.features)
 
     @property
     def action_space(self) -> spaces.Discrete:
@@ -118,10 +107,3 @@ class StepByStep:
     def sample(self, mask: Bools, uniform: Floats, out: Ints) -> None:
         """Allowed actions (B,), all alike, by uniform numbers (B,)."""
         self._run(kernels.sample, mask, uniform, out)
-
-    def _run(self, kernel: Callable[..., Any], *args: Any) -> None:
-        """Call a kernel; its machine code is looked up once."""
-        name = kernel.__name__
-        if name not in self._code:
-            self._code[name] = direct(kernel, *args)
-        self._code[name](*args)

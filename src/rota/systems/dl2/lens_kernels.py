@@ -103,9 +103,7 @@ def mask(view: View, book: Book, mask_room: bool, out: Bools) -> None:
                 gpus = w * job["gpus_per_worker"] <= free_gpus
                 worker = worker and gpus and w_cpus <= free_cpus and w_gb <= free_gb
                 server = server and s_cpus <= free_cpus and s_gb <= free_gb
-                bundle = (
-                    bundle and gpus and w_cpus + s_cpus <= free_cpus and w_gb + s_gb <= free_gb
-                )
+                bundle = bundle and gpus and w_cpus + s_cpus <= free_cpus and w_gb + s_gb <= free_gb
             row[ROLES * i], row[ROLES * i + 1], row[ROLES * i + 2] = worker, server, bundle
         for k in range(ROLES * shown, ROLES * window):
             row[k] = False

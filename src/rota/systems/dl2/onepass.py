@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium import spaces
 
+from rota.envs.lens import Caller, check_array
 from rota.errors import ConfigError
-from rota.jit import direct
 from rota.systems.dl2 import onepass_kernels as kernels
+from rota.systems.dl2.spaces import job_space
 from rota.systems.dl2.window_kernels import GLOBALS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rota.core.types import Bools, Floats, Ints
     from rota.envs.book import Book
     from rota.envs.lens import Arrays
@@ -38,9 +37,7 @@ class OnePass:
     """Servers, and workers, of the largest choice."""
     slot_s: float = 1200.0
     """Seconds in which stays and lengths are counted."""
-    _code: dict[str, Callable[..., Any]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+    _run: Caller = field(default_factory=Caller, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("window", "types", "most", "slot_s"):
@@ -65,14 +62,7 @@ class OnePass:
     @property
     def observation_space(self) -> spaces.Dict:
         """Jobs (W, F), the cluster (G,) and which rows hold a job (W,)."""
-        unbounded = {"low": -np.inf, "high": np.inf, "dtype": np.float32}
-        return spaces.Dict(
-            {
-                "jobs": spaces.Box(shape=(self.window, self.features), **unbounded),
-                "cluster": spaces.Box(shape=(GLOBALS,), **unbounded),
-                "present": spaces.Box(0.0, 1.0, (self.window,), np.float32),
-            }
-        )
+        return job_space(self.window, self.features)
 
     @property
     def action_space(self) -> spaces.MultiDiscrete:
@@ -118,16 +108,14 @@ class OnePass:
         `allowed` (B, W, A) tells from what. Rows without a job, or whose job has no room, get
         action −1, log-probability 0 and nothing allowed.
         """
+        shape = book.rows.shape
+        check_array("logits", logits, (*shape, self.actions), np.float32)
+        check_array("uniform", uniform, shape, np.float64)
+        check_array("actions", actions, shape, np.int64)
+        check_array("logp", logp, shape, np.float32)
+        check_array("allowed", allowed, (*shape, self.actions), np.bool_)
         allowed.fill(False)
         self._run(
-            kernels.choose, view, book, self.most, np.ascontiguousarray(logits, np.float32),
-            np.ascontiguousarray(uniform, np.float64), bool(greedy), actions, logp, allowed,
-            np.zeros(self.actions, np.float32),
+            kernels.choose, view, book, self.most, logits, uniform, bool(greedy), actions, logp,
+            allowed, np.zeros(self.actions, np.float32),
         )  # fmt: skip
-
-    def _run(self, kernel: Callable[..., Any], *args: Any) -> None:
-        """Call a kernel; its machine code is looked up once."""
-        name = kernel.__name__
-        if name not in self._code:
-            self._code[name] = direct(kernel, *args)
-        self._code[name](*args)

@@ -129,9 +129,7 @@ def settle_choice(book: Book, b: int, j: int, job: Any, side: int, cell: int) ->
     if cell < 0 or cell >= side * side or book.workers[b, j] == 0:
         return
     servers = meant(cell // side + 1, job["min_servers"], job["max_servers"]) - book.servers[b, j]
-    workers = (
-        meant(cell % side + 1, fewest_workers(job), job["max_workers"]) - book.workers[b, j]
-    )
+    workers = meant(cell % side + 1, fewest_workers(job), job["max_workers"]) - book.workers[b, j]
     if has_room(book, b, job, workers, servers):
         take(book, b, j, job, workers, servers)
 
@@ -228,12 +226,14 @@ def script(view: View, book: Book, side: int, workers: Ints, servers: Ints, out:
             if j < 0 or workers[b, j] == 0 or book.workers[b, j] == 0:
                 continue
             job = view.jobs[b, j]
-            low, high = lowest_cell(job["min_servers"], job["max_servers"], side), highest_cell(
-                job["max_servers"], side
+            low, high = (
+                lowest_cell(job["min_servers"], job["max_servers"], side),
+                highest_cell(job["max_servers"], side),
             )
             p = min(high, max(low, servers[b, j]))
-            low, high = lowest_cell(fewest_workers(job), job["max_workers"], side), highest_cell(
-                job["max_workers"], side
+            low, high = (
+                lowest_cell(fewest_workers(job), job["max_workers"], side),
+                highest_cell(job["max_workers"], side),
             )
             w = min(high, max(low, workers[b, j]))
             out[b, i] = (p - 1) * side + w - 1
