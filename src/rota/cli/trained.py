@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rota.errors import InputError
 
@@ -32,6 +32,17 @@ def _shipped() -> dict[str, Path]:
     from rota.systems.catalogue import trained
 
     return trained()
+
+
+def entries_of_trained() -> list[dict[str, Any]]:
+    """The trained policies that rota ships, as `rota policies` lists them."""
+    from rota.systems.catalogue import SYSTEMS
+
+    return [
+        {"kind": "trained", "name": name, "summary": SYSTEMS[name].summary}
+        for name in _shipped()
+        if name in SYSTEMS
+    ]
 
 
 def register() -> None:

@@ -44,6 +44,9 @@ class CloneConfig:
     """Adam's step size; falls linearly to 0."""
     held_out: float = 0.1
     """Part of the states that only measures how well it copies."""
+    smooth: float = 0.0
+    """Part of the probability that goes to all allowed actions alike: what keeps a clone curious
+    enough to be improved afterwards."""
     loss: str = "cross-entropy"
     """Or "square" or "absolute": the distance between probabilities, DL2's other two."""
 
@@ -54,8 +57,10 @@ class CloneConfig:
             )
         if min(self.samples, self.clusters, self.epochs, self.batch) < 1:
             raise ConfigError("samples, clusters, epochs and batch must be 1 or more.")
-        if not 0 < self.held_out < 1:
-            raise ConfigError(f"held_out = {self.held_out} must be between 0 and 1.")
+        if not (0 < self.held_out < 1 and 0 <= self.smooth < 1):
+            raise ConfigError(
+                f"held_out = {self.held_out} and smooth = {self.smooth} must be between 0 and 1."
+            )
 
 
 @dataclass
@@ -144,7 +149,7 @@ def clone(
         for rows in torch.split(shuffled, config.batch):
             for group in optimizer.param_groups:
                 group["lr"] = config.learning_rate * (1 - step / steps)
-            loss, _ = _loss(network, data, mask, action, rows, config.loss)
+            loss, _ = _loss(network, data, mask, action, rows, config)
             if not torch.isfinite(loss):
                 raise TrainingError("Cloning led to a loss that is not finite; lower its rate.")
             optimizer.zero_grad(set_to_none=True)
@@ -153,7 +158,7 @@ def clone(
             total += float(loss.detach()) * len(rows)
             step += 1
         with torch.inference_mode():
-            test_loss, agrees = _loss(network, data, mask, action, test, config.loss)
+            test_loss, agrees = _loss(network, data, mask, action, test, config)
         yield {
             "loss": total / len(rest), "test_loss": float(test_loss), "agreement": float(agrees)
         }  # fmt: skip
@@ -161,7 +166,7 @@ def clone(
 
 def _loss(
     network: torch.nn.Module, data: dict[str, torch.Tensor], mask: torch.Tensor,
-    action: torch.Tensor, rows: torch.Tensor, kind: str,
+    action: torch.Tensor, rows: torch.Tensor, config: CloneConfig,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
     """The loss, and how often the likeliest action is the teacher's."""
     seen = {name: array[rows] for name, array in data.items()}
@@ -171,9 +176,12 @@ def _loss(
     logits, _ = network(seen)
     wanted = action[rows][live]
     taught = wanted >= 0
-    log_probs, wanted = masked(logits[taught], mask[rows][live][taught]), wanted[taught]
+    allowed, wanted = mask[rows][live][taught], wanted[taught]
+    log_probs = masked(logits[taught], allowed)
     agrees = (log_probs.argmax(-1) == wanted).float().mean()
-    if kind == "cross-entropy":
-        return torch.nn.functional.nll_loss(log_probs, wanted), agrees
+    if config.loss == "cross-entropy":
+        alike = -(log_probs * allowed).sum(-1) / allowed.sum(-1)
+        loss = torch.nn.functional.nll_loss(log_probs, wanted)
+        return (1 - config.smooth) * loss + config.smooth * alike.mean(), agrees
     gap = log_probs.exp() - torch.nn.functional.one_hot(wanted, log_probs.shape[-1])
-    return (gap.square() if kind == "square" else gap.abs()).sum(-1).mean(), agrees
+    return (gap.square() if config.loss == "square" else gap.abs()).sum(-1).mean(), agrees
