@@ -4,10 +4,12 @@ RotaError
 ├── InputError            what the user gave us is wrong (exit code 2)
 │   ├── TraceError        a job log: names file, line and field
 │   ├── ConfigError       a setting or a configuration file
+│   ├── CheckpointError   a file of trained weights that will not do
 │   └── UnknownNameError  a name that no registry holds: did you mean …?
 ├── DecisionError         a decision that the cluster cannot carry out
 │   └── OverfillError     more asked of a node than it has
 ├── PolicyError           a policy raised, looped or starved the cluster
+├── TrainingError         training cannot go on
 └── JournalError          the journal cannot be written or read
 """
 
@@ -51,6 +53,10 @@ class ConfigError(InputError):
     """A setting is unknown, missing or out of range."""
 
 
+class CheckpointError(InputError):
+    """A file of trained weights is broken, of another kind, or not to be trusted."""
+
+
 class UnknownNameError(InputError):
     """A registry was asked for a name it does not hold."""
 
@@ -71,6 +77,10 @@ class OverfillError(DecisionError):
 
 class PolicyError(RotaError):
     """A policy raised, did not return, or starves the cluster."""
+
+
+class TrainingError(RotaError):
+    """Training cannot go on, and going on regardless would give a wrong result."""
 
 
 class JournalError(RotaError):

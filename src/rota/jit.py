@@ -162,6 +162,9 @@ def allocating_part(function: F) -> F:
     return _part(function, counted=True)
 
 
+_unliteral: Any = vars(types)["unliteral"]  # which its stubs do not know
+
+
 def _part(function: F, *, counted: bool) -> F:
     made: Any = numba.njit(
         error_model="numpy", _nrt=counted, no_cpython_wrapper=True, no_cfunc_wrapper=True,
@@ -171,8 +174,8 @@ def _part(function: F, *, counted: bool) -> F:
 
     def by_plain_types(args: Any, kws: Any) -> Any:
         """Numba would compile a part anew for every constant it is called with."""
-        plain = {name: types.unliteral(kind) for name, kind in kws.items()}
-        return by_types([types.unliteral(kind) for kind in args], plain)
+        plain = {name: _unliteral(kind) for name, kind in kws.items()}
+        return by_types([_unliteral(kind) for kind in args], plain)
 
     made.get_call_template = by_plain_types
     return made  # type: ignore[no-any-return]

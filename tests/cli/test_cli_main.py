@@ -159,7 +159,7 @@ def test_policies_are_listed_with_their_grammar(capsys: pytest.CaptureFixture[st
     assert run(["policies", "--json"]) == 0
     entries = json.loads(capsys.readouterr().out)["policies"]
     assert {entry["kind"] for entry in entries} == {
-        "ordering", "speed-aware", "placement", "sizing",
+        "ordering", "speed-aware", "placement", "sizing", "trained",
     }  # fmt: skip
     assert all(entry["name"] in table for entry in entries)
 

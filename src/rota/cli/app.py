@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from rota import __version__
-from rota.cli import compare, policies, scenarios, simulate, traces
+from rota.cli import compare, evaluate, policies, scenarios, simulate, traces, train
 from rota.errors import RotaError
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ app = typer.Typer(
 )
 app.command()(simulate.simulate)
 app.command()(compare.compare)
+app.command()(train.train)
+app.command()(evaluate.evaluate)
 app.command()(policies.policies)
 app.add_typer(scenarios.app, name="scenarios")
 app.add_typer(traces.app, name="traces")

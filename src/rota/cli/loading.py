@@ -35,8 +35,10 @@ def named_policies(
     names: Sequence[str], meaning: Callable[[str], str] | None = None
 ) -> dict[str, Policy]:
     """The policies called so, by name, each once; `meaning` translates names beforehand."""
+    from rota.cli.trained import register
     from rota.policies import make_policy
 
+    register()
     if not names:
         raise InputError(
             "Name at least one policy, such as -p fifo -p srtf+consolidate -p tiresias; "
@@ -61,6 +63,8 @@ def _make(make_policy: Any, name: str) -> Policy:
 
 def short_name(policy: str) -> str:
     """A policy's name for tables: without the folder of a file of the user's own."""
+    if policy.endswith(".ckpt"):
+        return Path(policy).name
     where, colon, attribute = policy.rpartition(":")
     return f"{Path(where).name}:{attribute}" if colon and where.endswith(".py") else policy
 

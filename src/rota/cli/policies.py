@@ -16,15 +16,17 @@ _EXAMPLES = (
     ("fifo-skip+best-fit+elastic", "jobs of variable size grow and shrink"),
     ("hull-greedy:a=0.5", "a speed-aware policy with a setting; it sizes and places jobs itself"),
     ("srtf@oracle", "it is shown the truth where a scenario hides it"),
+    ("runs/mine/best.ckpt", "what `rota train` made"),
     ("my_policy.py:MyPolicy", "a class of your own; also package.module:Name"),
 )
 
 
 def policies(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """List the policies and how their names combine."""
+    from rota.cli.trained import entries_of_trained
     from rota.policies import listing
 
-    entries = listing()
+    entries = [*listing(), *entries_of_trained()]
     if as_json:
         print_json({"grammar": GRAMMAR, "policies": entries})
         return

@@ -1,0 +1,147 @@
+"""`rota evaluate`: a trained policy against others, over many seeds, with intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from rota.cli import loading, plays
+from rota.cli.progress import LateBar
+from rota.cli.table import print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rota.core import Policy
+    from rota.scenarios import Scenario
+
+METRICS: Final = (
+    "mean_jct_s", "p50_jct_s", "p99_jct_s", "mean_wait_s", "makespan_s", "utilisation", "moves",
+    "resizes", "preemptions",
+)  # fmt: skip
+_RESAMPLES_SEED: Final = 0
+
+Subject = Annotated[
+    str, typer.Argument(metavar="CKPT|POLICY", help="A checkpoint, or any policy by name.")
+]
+ScenarioName = Annotated[
+    str, typer.Option("--scenario", metavar="NAME", help="A scenario or its file.")
+]
+Seeds = Annotated[str, typer.Option(metavar="A:B", help="Seeds: A up to, not with, B; or a,b,c.")]
+Against = Annotated[
+    str, typer.Option(metavar="NAMES", help="Policies to compare with, joined by commas.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, not a table.")]
+DataFolder = Annotated[
+    Path | None,
+    typer.Option("--data", help="Measured tables of published scenarios; default ../shared/data."),
+]
+Deadline = Annotated[float, typer.Option(min=0.001, help="Seconds a policy may take per round.")]
+
+
+def evaluate(
+    policy: Subject,
+    scenario: ScenarioName,
+    seeds: Seeds = "2000:2020",
+    against: Against = "drf,optimus",
+    as_json: AsJson = False,
+    data: DataFolder = None,
+    deadline: Deadline = 60.0,
+) -> None:
+    """Play a scenario under POLICY and others, and tell differences from chance."""
+    from rota.scenarios import load
+
+    chosen, wanted = load(scenario), plays.read_seeds(seeds)
+    loading.tell_outside(wanted)
+    names = list(dict.fromkeys([policy, *filter(None, map(str.strip, against.split(",")))]))
+    policies = loading.named_policies(names, chosen.policy)
+    runs = _played(chosen, wanted, policies, data, deadline)
+    facts = {
+        "scenario": chosen.name,
+        "seeds": list(wanted),
+        "policies": [{"policy": name, **_means(own)} for name, own in runs.items()],
+        "paired": _paired(runs, policy),
+    }
+    if as_json:
+        print_json(facts)
+    else:
+        _print(facts, chosen.when.slot_s)
+
+
+def _played(
+    scenario: Scenario, seeds: tuple[int, ...], policies: Mapping[str, Policy],
+    data: Path | None, deadline_s: float,
+) -> dict[str, list[dict[str, Any]]]:  # fmt: skip
+    """Every policy's runs, seed by seed."""
+    from rota.run.metrics import summarise
+    from rota.sim import simulate
+
+    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in policies}
+    with LateBar() as bar:
+        report = bar.begin(scenario.name, len(seeds) * len(policies))
+        for count, seed in enumerate(seeds):
+            world = scenario.draw(seed, data)
+            for number, (name, policy) in enumerate(policies.items()):
+                outcome = simulate(
+                    world.cluster, world.trace, policy, world.when, seed=seed,
+                    physics=world.physics, deadline_s=deadline_s,
+                )  # fmt: skip
+                runs[name].append(summarise(outcome))
+                report(count * len(policies) + number + 1)
+    return runs
+
+
+def _means(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The mean over seeds of what each run came to; None where no run has it."""
+    found: dict[str, Any] = {}
+    for key in METRICS:
+        values = [run[key] for run in runs if run.get(key) is not None]
+        found[key] = sum(values) / len(values) if values else None
+    return found
+
+
+def _paired(runs: Mapping[str, Sequence[Mapping[str, Any]]], policy: str) -> list[dict[str, Any]]:
+    """The change of the mean JCT against every other policy, with intervals over seeds."""
+    import numpy as np
+
+    from rota.run.stats import paired
+
+    own = np.array([run["mean_jct_s"] for run in runs[policy]], np.float64)
+    found = []
+    for name, others in runs.items():
+        if name == policy:
+            continue
+        theirs = np.array([run["mean_jct_s"] for run in others], np.float64)
+        result = paired(own, theirs, np.random.default_rng(_RESAMPLES_SEED))
+        found.append({
+            "policy": policy, "against": name, "mean_jct_change": result.ratio,
+            "ci95": None if result.ratio_ci is None else list(result.ratio_ci),
+        })  # fmt: skip
+    return found
+
+
+def _print(facts: Mapping[str, Any], slot_s: float) -> None:
+    from rota.dash import units
+
+    rows = facts["policies"]
+    columns = [
+        ("policy", [loading.short_name(row["policy"]) for row in rows]),
+        ("mean JCT", units.times([row["mean_jct_s"] for row in rows])),
+        ("p99 JCT", units.times([row["p99_jct_s"] for row in rows])),
+        ("makespan", units.times([row["makespan_s"] for row in rows])),
+        ("resizes", units.counts([round(row["resizes"]) for row in rows])),
+        ("moves", units.counts([round(row["moves"]) for row in rows])),
+    ]
+    if slot_s:
+        slots = [f"{row['mean_jct_s'] / slot_s:.3f}" for row in rows]
+        columns.insert(1, ("slots", slots))
+    title = f"{facts['scenario']}: means over {units.plural(len(facts['seeds']), 'seed')}"
+    print_table(columns, title=title)
+    for row in facts["paired"]:
+        ends = row["ci95"]
+        within = f" (95 % interval {ends[0]:+.1%} to {ends[1]:+.1%})" if ends else ""
+        change = "-" if row["mean_jct_change"] is None else f"{row['mean_jct_change']:+.1%}"
+        name = loading.short_name(row["policy"])
+        typer.echo(f"mean JCT of {name} against {row['against']}: {change}{within}")

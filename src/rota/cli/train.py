@@ -1,0 +1,118 @@
+"""`rota train`: learn a policy by a recipe."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rota.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rota.learn.trainer import Report
+
+Source = Annotated[
+    str, typer.Argument(metavar="PRESET|CONFIG.toml", help="A recipe that rota ships, or a file.")
+]
+Out = Annotated[
+    Path | None, typer.Option(help="Folder for all that it leaves; default: runs/NAME-SEED.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting, such as run.seed=1."),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on where the folder's run stopped.")]
+Minutes = Annotated[
+    float | None, typer.Option(min=0.01, help="Stop after so long; the rates fall accordingly.")
+]
+DataFolder = Annotated[
+    Path | None,
+    typer.Option("--data", help="Measured tables of published scenarios; default ../shared/data."),
+]
+
+
+def train(
+    recipe: Source,
+    out: Out = None,
+    set_: Set = None,
+    resume: Resume = False,
+    minutes: Minutes = None,
+    data: DataFolder = None,
+) -> None:
+    """Train a policy: warm-up, reinforcement learning, validation; keeps the best."""
+    # Threads that wait by spinning make each other six times slower where cores are shared.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    try:
+        from rota.learn.recipe import load_recipe
+        from rota.learn.trainer import BEST, Trainer, shorter
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"Training needs {error.name}, which is not installed: pip install 'rota[train]'."
+        ) from None
+
+    chosen = load_recipe(recipe, set_ or [])
+    if minutes is not None:
+        chosen = shorter(chosen, minutes)
+    folder = out or Path("runs") / f"{chosen.name}-{chosen.run.seed}"
+    typer.echo(f"training {chosen.name} ({chosen.about}) in {folder}", err=True)
+    with _Display() as display:
+        trainer = Trainer(chosen, folder, data=data, resume=resume, watcher=display.show)
+        best = trainer.run()
+    teacher = trainer.stage.teacher
+    compared = "" if teacher is None else f", {best / teacher - 1:+.1%} against the teacher"
+    typer.echo(f"best mean JCT on validation traces: {best:.3f}{compared}")
+    typer.echo(f"checkpoint: {folder / BEST}")
+
+
+class _Display:
+    """One line on stderr that is kept up to date, where there is a terminal; else now and then."""
+
+    def __enter__(self) -> _Display:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._console = Console(stderr=True)
+        self._bar = Progress(
+            TextColumn("{task.fields[phase]:>5}"), BarColumn(24),
+            TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[says]}"),
+            TimeElapsedColumn(), console=self._console, transient=True,
+            disable=not self._console.is_terminal,
+        )  # fmt: skip
+        self._task = self._bar.add_task("", total=1, phase="setup", says="drawing traces")
+        self._bar.start()
+        self._said: tuple[str, float | None] = ("", None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def show(self, report: Report) -> None:
+        """Bring the line up to date."""
+        says = _words(report)
+        self._bar.update(
+            self._task, completed=report.update, total=max(1, report.updates),
+            phase=report.phase, says=says,
+        )  # fmt: skip
+        news = (report.phase, report.validation)
+        if not self._console.is_terminal and news != self._said:
+            typer.echo(f"{report.phase} {report.update}/{report.updates}: {says}", err=True)
+        self._said = news
+
+
+def _words(report: Report) -> str:
+    facts = report.facts or {}
+    number: Callable[[float], str] = "{:.3f}".format
+    parts = [f"{report.rate:,.0f} steps/s"] if report.rate else []
+    if report.validation is not None:
+        parts.append(f"validation JCT {number(report.validation)}")
+    if report.best is not None:
+        parts.append(f"best {number(report.best)}")
+    if report.teacher is not None:
+        parts.append(f"teacher {number(report.teacher)}")
+    parts += [f"{name} {number(facts[name])}" for name in ("jct", "entropy", "agreement")
+              if name in facts]  # fmt: skip
+    return ", ".join(parts)

@@ -1,0 +1,1 @@
+"""Learners, each whole in one file, and what runs, keeps and resumes them."""

@@ -1,0 +1,187 @@
+"""Behaviour cloning: a network learns to choose what a teacher chose (cross-entropy).
+
+The teacher is any policy. It decides on the snapshots of the batched environment, the lens turns
+its decisions into actions, and the environment carries them out: what is cloned are
+states that the lens shows, in the rounds that the teacher's own decisions lead to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rota.errors import ConfigError, PolicyError, TrainingError
+from rota.learn.ppo import masked
+from rota.learn.rollout import live_decisions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from rota.core.seams import Policy
+    from rota.learn.playing import EnvGames
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloneConfig:
+    """Settings of the warm-up."""
+
+    teacher: str = ""
+    """Whose decisions are learned, as the scenario names policies; empty: no warm-up."""
+    samples: int = 60_000
+    """States that the teacher is watched in."""
+    clusters: int = 8
+    """Clusters that it schedules at once."""
+    epochs: int = 8
+    """How often the network sees them."""
+    batch: int = 256
+    """States per gradient step."""
+    learning_rate: float = 3e-3
+    """Adam's step size; falls linearly to 0."""
+    held_out: float = 0.1
+    """Part of the states that only measures how well it copies."""
+    smooth: float = 0.0
+    """Part of the probability that goes to all allowed actions alike: what keeps a clone curious
+    enough to be improved afterwards."""
+    loss: str = "cross-entropy"
+    """Or "square" or "absolute": the distance between probabilities, DL2's other two."""
+
+    def __post_init__(self) -> None:
+        if self.loss not in ("cross-entropy", "square", "absolute"):
+            raise ConfigError(
+                f"loss = {self.loss!r} must be 'cross-entropy', 'square' or 'absolute'."
+            )
+        if min(self.samples, self.clusters, self.epochs, self.batch) < 1:
+            raise ConfigError("samples, clusters, epochs and batch must be 1 or more.")
+        if not (0 < self.held_out < 1 and 0 <= self.smooth < 1):
+            raise ConfigError(
+                f"held_out = {self.held_out} and smooth = {self.smooth} must be between 0 and 1."
+            )
+
+
+@dataclass
+class Lessons:
+    """What a teacher did: observations, what was allowed, what was chosen; axis 0 is the state."""
+
+    seen: dict[str, NDArray[Any]]
+    mask: NDArray[Any]
+    action: NDArray[Any]  # (M,) or (M, W), −1: nothing to learn here
+
+    def __len__(self) -> int:
+        return len(self.action)
+
+
+def watch(games: EnvGames, teacher: Policy, samples: int) -> Lessons:
+    """Let the teacher schedule until so many states were seen."""
+    kept: dict[str, list[NDArray[Any]]] = {}
+    count = 0
+    wanted = _Wanted(games, teacher)
+    while count < samples:
+        action, mask = wanted.next()
+        seen = games.observe()
+        for name, array in {**seen, ".mask": mask, ".action": action}.items():
+            kept.setdefault(name, []).append(np.array(array))
+        games.step(action)
+        count += games.batch
+    joined = {name: np.concatenate(parts)[:samples] for name, parts in kept.items()}
+    return Lessons(mask=joined.pop(".mask"), action=joined.pop(".action"), seen=joined)
+
+
+class _Wanted:
+    """Asks the teacher once per round and cluster, and the lens for one action after the other."""
+
+    def __init__(self, games: EnvGames, teacher: Policy) -> None:
+        self._games, self._teacher = games, teacher
+        shape = games.env.book.workers.shape
+        self._workers, self._servers = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        self._begins = np.ones(games.batch, np.bool_)
+
+    def next(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        games = self._games
+        if "closed" in games.info:
+            self._begins |= games.info["closed"]
+        for b in np.flatnonzero(self._begins):
+            self._ask(int(b))
+        self._begins[:] = False
+        return games.follow(self._workers, self._servers)
+
+    def _ask(self, b: int) -> None:
+        """What the teacher would give every job of cluster b."""
+        snapshot = self._games.env.snapshot(b)
+        try:
+            decision = self._teacher.decide(snapshot)
+        except Exception as error:
+            name = getattr(self._teacher, "name", type(self._teacher).__name__)
+            raise PolicyError(
+                f"The teacher {name!r} failed at {snapshot.time_s:.0f} s with "
+                f"{len(snapshot.jobs)} jobs: {type(error).__name__}: {error}."
+            ) from error
+        self._workers[b], self._servers[b] = 0, 0
+        index = {int(uid): j for j, uid in enumerate(self._games.env.view.jobs[b]["uid"])}
+        for job, uid in enumerate(decision.uid):
+            share = decision.share(job)
+            row = index[int(uid)]
+            self._workers[b, row] = sum(workers for _, workers, _ in share)
+            self._servers[b, row] = sum(servers for _, _, servers in share)
+
+
+def clone(
+    network: torch.nn.Module, lessons: Lessons, config: CloneConfig, generator: torch.Generator
+) -> Iterator[dict[str, float]]:
+    """Teach the network; after every epoch, what it makes of the states held out."""
+    data = {name: torch.from_numpy(array) for name, array in lessons.seen.items()}
+    mask, action = torch.from_numpy(lessons.mask), torch.from_numpy(lessons.action)
+    order = torch.randperm(len(lessons), generator=generator)
+    held = max(1, int(len(order) * config.held_out))
+    test, rest = order[:held], order[held:]
+    if not len(rest):
+        raise TrainingError(f"{len(lessons)} states of a teacher are too few to learn from.")
+    optimizer = torch.optim.Adam(network.parameters(), config.learning_rate)
+    steps = config.epochs * -(-len(rest) // config.batch)
+    step = 0
+    for _ in range(config.epochs):
+        shuffled = rest[torch.randperm(len(rest), generator=generator)]
+        total = 0.0
+        for rows in torch.split(shuffled, config.batch):
+            for group in optimizer.param_groups:
+                group["lr"] = config.learning_rate * (1 - step / steps)
+            loss, _ = _loss(network, data, mask, action, rows, config)
+            if not torch.isfinite(loss):
+                raise TrainingError("Cloning led to a loss that is not finite; lower its rate.")
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            total += float(loss.detach()) * len(rows)
+            step += 1
+        with torch.inference_mode():
+            test_loss, agrees = _loss(network, data, mask, action, test, config)
+        yield {
+            "loss": total / len(rest), "test_loss": float(test_loss), "agreement": float(agrees)
+        }  # fmt: skip
+
+
+def _loss(
+    network: torch.nn.Module, data: dict[str, torch.Tensor], mask: torch.Tensor,
+    action: torch.Tensor, rows: torch.Tensor, config: CloneConfig,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """The loss, and how often the likeliest action is the teacher's."""
+    seen = {name: array[rows] for name, array in data.items()}
+    live = torch.from_numpy(
+        live_decisions({name: array.numpy() for name, array in seen.items()}, len(rows))
+    )
+    logits, _ = network(seen)
+    wanted = action[rows][live]
+    taught = wanted >= 0
+    allowed, wanted = mask[rows][live][taught], wanted[taught]
+    log_probs = masked(logits[taught], allowed)
+    agrees = (log_probs.argmax(-1) == wanted).float().mean()
+    if config.loss == "cross-entropy":
+        alike = -(log_probs * allowed).sum(-1) / allowed.sum(-1)
+        loss = torch.nn.functional.nll_loss(log_probs, wanted)
+        return (1 - config.smooth) * loss + config.smooth * alike.mean(), agrees
+    gap = log_probs.exp() - torch.nn.functional.one_hot(wanted, log_probs.shape[-1])
+    return (gap.square() if config.loss == "square" else gap.abs()).sum(-1).mean(), agrees

@@ -1,0 +1,73 @@
+"""Checkpoints as policies: what was trained is what runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rota.envs import LensPolicy
+from rota.errors import CheckpointError, UnknownNameError
+from rota.learn import checkpoint
+from rota.learn.rollout import look
+from rota.systems.catalogue import system
+from rota.systems.choice_kernels import GREEDY, pick_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from rota.core.seams import Policy
+
+
+def load_policy(path: Path, name: str = "") -> Policy:
+    """The policy whose weights are in a checkpoint; it always takes the likeliest actions."""
+    found = checkpoint.load(path)
+    try:
+        kind = system(found.about.system)
+    except UnknownNameError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    found.expect(lens=kind.name)
+    settings = {key: value for key, value in found.about.lens.items() if key != "name"}
+    try:
+        lens = kind.make_lens(kind.lens_settings(**settings))
+        network = kind.make_network(kind.network_settings(**found.about.network), lens)
+    except TypeError as error:
+        raise CheckpointError(
+            f"{path}: The checkpoint has settings that this rota does not know: {error}."
+        ) from None
+    found.fill(network)
+    network.eval()
+    act = _one_pass(lens, network) if kind.per_job else _step(network)
+    return LensPolicy(lens, act, name or path.name)
+
+
+def _one_pass(lens: Any, network: Any) -> Callable[..., NDArray[Any]]:
+    shape = (1, lens.window)
+    action, log_prob = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+    allowed = np.zeros((*shape, lens.actions), np.bool_)
+    luck = np.zeros(shape)
+
+    def act(seen: Any, _mask: Any, view: Any, book: Any) -> NDArray[Any]:
+        torch.set_num_threads(1)  # one cluster is too little for two, and others need them
+        logits, _, _ = look(network, {**seen, "who": book.rows}, 1)
+        lens.choose(view, book, logits, luck, True, action, log_prob, allowed)
+        return action
+
+    return act
+
+
+def _step(network: Any) -> Callable[..., NDArray[Any]]:
+    action, log_prob = np.zeros(1, np.int64), np.zeros(1, np.float32)
+    greedy = np.full(1, GREEDY, np.float32)
+
+    def act(seen: Any, mask: Any, _view: Any, _book: Any) -> NDArray[Any]:
+        torch.set_num_threads(1)
+        logits, _, _ = look(network, seen, 1)
+        pick_rows(logits, mask, greedy, action, log_prob)
+        return action
+
+    return act

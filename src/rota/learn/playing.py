@@ -1,0 +1,123 @@
+"""Batched environments as learners play them, and greedy play to the end for validation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rota.learn.rollout import Choice, Turn, look
+from rota.systems.choice_kernels import GREEDY, pick_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from rota.core.types import Floats, Ints
+    from rota.learn.rollout import Network, Observation
+
+_MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64).view(np.int64)
+"""Odd numbers that keep apart what `inputs` joins into one."""
+
+
+@dataclass
+class Episodes:
+    """Episodes that ended, for the log."""
+
+    count: int = 0
+    jct_s: float = 0.0
+
+    def add(self, ended: NDArray[Any], jct_s: Floats) -> None:
+        """Take in the clusters whose episode ended."""
+        self.count += int(ended.sum())
+        self.jct_s += float(jct_s[ended].sum())
+
+    def drain(self) -> float | None:
+        """The mean of their mean JCTs since the last call."""
+        mean = self.jct_s / self.count if self.count else None
+        self.count, self.jct_s = 0, 0.0
+        return mean
+
+
+class EnvGames:
+    """A `BatchEnv` as `Games`; `per_job` if its lens takes one decision per job."""
+
+    def __init__(self, env: Any, *, per_job: bool, deal: Ints | None = None) -> None:
+        self.batch = int(env.num_envs)
+        self.env, self._per_job = env, per_job
+        self._lens, self._deal = env.lens, deal
+        self.episodes = Episodes()
+        self._episode = np.zeros(self.batch, np.int64)
+        self._seen, self.info = env.reset()
+        shape = self.info["mask"].shape[:-1]
+        self._action = np.zeros(shape, np.int64)
+        self._log_prob = np.zeros(shape, np.float32)
+        self._allowed = np.zeros(self.info["mask"].shape, np.bool_)
+        self._greedy = np.full(shape, GREEDY, np.float32)
+
+    def observe(self) -> Observation:
+        """The lens's observation, and for a one-pass lens whose job every row is."""
+        if not self._per_job:
+            return self._seen  # type: ignore[no-any-return]
+        return {**self._seen, "who": self.info["rows"]}
+
+    def choose(self, logits: NDArray[Any], chance: NDArray[Any] | None) -> Choice:
+        """By the lens, which knows what the choice for one job leaves to the next."""
+        if self._per_job:
+            luck = np.zeros(self._action.shape) if chance is None else chance.astype(np.float64)
+            self._lens.choose(
+                self.env.view, self.env.book, logits, luck, chance is None, self._action,
+                self._log_prob, self._allowed,
+            )  # fmt: skip
+            return Choice(self._action, self._allowed, self._log_prob)
+        luck = self._greedy if chance is None else chance
+        pick_rows(logits, self.info["mask"], luck, self._action, self._log_prob)
+        return Choice(self._action, self.info["mask"], self._log_prob)
+
+    def step(self, actions: NDArray[Any]) -> Turn:
+        """One step of the environment; it begins the next episode by itself."""
+        rows = self.info["rows"].copy() if self._per_job else None
+        self._seen, reward, ended, cut, self.info = self.env.step(actions)
+        if rows is not None:
+            gains = np.take_along_axis(self.info["gains"], np.maximum(rows, 0), 1)
+            reward = np.where(rows >= 0, gains, 0.0)
+        over, done = np.array(self.info["closed"]), ended | cut
+        if "episode" in self.info:
+            self.episodes.add(self.info["_episode"], self.info["episode"]["jct_s"])
+        self._episode += done
+        return Turn(reward, over, done)
+
+    def follow(self, workers: Ints, servers: Ints) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The next actions towards giving every job (B, J) so much, and what was allowed."""
+        script = np.zeros(self._action.shape, np.int64)
+        self._lens.script(self.env.view, self.env.book, workers, servers, script)
+        return script, self.info["mask"]
+
+    def inputs(self) -> Ints:
+        """Which trace, when, and which edit; every cluster its own where traces are not shared."""
+        if self._deal is None:
+            return np.arange(self.batch)
+        entry = self._deal[np.arange(self.batch), self._episode % self._deal.shape[1]]
+        clock = np.ascontiguousarray(self.env.view.now_s).view(np.int64)
+        key: Ints = entry + clock * _MIX[0] + self.env.book.edits * _MIX[1]
+        return key
+
+
+def greedy_jct_s(
+    make_env: Callable[[], Any], network: Network, *, per_job: bool
+) -> NDArray[np.float64]:
+    """The mean JCT of each trace when the network plays it once, always choosing the best.
+
+    `make_env` gives an environment with one cluster per trace.
+    """
+    games = EnvGames(make_env(), per_job=per_job)
+    found = np.full(games.batch, np.nan)
+    while np.isnan(found).any():
+        logits, _, _ = look(network, games.observe(), games.batch)
+        games.step(games.choose(logits, None).action)
+        if "episode" in games.info:
+            first = games.info["_episode"] & np.isnan(found)
+            found[first] = games.info["episode"]["jct_s"][first]
+    return found

@@ -1,0 +1,327 @@
+"""Proximal policy optimisation (Schulman et al., 2017) with masks, for batches of clusters.
+
+Three things differ from the textbook:
+- Time passes only when a round ends. Inside a round nothing is discounted; between rounds both
+  `discount` and `trace` apply, so `discount = 0` makes every round a bandit of its own.
+- In a one-pass system every job has its own value and its own temporal difference, followed by
+  the job's number over rounds. `credit = "own"` judges a job's decisions by its own future,
+  `"team"` by the sum over the jobs that were there. Jobs that arrive later enter neither, which
+  removes the noise of arrivals.
+- Where several clusters replay the same arrivals, the mean advantage of the others at the same
+  time is subtracted (input-dependent baseline: Mao et al., 2019).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rota.errors import ConfigError, TrainingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from rota.core.types import Bools, Ints
+    from rota.learn.rollout import Rollout
+
+NEVER = -1e9
+"""The logit of what is not allowed; finite, so that its share of the entropy is 0 and not NaN."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig:
+    """Settings of the learner."""
+
+    steps: int = 8
+    """Steps that every cluster plays between two updates."""
+    epochs: int = 3
+    """How often an update goes through what was played."""
+    minibatches: int = 4
+    """Parts into which it is split each time."""
+    learning_rate: float = 1e-3
+    """Adam's step size; falls linearly to 0 over the run."""
+    clip: float = 0.2
+    """How far the probability of an action may move before it counts no more."""
+    entropy: float = 0.03
+    """Weight of the entropy, per decision."""
+    discount: float = 0.0
+    """Of what comes one round later."""
+    trace: float = 0.5
+    """λ of the generalised advantage between rounds; within a round it is 1."""
+    credit: str = "team"
+    """What a job's decision is judged by: "own" or "team"; "team" where there are no jobs."""
+    joint: bool = False
+    """Clip the probability of a round's decisions together instead of each by itself."""
+    value_weight: float = 0.5
+    """Weight of the value loss."""
+    reward_scale: float = 0.1
+    """Rewards are multiplied by this."""
+    max_kl: float = 0.05
+    """An update ends once the policy has moved this far, on average over a minibatch."""
+    max_gradient: float = 0.5
+    """Longer gradients are shortened to this norm."""
+    same_inputs: bool = False
+    """Subtract what other clusters made of the same arrivals at the same time."""
+    patience: int = 5
+    """So many updates in a row may fail before training stops."""
+
+    def __post_init__(self) -> None:
+        if self.credit not in ("own", "team"):
+            raise ConfigError(f"ppo.credit={self.credit!r} must be 'own' or 'team'.")
+        if not (0 <= self.discount <= 1 and 0 <= self.trace <= 1):
+            raise ConfigError(
+                f"ppo.discount={self.discount} and ppo.trace={self.trace} must be from 0 to 1."
+            )
+        for name in ("steps", "epochs", "minibatches", "patience"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"ppo.{name}={getattr(self, name)} must be 1 or more.")
+        for name in ("learning_rate", "clip", "max_kl", "max_gradient", "reward_scale"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"ppo.{name}={getattr(self, name)} must be above 0.")
+
+
+@dataclass
+class Scale:
+    """Running mean and variance of returns; the network's values are in these units."""
+
+    mean: float = 0.0
+    var: float = 1.0
+    count: float = 0.0
+
+    def update(self, values: NDArray[Any], *, memory: float = 50.0) -> None:
+        """Take in the returns of one rollout; older ones fade after `memory` of them."""
+        if not len(values):
+            return
+        self.count = min(self.count + 1.0, memory)
+        weight = 1.0 / self.count
+        gap = float(values.mean()) - self.mean
+        self.mean += weight * gap
+        self.var += weight * (float(values.var()) + (1 - weight) * gap * gap - self.var)
+
+    @property
+    def sd(self) -> float:
+        """The unit."""
+        return float(np.sqrt(max(self.var, 1e-8)))
+
+
+class PPO:
+    """Improves a network by what it played."""
+
+    def __init__(self, network: torch.nn.Module, config: PPOConfig, generator: torch.Generator):
+        self.network, self.config, self._generator = network, config, generator
+        self.optimizer = torch.optim.Adam(network.parameters(), config.learning_rate, eps=1e-5)
+        self.scale = Scale()
+        self.failed = 0
+        """Updates in a row that came to nothing."""
+
+    def update(self, rollout: Rollout, left: float) -> dict[str, float]:
+        """One update; `left` is the share of the run still to come. Returns what happened."""
+        c = self.config
+        for group in self.optimizer.param_groups:
+            group["lr"] = c.learning_rate * max(left, 0.0)
+        value = rollout.value * self.scale.sd + self.scale.mean
+        advantage, target = advantages(rollout, value, c)
+        self.scale.update(target[rollout.live])
+        data = _flat(rollout, advantage, (target - self.scale.mean) / self.scale.sd)
+        good = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
+        try:
+            facts = self._epochs(data)
+        except FloatingPointError:
+            return self._undo(good)
+        if not all(bool(torch.isfinite(p).all()) for p in self.network.parameters()):
+            return self._undo(good)
+        self.failed = 0
+        return facts
+
+    def _undo(self, good: dict[str, torch.Tensor]) -> dict[str, float]:
+        """Forget an update that led to values that are not finite."""
+        self.failed += 1
+        self.network.load_state_dict(good)
+        self.optimizer.state.clear()  # its moments may be spoilt as well
+        if self.failed >= self.config.patience:
+            raise TrainingError(
+                f"{self.failed} updates in a row led to values that are not finite; lower "
+                "ppo.learning_rate or look at the rewards."
+            )
+        return {"failed": float(self.failed)}
+
+    def _epochs(self, data: dict[str, torch.Tensor]) -> dict[str, float]:
+        facts: list[tuple[float, float, float, float]] = []
+        for _ in range(self.config.epochs):
+            for rows in self._minibatches(len(data["action"])):
+                loss, fact = self._loss({name: array[rows] for name, array in data.items()})
+                if not torch.isfinite(loss):
+                    raise FloatingPointError
+                if fact[0] > self.config.max_kl:
+                    return _means([*facts, fact], stopped=1.0)
+                self.optimizer.zero_grad(set_to_none=True)
+                loss.backward()  # type: ignore[no-untyped-call]
+                torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.max_gradient)
+                self.optimizer.step()
+                facts.append(fact)
+        return _means(facts, stopped=0.0)
+
+    def _minibatches(self, count: int) -> Iterator[torch.Tensor]:
+        shuffled = torch.randperm(count, generator=self._generator)
+        yield from torch.tensor_split(shuffled, min(self.config.minibatches, count))
+
+    def _loss(
+        self, part: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, tuple[float, float, float, float]]:
+        c, live = self.config, part["live"]
+        logits, value = self.network(
+            {name[5:]: array for name, array in part.items() if name.startswith("seen.")}
+        )
+        action = part["action"][live]
+        chose = action >= 0  # a job for which nothing fits decides nothing, but has a value
+        log_probs = masked(logits[chose], part["mask"][live][chose])
+        change = log_probs.gather(-1, action[chose].unsqueeze(-1)).squeeze(-1)
+        change = change - part["log_prob"][live][chose]
+        advantage = part["advantage"][live][chose]
+        if c.joint and live.dim() > 1:
+            # One decision of many parts: its logarithms add up, its jobs' advantages are one.
+            change, advantage = _together(change, advantage, live.nonzero()[chose, 0], len(live))
+        ratio = change.exp()
+        clipped = ratio.clamp(1 - c.clip, 1 + c.clip)
+        policy_loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
+        entropy = -(log_probs.exp() * log_probs).sum(-1).mean()
+        value_loss = torch.nn.functional.smooth_l1_loss(value, part["target"][live], beta=2.0)
+        loss = policy_loss + c.value_weight * value_loss - c.entropy * entropy
+        kl = float((ratio.detach() - 1 - change.detach()).mean())
+        return loss, (kl, float(entropy.detach()), float(value_loss.detach()),
+                      float(policy_loss.detach()))  # fmt: skip
+
+    def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        """What a resumed training needs beside the weights: facts for JSON, and arrays."""
+        arrays = {}
+        for number, entry in self.optimizer.state_dict()["state"].items():
+            for name, value in entry.items():
+                arrays[f"adam.{number}.{name}"] = np.asarray(value)
+        scale = {"mean": self.scale.mean, "var": self.scale.var, "count": self.scale.count}
+        return {"scale": scale}, arrays
+
+    def restore(self, facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave."""
+        self.scale = Scale(**facts["scale"])
+        state: dict[int, dict[str, torch.Tensor]] = {}
+        for key, value in arrays.items():
+            _, number, name = key.split(".")
+            state.setdefault(int(number), {})[name] = torch.from_numpy(np.array(value))
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+
+
+def masked(logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Logarithms of the probabilities of what is allowed."""
+    return torch.log_softmax(logits.masked_fill(~mask, NEVER), -1)
+
+
+def advantages(
+    rollout: Rollout, value: NDArray[Any], config: PPOConfig
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """How much better than expected every decision went, and what its value should have been.
+
+    Both in the shape of `live`; `value` is in units of reward and has one step more.
+    """
+    reward = rollout.reward * config.reward_scale
+    if rollout.who is None:
+        gain = _by_step(rollout, reward, value, config)
+        target = gain + value[:-1]
+    else:
+        own, team = _by_job(rollout, rollout.who, reward, value, config)
+        target = own + value[:-1]
+        gain = own if config.credit == "own" else np.broadcast_to(team[..., None], own.shape).copy()
+    if config.same_inputs:
+        _subtract_others(gain, rollout.inputs, rollout.live)
+    chosen = gain[rollout.live]
+    spread = float(chosen.std()) if len(chosen) else 1.0
+    gain = (gain - float(chosen.mean() if len(chosen) else 0.0)) / (spread + 1e-8)
+    return gain.astype(np.float32), target.astype(np.float32)
+
+
+def _by_step(
+    rollout: Rollout, reward: NDArray[Any], value: NDArray[Any], config: PPOConfig
+) -> NDArray[Any]:
+    gain = np.zeros_like(reward)
+    after = np.zeros(reward.shape[1:], reward.dtype)
+    for t in reversed(range(len(reward))):
+        discount = np.where(rollout.over[t], config.discount, 1.0) * ~rollout.done[t]
+        trace = np.where(rollout.over[t], config.trace, 1.0)
+        surprise = reward[t] + discount * value[t + 1] - value[t]
+        gain[t] = after = surprise + discount * trace * after
+    return gain
+
+
+def _by_job(
+    rollout: Rollout, who: Ints, reward: NDArray[Any], value: NDArray[Any], config: PPOConfig
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The advantage of every job by its own rewards, (T, B, W), and of all together, (T, B)."""
+    own = np.zeros_like(reward)
+    team = np.zeros(reward.shape[:2], reward.dtype)
+    steps = len(reward)
+    for t in reversed(range(steps)):
+        place, stays = _same_job(who[t], who[t + 1])
+        stays &= ~rollout.done[t][:, None]
+        later = np.where(stays, np.take_along_axis(value[t + 1], place, 1), 0.0)
+        surprise = (reward[t] + config.discount * later - value[t]) * rollout.live[t]
+        own[t], team[t] = surprise, surprise.sum(1)
+        if t + 1 < steps:
+            decay = config.discount * config.trace
+            own[t] += decay * np.where(stays, np.take_along_axis(own[t + 1], place, 1), 0.0)
+            team[t] += decay * np.where(rollout.done[t], 0.0, team[t + 1])
+    return own, team
+
+
+def _same_job(now: Ints, then: Ints) -> tuple[Ints, Bools]:
+    """Where every job of a window is in the next one, and whether it is there at all."""
+    same = (now[:, :, None] == then[:, None, :]) & (now >= 0)[:, :, None]
+    return same.argmax(2), same.any(2)
+
+
+def _subtract_others(gain: NDArray[Any], inputs: Ints, live: Bools) -> None:
+    """Take from every advantage the mean of the other clusters' at the same point of the inputs.
+
+    It depends on the arrivals, which no action can change, and not on the cluster's own actions.
+    """
+    _, key = np.unique(inputs, return_inverse=True)  # (T, B)
+    key = key.reshape(inputs.shape)
+    if live.ndim > 2:
+        count = np.maximum(live.sum(2), 1)
+        mean = (gain * live).sum(2) / count
+    else:
+        mean = gain
+    size = np.bincount(key.ravel())
+    total = np.bincount(key.ravel(), mean.ravel())
+    others = (total[key] - mean) / np.maximum(size[key] - 1, 1) * (size[key] > 1)
+    gain -= others[..., None] if live.ndim > 2 else others
+
+
+def _flat(rollout: Rollout, advantage: NDArray[Any], target: NDArray[Any]) -> dict[str, Any]:
+    """The rollout as tensors with T and B joined; nothing is copied."""
+    arrays = {f"seen.{name}": array for name, array in rollout.seen.items()}
+    for name in ("live", "action", "mask", "log_prob"):
+        arrays[name] = getattr(rollout, name)
+    arrays |= {"advantage": advantage, "target": target}
+    return {
+        name: torch.from_numpy(array.reshape(-1, *array.shape[2:]))
+        for name, array in arrays.items()
+    }
+
+
+def _together(
+    change: torch.Tensor, advantage: torch.Tensor, row: torch.Tensor, rows: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sums of log-ratios and means of advantages by cluster, where it has any job."""
+    count = torch.bincount(row, minlength=rows)
+    total = torch.zeros(rows).index_add(0, row, change)
+    mean = torch.zeros(rows).index_add(0, row, advantage) / count.clamp(min=1)
+    return total[count > 0], mean[count > 0]
+
+
+def _means(facts: list[tuple[float, float, float, float]], *, stopped: float) -> dict[str, float]:
+    names = ("kl", "entropy", "value_loss", "policy_loss")
+    return {**dict(zip(names, np.mean(facts, 0).tolist(), strict=True)), "stopped": stopped}

@@ -1,0 +1,272 @@
+"""Recipes of training: TOML files, read strictly, every complaint with its line.
+
+A recipe may stand on another (`base = "dl2-onepass"`): it then says only what differs, which is
+how ablations are written.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
+
+from rota.errors import ConfigError, UnknownNameError
+from rota.learn.clone import CloneConfig
+from rota.learn.ppo import PPOConfig
+from rota.scenarios import OUTSIDE
+from rota.scenarios.reading import LONGEST_CHAIN, Lines
+from rota.systems.catalogue import presets, system
+from rota.traces.clusterfile import read_toml_text, unknown_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rota.systems.catalogue import System
+
+REWARDS: Final = ("progress", "jobs", "fee", "slowdown")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldConfig:
+    """What is played."""
+
+    scenario: str
+    """A scenario's name or file."""
+    reward: str = "progress"
+    """What a round brings: progress, jobs (−jobs × time), fee or slowdown."""
+    train: str = "3000:10000"
+    """Seeds of traces to learn from."""
+    validate: str = "1000:1050"
+    """Seeds of traces that choose the checkpoint; none of those to learn from."""
+    against: tuple[str, ...] = ("drf", "optimus")
+    """Policies that the validation is compared with; the first is the teacher."""
+    clusters: int = 128
+    """How many are played at once."""
+    pool: int = 256
+    """Traces that are dealt to them."""
+    renew: int = 100
+    """Updates after which the pool is drawn anew; 0: never."""
+    replicas: int = 1
+    """Clusters that replay the same trace at the same time, for ppo.same_inputs."""
+
+    def __post_init__(self) -> None:
+        if self.reward not in REWARDS:
+            raise ConfigError(f"reward = {self.reward!r} must be one of {', '.join(REWARDS)}.")
+        train, validate = (seeds_of(name, getattr(self, name)) for name in ("train", "validate"))
+        if set(train) & set(validate):
+            raise ConfigError(
+                f"train = {self.train!r} and validate = {self.validate!r} share seeds; a "
+                "checkpoint must be chosen on traces that nothing was learned from."
+            )
+        if not 1 <= self.replicas <= self.clusters or self.clusters % self.replicas:
+            raise ConfigError(
+                f"clusters = {self.clusters} must be a multiple of replicas = {self.replicas}."
+            )
+        if self.pool < 1:
+            raise ConfigError(f"pool = {self.pool} must be 1 or more.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """How long, how often, and by which seed."""
+
+    seed: int = 0
+    """Seeds everything random."""
+    learner: str = "ppo"
+    """"ppo"; "none": warm-up alone."""
+    updates: int = 400
+    """Updates by reinforcement learning."""
+    minutes: float = 0.0
+    """Stop after so long, if sooner; 0: no limit."""
+    validate_every: int = 20
+    """Updates between two validations."""
+    patience: int = 0
+    """Stop after so many validations without a better one; 0: never."""
+    save_every_s: float = 30.0
+    """Seconds between two states to resume from; 60 at most."""
+    threads: int = 2
+    """Of torch, while it learns; playing uses one, and the compiled environment beside it."""
+
+    def __post_init__(self) -> None:
+        if self.learner not in ("ppo", "none"):
+            raise ConfigError(f"learner = {self.learner!r} must be 'ppo' or 'none'.")
+        if not 0 < self.save_every_s <= 60:
+            raise ConfigError(f"save_every_s = {self.save_every_s} must be above 0 and at most 60.")
+        if self.updates < 1 or self.validate_every < 1 or self.threads < 1:
+            raise ConfigError("updates, validate_every and threads must be 1 or more.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A whole training."""
+
+    name: str
+    about: str
+    system: str
+    world: WorldConfig
+    lens: Any
+    network: Any
+    clone: CloneConfig = field(default_factory=CloneConfig)
+    ppo: PPOConfig = field(default_factory=PPOConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    @property
+    def built_by(self) -> System:
+        """The system that it trains."""
+        return system(self.system)
+
+    def facts(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return asdict(self)
+
+
+def seeds_of(name: str, text: str) -> range:
+    """The seeds of `A:B`, none of which is kept for outside checks."""
+    first, colon, end = text.partition(":")
+    if not (colon and first.strip().isdecimal() and end.strip().isdecimal()):
+        raise ConfigError(f"{name} = {text!r} must be a range such as '3000:10000'.")
+    found = range(int(first), int(end))
+    if not found or found[-1] >= OUTSIDE:
+        raise ConfigError(
+            f"{name} = {text!r} must hold at least one seed and none from {OUTSIDE:,} up, "
+            "which are for outside checks."
+        )
+    return found
+
+
+def load_recipe(source: str | Path, changes: Sequence[str] = ()) -> Recipe:
+    """The preset called so, or a file's recipe, with changes such as "ppo.clip=0.1"."""
+    path = _find(source)
+    content, where = _read(path)
+    for change in changes:
+        _apply(content, where, change)
+    return recipe_of(content, where, path.stem)
+
+
+class Where:
+    """Says where a key was set: the file and line, or the option of the command."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.lines: list[Lines] = []
+        self.changed: dict[tuple[str, ...], str] = {}
+
+    def __call__(self, *path: str) -> str:
+        """`file:line`, of the recipe itself before its bases."""
+        if path in self.changed:
+            return self.changed[path]
+        for lines in self.lines:
+            if path in lines.at:
+                return lines.where(*path)
+        return self.lines[0].where(*path) if self.lines else self.file
+
+
+def recipe_of(content: Mapping[str, Any], where: Where, name: str) -> Recipe:
+    """A checked recipe from the content of a file."""
+    known = [f.name for f in fields(Recipe) if f.name != "name"]
+    for key in content:
+        if key not in known:
+            raise unknown_key(where(key), key, known)
+    for key in ("system", "about"):
+        if not isinstance(content.get(key), str):
+            raise ConfigError(f'{where(key)}: {key} = "…" is missing; it must be a text.')
+    try:
+        kind = system(content["system"])
+    except UnknownNameError as error:
+        raise ConfigError(f"{where('system')}: {error}") from None
+    kinds: dict[str, type[Any]] = {
+        "world": WorldConfig, "lens": kind.lens_settings, "network": kind.network_settings,
+        "clone": CloneConfig, "ppo": PPOConfig, "run": RunConfig,
+    }  # fmt: skip
+    tables = {table: filled(made, content, where, table) for table, made in kinds.items()}
+    return Recipe(name=name, about=content["about"], system=content["system"], **tables)
+
+
+def filled(kind: type[Any], content: Mapping[str, Any], where: Where, table: str) -> Any:
+    """A dataclass from a table of the file: known keys only, each of its kind."""
+    given = content.get(table, {})
+    if not isinstance(given, dict):
+        raise ConfigError(f"{where(table)}: {table} must be a table, written [{table}].")
+    hints, known = get_type_hints(kind), {f.name: f for f in fields(kind)}
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        if key not in known:
+            raise unknown_key(f"{where(table, key)}: [{table}]", key, known)
+        values[key] = _value(value, hints[key], f"{where(table, key)}: [{table}] {key}")
+    for key, one in known.items():
+        if key not in values and one.default is MISSING and one.default_factory is MISSING:
+            raise ConfigError(f"{where(table)}: [{table}] {key} is missing.")
+    try:
+        return kind(**values)
+    except ConfigError as error:
+        raise ConfigError(f"{where(table)}: [{table}] {error}") from None
+
+
+_WANTS: Final = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def _value(value: Any, hint: Any, where: str) -> Any:
+    if hint in _WANTS:
+        if hint is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(value, hint) and (hint is bool) == isinstance(value, bool):
+            return value
+        raise ConfigError(f"{where} = {value!r} must be {_WANTS[hint]}.")
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    raise ConfigError(f"{where} = {value!r} must be a list of texts.")
+
+
+def _find(source: str | Path, beside: Path | None = None) -> Path:
+    path = Path(source)
+    if isinstance(source, Path) or path.suffix == ".toml" or len(path.parts) > 1:
+        return path if beside is None else beside / path
+    shipped = presets()
+    if str(source) not in shipped:
+        raise UnknownNameError("recipe", str(source), shipped)
+    return shipped[str(source)]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Where]:
+    """A file's content over that of its bases."""
+    where, chain = Where(str(path)), [path]
+    layers: list[dict[str, Any]] = []
+    while True:
+        text, content = read_toml_text(chain[-1])
+        where.lines.append(Lines.of(str(chain[-1]), text))
+        base = content.pop("base", None)
+        layers.append(content)
+        if base is None:
+            break
+        try:
+            chain.append(_find(base, chain[-1].parent))
+        except UnknownNameError as error:
+            raise ConfigError(f"{where.lines[-1].where('base')}: {error}") from None
+        if chain[-1] in chain[:-1] or len(chain) > LONGEST_CHAIN:
+            raise ConfigError(
+                f"{where.lines[-1].where('base')}: base = {base!r} leads in a circle."
+            )
+    merged: dict[str, Any] = {}
+    for content in reversed(layers):
+        for key, value in content.items():
+            both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+            merged[key] = {**merged[key], **value} if both else value
+    return merged, where
+
+
+def _apply(content: dict[str, Any], where: Where, change: str) -> None:
+    """Put `table.key=value` of the command line into the content."""
+    name, equals, text = (part.strip() for part in change.partition("="))
+    path = tuple(name.split("."))
+    if not equals or len(path) != 2:
+        raise ConfigError(f"--set {change!r} must look like table.key=value, such as ppo.clip=0.1.")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a text needs no quotes here
+    table, key = path
+    if not isinstance(content.setdefault(table, {}), dict):
+        raise ConfigError(f"--set {change}: There is no table [{table}].")
+    content[table] = {**content[table], key: value}
+    where.changed[path] = where.changed[table,] = f"--set {change}"

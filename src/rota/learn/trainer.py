@@ -1,0 +1,262 @@
+"""Runs a recipe: warm-up, reinforcement learning, validation, checkpoints, resuming.
+
+A folder holds all that a training leaves behind:
+
+- `best.ckpt`: the network with the lowest validation JCT so far, the earliest of equals. That
+  is the rule by which the result is chosen, and nothing else is looked at.
+- `last.ckpt` and `last.resume`: where to go on after a kill, at most a minute old.
+- `curve.jsonl`: one line per validation. `recipe.json`: what was asked for.
+- `events…`: scalars for TensorBoard.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+
+from rota.errors import CheckpointError, ConfigError, TrainingError
+from rota.learn import checkpoint
+from rota.learn.checkpoint import About, weights_of
+from rota.learn.clone import clone, watch
+from rota.learn.ppo import PPO
+from rota.learn.rollout import play
+from rota.learn.stage import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rota.learn.playing import EnvGames
+    from rota.learn.recipe import Recipe
+
+BEST: Final = "best.ckpt"
+LAST: Final = "last.ckpt"
+RESUME: Final = "last.resume"
+CURVE: Final = "curve.jsonl"
+WARM: Final = "warm-up.ckpt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """How a training stands, for whoever watches."""
+
+    phase: str
+    """"clone", "rl" or "over"."""
+    update: int = 0
+    updates: int = 0
+    rate: float = 0.0
+    """Decisions per second, playing and learning together."""
+    jct: float | None = None
+    """Of training episodes that ended lately, in units of the report."""
+    validation: float | None = None
+    """Mean JCT on the validation traces, greedy."""
+    best: float | None = None
+    teacher: float | None = None
+    """The teacher's mean JCT on them."""
+    facts: dict[str, float] | None = None
+
+
+def _unwatched(_: Report) -> None:
+    """Nobody watches."""
+
+
+class Trainer:
+    """One training, in one folder."""
+
+    def __init__(
+        self, recipe: Recipe, folder: Path, *, data: Path | None = None, resume: bool = False,
+        watcher: Callable[[Report], None] = _unwatched,
+    ) -> None:  # fmt: skip
+        self.recipe, self.folder, self._watch = recipe, folder, watcher
+        run = recipe.run
+        self.update, self.elapsed_s, self.phase = 0, 0.0, "clone" if recipe.clone.teacher else "rl"
+        self.best: float | None = None
+        self.stale = 0
+        """Validations since the best one."""
+        self.validation: float | None = None
+        self._scored = -1
+        """The update that was validated last."""
+        self._saved_s = -np.inf
+        self._rng = np.random.default_rng(run.seed)
+        self._generator = torch.Generator().manual_seed(run.seed)
+        with torch.random.fork_rng():
+            torch.manual_seed(run.seed)  # the first weights
+            self.stage = Stage(recipe, data)
+        self.network = self.stage.network
+        self.ppo = PPO(self.network, recipe.ppo, self._generator)
+        self._prepare(resume)
+
+    def run(self) -> float:
+        """Train to the end; returns the best validation."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        began_s = monotonic() - self.elapsed_s
+        with SummaryWriter(str(self.folder)) as self._scalars:
+            self.stage.measure_others(self.folder / "others.json")
+            if self.phase == "clone":
+                self._warm_up()
+                self.phase = "rl"
+                self._validate()
+                self._save(force=True)
+            if self.recipe.run.learner != "none":
+                self._reinforce(began_s)
+        if self.best is None:
+            self._validate()
+        self._save(force=True)
+        self._tell("over")
+        assert self.best is not None
+        return self.best
+
+    def _warm_up(self) -> None:
+        """Learn what the teacher does."""
+        config = self.recipe.clone
+        games = self.stage.lesson_games()
+        lessons = watch(games, self.stage.policy(config.teacher), config.samples)
+        for epoch, facts in enumerate(clone(self.network, lessons, config, self._generator), 1):
+            self._log("clone", facts, epoch)
+            self._tell("clone", update=epoch, updates=config.epochs, facts=facts)
+        checkpoint.save(self.folder / WARM, self._about(), weights_of(self.network))
+
+    def _reinforce(self, began_s: float) -> None:
+        run, world = self.recipe.run, self.recipe.world
+        games: EnvGames = self.stage.games(self._rng)
+        if self.update == 0 and self.best is None:
+            self._validate()
+        while self.update < run.updates:
+            left = self._left(monotonic() - began_s)
+            if left <= 0 or (run.patience and self.stale >= run.patience):
+                break
+            began = monotonic()
+            torch.set_num_threads(1)
+            rollout = play(games, self.network, self.recipe.ppo.steps, self._rng)
+            torch.set_num_threads(run.threads)
+            facts = self.ppo.update(rollout, left)
+            torch.set_num_threads(1)
+            self.update += 1
+            self.elapsed_s = monotonic() - began_s
+            rate = rollout.decisions / max(monotonic() - began, 1e-9)
+            jct_s = games.episodes.drain()
+            if jct_s is not None:
+                facts["jct"] = jct_s / self.stage.unit_s
+            self._log("rl", {**facts, "rate": rate}, self.update)
+            if self.update % run.validate_every == 0 or self.update == run.updates:
+                self._validate()
+            if world.renew and self.update % world.renew == 0:
+                self.stage.renew(games, self._rng)
+            self._tell("rl", rate=rate, facts=facts)
+            self._save()
+        if self._scored != self.update:
+            self._validate()
+
+    def _left(self, elapsed_s: float) -> float:
+        """The share of the run that is still to come, by updates or by time, whichever is less."""
+        run = self.recipe.run
+        left = 1 - self.update / run.updates
+        return min(left, 1 - elapsed_s / (60 * run.minutes)) if run.minutes else left
+
+    def _validate(self) -> None:
+        """Score the network on the validation traces, and keep it if it is the best so far."""
+        jct_s = self.stage.validate()
+        self.validation = float(jct_s.mean()) / self.stage.unit_s
+        if not np.isfinite(self.validation):
+            raise TrainingError("The validation gave a JCT that is not finite.")
+        self._scored = self.update
+        better = self.best is None or self.validation < self.best
+        if better:
+            self.best, self.stale = self.validation, 0
+            checkpoint.save(self.folder / BEST, self._about(), weights_of(self.network))
+        else:
+            self.stale += 1
+        line = {"update": self.update, "seconds": round(self.elapsed_s, 1),
+                "jct": self.validation, "best": better}  # fmt: skip
+        with (self.folder / CURVE).open("a") as file:
+            file.write(json.dumps(line) + "\n")
+        self._log("validation", {"jct": self.validation}, self.update)
+
+    def _log(self, group: str, facts: dict[str, float], step: int) -> None:
+        for name, value in facts.items():
+            self._scalars.add_scalar(f"{group}/{name}", value, step)
+
+    def _tell(self, phase: str, **more: Any) -> None:
+        known: dict[str, Any] = {
+            "phase": phase, "update": self.update, "updates": self.recipe.run.updates,
+            "validation": self.validation, "best": self.best, "teacher": self.stage.teacher,
+        }  # fmt: skip
+        self._watch(Report(**(known | more)))
+
+    def _about(self) -> About:
+        recipe = self.recipe
+        facts = recipe.facts()
+        scores = {} if self.validation is None else {"validation_jct": self.validation}
+        return About(
+            system=recipe.system, lens={"name": recipe.system, **facts["lens"]},
+            network=facts["network"], training=facts, step=self.update, scores=scores,
+        )  # fmt: skip
+
+    def _save(self, *, force: bool = False) -> None:
+        """Write down where to go on, if it is time."""
+        if not force and monotonic() - self._saved_s < self.recipe.run.save_every_s:
+            return
+        facts, arrays = self.ppo.state()
+        arrays["generator"] = self._generator.get_state().numpy()
+        # The weights are in both, so that the pair is whole whichever was written last.
+        arrays |= {f"weights.{name}": array for name, array in weights_of(self.network).items()}
+        progress = {
+            "update": self.update, "elapsed_s": self.elapsed_s, "phase": self.phase,
+            "best": self.best, "stale": self.stale, "rng": self._rng.bit_generator.state,
+            "recipe": self.recipe.facts(), "ppo": facts,
+        }  # fmt: skip
+        checkpoint.write(self.folder / RESUME, progress, arrays)
+        checkpoint.save(self.folder / LAST, self._about(), weights_of(self.network))
+        self._saved_s = monotonic()
+
+    def _prepare(self, resume: bool) -> None:
+        """A fresh folder, or the state that an earlier run left in it."""
+        state = self.folder / RESUME
+        if resume and not state.is_file():
+            raise CheckpointError(
+                f"{self.folder}: There is no {RESUME} to go on from; leave --resume out."
+            )
+        if resume:
+            self._restore(*checkpoint.read(state))
+            return
+        if (self.folder / BEST).exists() or state.exists():
+            raise ConfigError(
+                f"{self.folder} holds a training already; go on with --resume, or name another "
+                "folder with --out."
+            )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.recipe.facts(), indent=2)
+        (self.folder / "recipe.json").write_text(text + "\n")
+
+    def _restore(self, facts: dict[str, Any], arrays: dict[str, Any]) -> None:
+        mine = json.loads(json.dumps(self.recipe.facts()))
+        for table in ("system", "world", "lens", "network", "clone", "ppo"):
+            if facts["recipe"].get(table) != mine[table]:
+                raise ConfigError(
+                    f"{self.folder} was trained with other settings in [{table}]; resume with "
+                    "the same recipe (recipe.json), or train anew with another --out."
+                )
+        named = {
+            name.removeprefix("weights."): array
+            for name, array in arrays.items()
+            if name.startswith("weights.")
+        }
+        checkpoint.Checkpoint(self._about(), named, str(self.folder / RESUME)).fill(self.network)
+        self.ppo.restore(
+            facts["ppo"], {name: a for name, a in arrays.items() if name.startswith("adam.")}
+        )
+        self._generator.set_state(torch.from_numpy(np.array(arrays["generator"])))
+        self._rng.bit_generator.state = facts["rng"]
+        self.update, self.elapsed_s = facts["update"], facts["elapsed_s"]
+        self.phase, self.best, self.stale = facts["phase"], facts["best"], facts["stale"]
+
+
+def shorter(recipe: Recipe, minutes: float) -> Recipe:
+    """The recipe with a limit of time."""
+    return replace(recipe, run=replace(recipe.run, minutes=minutes))

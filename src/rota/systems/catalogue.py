@@ -1,0 +1,66 @@
+"""Learned systems by name: how to build their lens and their network from settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rota.errors import UnknownNameError
+from rota.systems.dl2 import config as dl2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PRESETS: Final = Path(__file__).parent / "presets"
+"""Recipes of training, by system."""
+WEIGHTS: Final = Path(__file__).parent / "weights"
+"""Checkpoints that rota ships: NAME.ckpt is the policy NAME."""
+
+
+@dataclass(frozen=True)
+class System:
+    """One learned system."""
+
+    name: str
+    summary: str
+    lens_settings: type[Any]
+    network_settings: type[Any]
+    make_lens: Callable[[Any], Any]
+    make_network: Callable[[Any, Any], Any]
+    per_job: bool
+    """Whether it takes one decision per job and round, instead of one after the other."""
+
+
+SYSTEMS: Final = {
+    system.name: system
+    for system in (
+        System(
+            "dl2-onepass", "One choice of (servers, workers) per job and round.",
+            dl2.OnePassLensConfig, dl2.OnePassNetworkConfig, dl2.one_pass_lens,
+            dl2.one_pass_network, per_job=True,
+        ),
+        System(
+            "dl2", "DL2 (Peng et al., TPDS 2021): worker, server or both, job by job.",
+            dl2.StepLensConfig, dl2.StepNetworkConfig, dl2.step_lens, dl2.step_network,
+            per_job=False,
+        ),
+    )
+}  # fmt: skip
+
+
+def system(name: str) -> System:
+    """The system called so."""
+    if name not in SYSTEMS:
+        raise UnknownNameError("learned system", name, SYSTEMS)
+    return SYSTEMS[name]
+
+
+def presets() -> dict[str, Path]:
+    """The recipes that rota ships, by name."""
+    return {path.stem: path for path in sorted(PRESETS.rglob("*.toml"))}
+
+
+def trained() -> dict[str, Path]:
+    """The checkpoints that rota ships, by the name of the policy."""
+    return {path.stem: path for path in sorted(WEIGHTS.glob("*.ckpt"))}

@@ -1,0 +1,109 @@
+"""The settings of both forms of DL2, and how to build them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from rota.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnePassLensConfig:
+    """What the one-pass form sees and may do."""
+
+    window: int = 20
+    """So many jobs, the oldest first, are decided on; others keep the least they run with."""
+    types: int = 8
+    """Models that are told apart."""
+    most: int = 16
+    """Most servers, and most workers, of a job."""
+    slot_s: float = 1200.0
+    """The unit of time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnePassNetworkConfig:
+    """The form of its network."""
+
+    width: int = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepLensConfig:
+    """What DL2's own form sees and may do."""
+
+    window: int = 20
+    """So many jobs are seen at once."""
+    types: int = 8
+    """Models that are told apart."""
+    ordinal: bool = False
+    """The model as one number, as in the original, instead of one place for each."""
+    rescale: bool = True
+    """Features of about the same size; the original has raw values."""
+    keep_capped: bool = False
+    """Jobs that can get no more stay in the window, where their cost is seen."""
+    mask_room: bool = True
+    """Do not offer what does not fit; the original ends the slot at such a choice."""
+    slot_s: float = 1200.0
+    """The unit of time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepNetworkConfig:
+    """The form of its network."""
+
+    kind: str = "plain"
+    """"plain": DL2's own; "shared": one scorer for all jobs."""
+    layers: int = 2
+    """Of a plain network."""
+    width: int = 0
+    """Of every layer; 0: two thirds of the input, as DL2 has it, or 64 if shared."""
+    cluster: bool = False
+    """Whether a plain network sees the state of the cluster; DL2's does not."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("plain", "shared"):
+            raise ConfigError(f"network.kind={self.kind!r} must be 'plain' or 'shared'.")
+
+
+def one_pass_lens(settings: OnePassLensConfig) -> Any:
+    """The lens of the one-pass form."""
+    from rota.systems.dl2.onepass import OnePass
+
+    return OnePass(**asdict(settings))
+
+
+def one_pass_network(settings: OnePassNetworkConfig, lens: Any) -> nn.Module:
+    """Its network."""
+    from rota.systems.dl2.onepass_network import OnePassNetwork
+
+    return OnePassNetwork(
+        types=lens.types, features=lens.features, globals_=lens.globals, actions=lens.actions,
+        width=settings.width,
+    )  # fmt: skip
+
+
+def step_lens(settings: StepLensConfig) -> Any:
+    """The lens of DL2's own form."""
+    from rota.systems.dl2.lens import StepByStep
+
+    return StepByStep(**asdict(settings))
+
+
+def step_network(settings: StepNetworkConfig, lens: Any) -> nn.Module:
+    """Its network."""
+    from rota.systems.dl2.network import PlainNetwork, SharedNetwork
+
+    form = {
+        "window": lens.window, "features": lens.features, "globals_": lens.globals,
+        "actions": lens.actions,
+    }  # fmt: skip
+    if settings.kind == "shared":
+        return SharedNetwork(**form, width=settings.width or 64)
+    return PlainNetwork(
+        **form, layers=settings.layers, width=settings.width, cluster=settings.cluster
+    )

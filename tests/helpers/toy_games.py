@@ -1,0 +1,134 @@
+"""Two tiny games with known best play, to see learners learn in a second."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from rota.learn.rollout import Choice, Turn
+from rota.systems.choice_kernels import GREEDY, pick_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KINDS = 4
+"""Kinds of situations, and as many actions: the right action is the one of the same number."""
+
+
+def chosen(logits: Any, mask: Any, chance: Any) -> Choice:
+    n = len(logits)
+    action, log_prob = np.zeros(n, np.int64), np.zeros(n, np.float32)
+    luck = np.full(n, GREEDY, np.float32) if chance is None else chance
+    pick_rows(logits, mask, luck, action, log_prob)
+    return Choice(action, mask, log_prob)
+
+
+class Steps:
+    """One decision per step; a round has two of them, an episode five rounds.
+
+    Only the second decision of a round is paid for, with 1 for each that was right.
+    """
+
+    def __init__(self, batch: int, rng: np.random.Generator, *, same: bool = False) -> None:
+        self.batch, self._rng, self._same = batch, rng, same
+        self.step_number = 0
+        self.right = np.zeros(batch)
+        self._draw()
+
+    def _draw(self) -> None:
+        self.kind = self._rng.integers(0, KINDS, self.batch)
+        if self._same:
+            self.kind[:] = self.kind[0]
+
+    def observe(self) -> dict[str, Any]:
+        return {"kind": np.eye(KINDS, dtype=np.float32)[self.kind]}
+
+    def choose(self, logits: Any, chance: Any) -> Choice:
+        mask = np.ones((self.batch, KINDS + 1), np.bool_)
+        mask[:, KINDS] = False  # never allowed
+        return chosen(logits, mask, chance)
+
+    def step(self, actions: Any) -> Turn:
+        assert (actions < KINDS).all()
+        self.right += actions == self.kind
+        self.step_number += 1
+        over = self.step_number % 2 == 0
+        reward = self.right.copy() if over else np.zeros(self.batch)
+        if over:
+            self.right[:] = 0
+        done = self.step_number % 10 == 0
+        self._draw()
+        return Turn(reward, np.full(self.batch, over), np.full(self.batch, done))
+
+    def inputs(self) -> Any:
+        return np.full(self.batch, self.step_number)
+
+
+class Jobs:
+    """One decision per job and round; a job wants the action of its kind, and units of room.
+
+    Action a takes a units of 6; a job that got its own kind leaves, others leave half the time.
+    """
+
+    room, window = 6, 3
+
+    def __init__(self, batch: int, rng: np.random.Generator) -> None:
+        self.batch, self._rng = batch, rng
+        self.who = np.full((batch, self.window), -1)
+        self.kind = np.zeros((batch, self.window), np.int64)
+        self.count = self.round = 0
+        self._arrive()
+
+    def _arrive(self) -> None:
+        new = (self.who < 0) & (self._rng.random(self.who.shape) < 0.8)
+        self.kind[new] = self._rng.integers(0, 3, new.sum())
+        self.who[new] = self.count + np.arange(new.sum())
+        self.count += int(new.sum())
+
+    def observe(self) -> dict[str, Any]:
+        kinds = np.eye(KINDS, dtype=np.float32)[self.kind] * (self.who >= 0)[..., None]
+        return {"who": self.who.copy(), "kind": kinds}
+
+    def choose(self, logits: Any, chance: Any) -> Choice:
+        left = np.full(self.batch, self.room)
+        found = []
+        for w in range(self.window):
+            mask = np.arange(KINDS)[None] <= left[:, None]
+            luck = None if chance is None else chance[:, w]
+            one = chosen(np.ascontiguousarray(logits[:, w]), mask, luck)
+            left -= np.where(self.who[:, w] >= 0, one.action, 0)
+            found.append(one)
+        return Choice(*(np.stack(parts, 1) for parts in zip(*found, strict=True)))
+
+    def step(self, actions: Any) -> Turn:
+        live = self.who >= 0
+        assert (np.where(live, actions, 0).sum(1) <= self.room).all()
+        right = (actions == self.kind) & live
+        leaves = right | (live & (self._rng.random(live.shape) < 0.5))
+        reward = -1.0 * (live & ~right)
+        self.who[leaves] = -1
+        self.round += 1
+        self._arrive()
+        every = np.ones(self.batch, np.bool_)
+        return Turn(reward, every, every & (self.round % 20 == 0))
+
+    def inputs(self) -> Any:
+        return np.arange(self.batch)
+
+
+class Small(nn.Module):
+    """A network for either game."""
+
+    def __init__(self, actions: int) -> None:
+        super().__init__()
+        self.body = nn.Linear(KINDS, 16)
+        self.logits = nn.Linear(16, actions)
+        self.value = nn.Linear(16, 1)
+
+    def forward(self, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        kind = seen["kind"][seen["who"] >= 0] if "who" in seen else seen["kind"]
+        hidden = torch.relu(self.body(kind))
+        return self.logits(hidden), self.value(hidden).squeeze(-1)

@@ -1,0 +1,158 @@
+"""A whole training, tiny but real: it learns, it can be killed, and its checkpoint decides."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from rota.errors import CheckpointError, ConfigError, PolicyError, TrainingError
+from rota.learn import checkpoint
+from rota.learn.clone import watch
+from rota.learn.deploy import load_policy
+from rota.learn.recipe import load_recipe
+from rota.learn.trainer import BEST, CURVE, LAST, RESUME, Trainer
+from rota.sim import simulate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rota.learn.trainer import Report
+
+TINY = """about = "a few minutes of a small cluster"
+system = "{system}"
+[world]
+scenario = "dl2-testbed"
+train = "3000:3016"
+validate = "1000:1004"
+against = []
+clusters = 16
+pool = 16
+[ppo]
+learning_rate = 3e-3
+[run]
+updates = 12
+validate_every = 6
+threads = 1
+"""
+
+
+def trainer(tmp_path: Path, *changes: str, system: str = "dl2-onepass", **options: Any) -> Trainer:
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY.format(system=system))
+    folder = options.pop("folder", tmp_path / "out")
+    return Trainer(load_recipe(path, changes), folder, **options)
+
+
+def test_learns_keeps_the_best_and_its_checkpoint_decides_the_same(tmp_path: Path) -> None:
+    reports: list[Report] = []
+    training = trainer(tmp_path, watcher=reports.append)
+    best = training.run()
+
+    curve = [json.loads(line) for line in (tmp_path / "out" / CURVE).read_text().splitlines()]
+    assert [line["update"] for line in curve] == [0, 6, 12]
+    assert best == min(line["jct"] for line in curve) < curve[0]["jct"]
+    assert reports[-1].phase == "over"
+    assert any(path.name.startswith("events") for path in (tmp_path / "out").iterdir())
+
+    # The policy of the file reaches in the simulator what the validation saw in the environment.
+    policy, found = load_policy(tmp_path / "out" / BEST), []
+    for seed in range(1000, 1004):
+        world = training.stage.scenario.draw(seed)
+        outcome = simulate(
+            world.cluster, world.trace, policy, world.when, seed=seed, physics=world.physics
+        )
+        found.append(np.mean(outcome.done_s - outcome.submit_s) / training.stage.unit_s)
+    assert np.mean(found) == pytest.approx(best, rel=1e-9)
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+def test_goes_on_after_a_kill(tmp_path: Path) -> None:
+    def kill(report: Report) -> None:
+        if report.phase == "rl" and report.update == 8:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        trainer(tmp_path, "run.save_every_s=1e-6", watcher=kill).run()
+    facts, _ = checkpoint.read(tmp_path / "out" / RESUME)
+    assert facts["update"] == 7  # the eighth was lost: it was not saved yet
+
+    again = trainer(tmp_path, "run.save_every_s=1e-6", resume=True)
+    assert (again.update, again.best) == (7, facts["best"])
+    assert again.ppo.scale.count == 7
+    again.run()
+    assert checkpoint.load(tmp_path / "out" / LAST).about.step == 12
+    curve = [json.loads(line) for line in (tmp_path / "out" / CURVE).read_text().splitlines()]
+    assert [line["update"] for line in curve] == [0, 6, 12]
+    assert again.best == min(line["jct"] for line in curve)
+
+
+def test_the_same_seed_gives_the_same_curve(tmp_path: Path) -> None:
+    short = ("run.updates=3", "run.validate_every=3")
+    first = trainer(tmp_path, *short, folder=tmp_path / "a").run()
+    assert trainer(tmp_path, *short, folder=tmp_path / "b").run() == first
+
+
+def test_refuses_to_mix_trainings(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no last\.resume"):
+        trainer(tmp_path, resume=True)
+    short = ("run.updates=1", "run.validate_every=1")
+    trainer(tmp_path, *short).run()
+    with pytest.raises(ConfigError, match="holds a training already"):
+        trainer(tmp_path, *short)
+    with pytest.raises(ConfigError, match=r"other settings in \[ppo\]"):
+        trainer(tmp_path, *short, "ppo.clip=0.3", resume=True)
+
+
+@pytest.mark.parametrize("system", ["dl2-onepass", "dl2"])
+def test_clones_a_teacher(tmp_path: Path, system: str) -> None:
+    changes = ("clone.teacher=drf", "clone.samples=1500", "run.learner=none", "clone.epochs=4")
+    told: list[Report] = []
+    trainer(tmp_path, *changes, system=system, watcher=told.append).run()
+    losses = [r.facts["test_loss"] for r in told if r.phase == "clone" and r.facts]
+    assert losses[-1] < losses[0]
+
+
+def test_a_teacher_that_fails_is_named(tmp_path: Path) -> None:
+    class Broken:
+        name = "broken"
+
+        def decide(self, _snapshot: object) -> Any:
+            raise ValueError("no idea")
+
+    games = trainer(tmp_path).stage.lesson_games()
+    with pytest.raises(PolicyError, match=r"teacher 'broken' failed .*ValueError: no idea"):
+        watch(games, Broken(), 10)
+
+
+def test_stops_when_nothing_gets_better(tmp_path: Path) -> None:
+    # Steps so small that the greedy choices never change.
+    changes = ("run.validate_every=1", "run.patience=2", "ppo.learning_rate=1e-12")
+    training = trainer(tmp_path, *changes)
+    training.run()
+    assert training.update == 2
+
+
+def test_stops_for_good_when_the_weights_cannot_be_saved_from_nan(tmp_path: Path) -> None:
+    training = trainer(tmp_path, "ppo.patience=2")
+    training.ppo.config = replace(training.ppo.config, learning_rate=float("inf"))
+    with pytest.raises(TrainingError, match="2 updates in a row"):
+        training.run()
+
+
+def test_learns_with_a_baseline_of_the_same_arrivals(tmp_path: Path) -> None:
+    training = trainer(
+        tmp_path, "world.replicas=4", "ppo.same_inputs=true", "run.updates=2",
+        "run.validate_every=2", "ppo.discount=1.0", "world.reward=jobs",
+    )  # fmt: skip
+    games = training.stage.games(np.random.default_rng(0))
+    groups = games.inputs().reshape(4, 4)
+    assert (groups == groups[:, :1]).all()
+    assert len(set(groups[:, 0].tolist())) > 1
+    training.run()
