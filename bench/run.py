@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from rota.core import Decision, Snapshot
 
 ROOT = Path(__file__).parents[1]
+NODES = 96
+"""For physics: gangs over two GPU types go at the slower one's pace; 80 nodes would be too few."""
 VENUS = ROOT.parent / "shared" / "data" / "traces" / "helios_venus" / "venus_jobs.csv.gz"
 
 
@@ -113,12 +115,12 @@ def journalled(trace: Trace, label: str) -> Iterator[Row]:
 
 def world_of(trace: Trace, mode: str) -> tuple[Cluster, Trace, Physics]:
     """The trace on two GPU types, with models that lose speed by spreading and by each other."""
-    half = np.arange(80) % 2
+    half = np.arange(NODES) % 2
     cluster = Cluster(
-        gpus=np.full(80, 8), gpu_types=("old", "new"), type=half, rack=np.arange(80) // 16
+        gpus=np.full(NODES, 8), gpu_types=("old", "new"), type=half, rack=np.arange(NODES) // 16
     )
     largest = int(trace.num_gpus.max())
-    alone = deepshare_curves(max_nodes=80, max_gpus=largest, single_node=True)
+    alone = deepshare_curves(max_nodes=largest // 4, max_gpus=largest, single_node=True)
     speed = np.concatenate([alone.speed, 1.5 * alone.speed], axis=1)
     curves = Curves(alone.names, ("old", "new"), speed, True, alone.measured)
     laws = (
@@ -137,8 +139,8 @@ def world_of(trace: Trace, mode: str) -> tuple[Cluster, Trace, Physics]:
 
 
 def physics(trace: Trace, label: str) -> Iterator[Row]:
-    """What heterogeneous GPUs and contention add to a plain replay."""
-    plain = Cluster.uniform(80, 8)
+    """What heterogeneous GPUs and contention add to a plain replay, where neither queues long."""
+    plain = Cluster.uniform(NODES, 8)
     for name in ("fifo-skip+best-fit", "srtf"):
         for mode in ("ranks", "links"):
             cluster, named, laws = world_of(trace, mode)

@@ -23,7 +23,7 @@ def folder(tmp_path: Path, text: str, *, raw: bytes | None = None) -> Path:
     """A data folder whose DL2 profile is this text."""
     home = tmp_path / "profiles" / "dl2_ps_worker"
     home.mkdir(parents=True)
-    packed = gzip.compress(text.encode()) if raw is None else raw
+    packed = gzip.compress(text.encode(), mtime=0) if raw is None else raw
     (home / "dl2_ps_worker_speed.csv.gz").write_bytes(packed)
     return tmp_path
 
@@ -71,7 +71,7 @@ def test_failed_runs_can_be_left_out_or_kept(tmp_path: Path) -> None:
     [
         ("", gzip.compress((DL2 + GOOD).encode())[:40], "garbled or cut short"),
         ("", b"no gzip at all", "cannot be read"),
-        ("", gzip.compress(b"\xff\xfe\x00"), "garbled or cut short"),
+        ("", gzip.compress(b"\xff\xfe\x00", mtime=0), "garbled or cut short"),
         ("", None, "the file is empty"),
         (DL2, None, "no measurements"),
         ("model,num_ps\nvgg-16,1\n", None, "column 'total_batch_size' is missing"),
@@ -116,8 +116,8 @@ def test_a_pair_of_an_unknown_job_is_refused(tmp_path: Path) -> None:
         b"gpu,job_type_a,num_gpus_a,job_type_b,num_gpus_b,steps_per_s_a,steps_per_s_b\n"
         b"k80,A3C,1,GPT (batch size 8),1,1.0,1.0\n"
     )
-    (home / "solo_throughput.csv.gz").write_bytes(gzip.compress(solo))
-    (home / "pair_throughput.csv.gz").write_bytes(gzip.compress(pair))
+    (home / "solo_throughput.csv.gz").write_bytes(gzip.compress(solo, mtime=0))
+    (home / "pair_throughput.csv.gz").write_bytes(gzip.compress(pair, mtime=0))
     with pytest.raises(InputError, match=r"row 2: 'GPT \(batch size 8\)' has no speed"):
         pair_table(profiles.gavel_pairs(tmp_path), profiles.gavel_solo(tmp_path), "k80")
 
@@ -126,10 +126,12 @@ def test_a_placement_must_be_digits(tmp_path: Path) -> None:
     home = tmp_path / "profiles" / "pollux_t4"
     home.mkdir(parents=True)
     (home / "placements.csv.gz").write_bytes(
-        gzip.compress(b"application,placement,local_bsz,step_time\nbert,2x,4,.5\n")
+        gzip.compress(b"application,placement,local_bsz,step_time\nbert,2x,4,.5\n", mtime=0)
     )
     (home / "scalability.csv.gz").write_bytes(
-        gzip.compress(b"application,num_nodes,num_replicas,local_bsz,step_time\nbert,6,6,4,1.5\n")
+        gzip.compress(
+            b"application,num_nodes,num_replicas,local_bsz,step_time\nbert,6,6,4,1.5\n", mtime=0
+        )
     )
     with pytest.raises(InputError, match="row 2, column 'placement': '2x' must be the GPUs"):
         profiles.pollux(tmp_path)
