@@ -113,9 +113,8 @@ def write_down(
 
 
 @part
-def settle(s: State, j: int) -> None:
-    """Write down what job j has done and had up to now."""
-    job, true, now_s = s.jobs[j], s.truth[j], s.clock[0]["now_s"]
+def settle(job: Any, true: Any, now_s: float) -> None:
+    """Write down what a job has done and had up to now."""
     time_s = ran_s(job, now_s)
     done_s = job["pace"] * time_s
     job["progress_s"] += done_s
@@ -199,15 +198,14 @@ def close_bill(s: State, j: int) -> None:
 
 
 @part
-def schedule(s: State, j: int) -> None:
-    """Note when job j, settled, will end or fail at its present pace."""
-    job, true, clock = s.jobs[j], s.truth[j], s.clock[0]
+def schedule(job: Any, true: Any, clock: Any, running: Ints, truth: Records) -> None:
+    """Note when a job, settled, will end or fail at its present pace."""
     begin_s = max(clock["now_s"], job["resume_s"])
     end_s = begin_s + true["work_s"] / job["pace"]
     if clock["whole_slots"]:
         end_s = np.ceil(end_s / clock["slot_s"] - 1e-9) * clock["slot_s"]
     true["event_s"] = min(end_s, begin_s + true["fail_in_s"])
-    sift(s.running, s.truth, clock["running"], true["heap"])
+    sift(running, truth, clock["running"], true["heap"])
 
 
 @part
@@ -231,7 +229,7 @@ def run_on(s: State, j: int, first: int, count: int, pause_s: float) -> None:
         true["heap"] = clock["running"]
         s.running[clock["running"]] = j
         clock["running"] += 1
-    schedule(s, j)
+    schedule(job, true, clock, s.running, s.truth)
     join(s, j)
 
 
@@ -320,7 +318,7 @@ def enact(s: State, j: int, first: int, count: int) -> None:
             begin(s, j, first, count)
         return
     if count == 0:
-        settle(s, j)
+        settle(s.jobs[j], s.truth[j], s.clock[0]["now_s"])
         log(s, STOP, j, 0, 0)
         release(s, j)
         job["preemptions"] += 1
@@ -328,7 +326,7 @@ def enact(s: State, j: int, first: int, count: int) -> None:
         return
     if goes_on(s, j, first, count):
         return
-    settle(s, j)
+    settle(s.jobs[j], s.truth[j], s.clock[0]["now_s"])
     close_bill(s, j)
     workers, servers = job["held_workers"], job["held_servers"]
     run_on(s, j, first, count, job["restart_s"])
@@ -365,7 +363,7 @@ def free_nodes(s: State, j: int) -> None:
 def kill(s: State, j: int) -> None:
     """Job j fails while it runs: back to its last checkpoint, and to the queue."""
     job, true, clock = s.jobs[j], s.truth[j], s.clock[0]
-    settle(s, j)
+    settle(s.jobs[j], s.truth[j], s.clock[0]["now_s"])
     free_nodes(s, j)
     release(s, j)
     done_s = job["progress_s"] - true["stint_s"]
@@ -398,7 +396,7 @@ def fail(s: State, j: int) -> None:
 def finish(s: State, j: int) -> None:
     """Job j, whose event is due, has done its work."""
     job, true, clock = s.jobs[j], s.truth[j], s.clock[0]
-    settle(s, j)
+    settle(s.jobs[j], s.truth[j], s.clock[0]["now_s"])
     free_nodes(s, j)
     release(s, j)
     job["status"], true["work_s"], true["done_s"] = DONE, 0.0, clock["now_s"]

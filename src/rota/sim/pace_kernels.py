@@ -72,9 +72,9 @@ def rerate_marked(s: State) -> None:
             pace *= weather(s, job)
         pace *= slowdown(t, s.nodes, s.shares, job["share_at"], job["share_len"], j)
         if pace != job["pace"]:
-            settle(s, j)
+            settle(job, s.truth[j], clock["now_s"])
             job["pace"] = pace
-            schedule(s, j)
+            schedule(job, s.truth[j], clock, s.running, s.truth)
     clock["dirty"] = 0
 
 
