@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rota.core.layout import ARRIVE, NODE_DOWN, NODE_UP, RUNNING, WAITING
-from rota.jit import kernel, only_with, part
+from rota.jit import inline, kernel, only_with, part
 from rota.policies.place_kernels import build, first_bit, ones
 from rota.sim.job_kernels import copy_share, fail, finish, kill, log
 from rota.sim.pace_kernels import drift_s, rerate, wander
@@ -126,13 +126,20 @@ def happen(s: State) -> None:
     rerate(s)
 
 
-@only_with("net")
 @part
-def drift(s: State, limit_s: float) -> None:
+def drift_until(s: State, limit_s: float) -> None:
     """Let the machines' speed wander until the next event, or `limit_s`."""
     while drift_s(s) < min(next_event_s(s), limit_s):
         pass_time(s, drift_s(s))
         wander(s)
+
+
+@only_with("net")
+@inline
+def drift(s: State, limit_s: float) -> None:
+    """The same, if they wander at all; not worth a call with the whole state if not."""
+    if s.clock[0]["drift_step_s"] < np.inf:
+        drift_until(s, limit_s)
 
 
 @part
