@@ -27,6 +27,7 @@ from rota.jit import inline, part
 from rota.policies.order_kernels import ran_s
 from rota.policies.place_kernels import hold
 from rota.sim.net_kernels import join, leave
+from rota.sim.rate_kernels import close_bill, fee_rate, is_alike, lone_pace
 
 if TYPE_CHECKING:
     from rota.core.types import Ints, Records
@@ -127,74 +128,6 @@ def settle(job: Any, true: Any, now_s: float) -> None:
         job["held_workers"] * job["gpus_per_worker"] * (now_s - job["settled_s"])
     )
     job["settled_s"] = now_s
-
-
-@part
-def curve_speed(
-    speed: Any, job: Any, nodes: Records, shares: Records, first: int, count: int, a: int
-) -> float:
-    """The job's speed on shares[first : first + count] by its curve: the slowest GPU type's."""
-    workers, slowest = 0, np.inf
-    for k in range(first, first + count):
-        workers += shares[k]["workers"]
-    a, w = min(a, speed.shape[2] - 1), min(workers, speed.shape[3] - 1)
-    for k in range(first, first + count):
-        if shares[k]["workers"] > 0:
-            kind = nodes[shares[k]["node"]]["type"]
-            slowest = min(slowest, speed[job["curve"], kind, a, w])
-    return slowest
-
-
-@inline
-def lone_pace(s: State, j: int, first: int, count: int, workers: int, servers: int) -> float:
-    """Progress per second of job j with so many on shares[first : first + count], undisturbed."""
-    job, clock = s.jobs[j], s.clock[0]
-    pace = workers / job["workers"]
-    if job["curve"] >= 0 and workers > 0:
-        a = count if clock["by_nodes"] else servers
-        pace = curve_speed(s.speed, job, s.nodes, s.shares, first, count, a) / s.truth[j]["unit"]
-    elif clock["scaling"] != 1.0 and workers > 0:
-        pace = pace ** clock["scaling"]
-    return pace
-
-
-@part
-def fee_rate(
-    job: Any, clock: Any, nodes: Records, shares: Records, first: int, count: int
-) -> float:
-    """Dollars per second that the job pays for shares[first : first + count]."""
-    dollars_per_h = 0.0
-    for k in range(first, first + count):
-        node = nodes[shares[k]["node"]]
-        gpus = shares[k]["workers"] * job["gpus_per_worker"]
-        gpus = node["gpus"] if clock["whole_nodes"] else gpus
-        dollars_per_h += gpus * node["price_per_gpu_h"]
-    return dollars_per_h / 3600.0
-
-
-@part
-def is_alike(s: State, j: int, first: int, count: int) -> bool:
-    """Whether it is all the same to job j, and to others, if it moves to these shares."""
-    job, true, clock = s.jobs[j], s.truth[j], s.clock[0]
-    if true["sends"] or clock["drift_step_s"] < np.inf or count != job["share_len"]:
-        return False
-    pace = lone_pace(s, j, first, count, job["held_workers"], job["held_servers"])
-    if pace != true["alone"]:
-        return False
-    if not clock["priced"]:
-        return True
-    return fee_rate(job, clock, s.nodes, s.shares, first, count) == true["fee_rate"]
-
-
-@inline
-def close_bill(s: State, j: int) -> None:
-    """Job j, settled, ends a stint, which is billed in whole grains."""
-    true, span_s = s.truth[j], s.clock[0]["now_s"] - s.jobs[j]["since_s"]
-    grain_s = s.clock[0]["grain_s"]
-    if true["fee_rate"] > 0.0:
-        grains = np.ceil(span_s / grain_s - 1e-6)  # rounding must not cost a grain
-        true["fee"] += true["fee_rate"] * max(0.0, grains * grain_s - span_s)
-    true["fee_rate"] = 0.0
 
 
 @part

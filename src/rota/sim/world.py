@@ -44,15 +44,9 @@ def set_curves(rows: Records, truth: Records, trace: Trace, curves: Curves) -> N
             f"for which there is no speed curve; known are {', '.join(curves.names)}."
         )
     rows["curve"] = np.where(trace.model < 0, -1, known[trace.model])
-    has = np.flatnonzero(rows["curve"] >= 0)
     unit = np.ones(len(rows))
-    A, W = curves.speed.shape[2:]
-    for j in has.tolist():
-        table = curves.speed[int(rows["curve"][j])]  # (T, A, W)
-        wanted, w = int(rows["gpu_type"][j]), min(int(rows["workers"][j]), W - 1)
-        table = table if wanted < 0 else table[wanted : wanted + 1]
-        at = slice(None) if curves.by_nodes else min(int(rows["servers"][j]), A - 1)
-        unit[j] = table[:, at, w].max()
+    has = rows["curve"] >= 0
+    unit[has] = _reference_speeds(rows[has], curves)
     given = ~np.isnan(trace.samples)
     unit[given] = (trace.samples / trace.duration_s)[given]
     if not (unit > 0).all():
@@ -63,6 +57,19 @@ def set_curves(rows: Records, truth: Records, trace: Trace, curves: Curves) -> N
             "speed; ask for another size, or give its samples."
         )
     truth["unit"] = unit
+
+
+def _reference_speeds(rows: Records, curves: Curves) -> Floats:
+    """The best speed at the requested size of these jobs, all of which have a curve (J,)."""
+    A, W = curves.speed.shape[2:]
+    c, w = rows["curve"], np.minimum(rows["workers"], W - 1)
+    if curves.by_nodes:
+        by_type = curves.speed[c, :, :, w].max(axis=2)
+    else:
+        by_type = curves.speed[c, :, np.minimum(rows["servers"], A - 1), w]
+    own = by_type[np.arange(len(rows)), np.maximum(rows["gpu_type"], 0)]
+    best: Floats = np.where(rows["gpu_type"] < 0, by_type.max(axis=1), own)
+    return best
 
 
 def build_net(cluster: Cluster, physics: Physics, jobs: int, seeds: list[int]) -> Net | None:

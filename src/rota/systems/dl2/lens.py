@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gymnasium import spaces
 
-from rota.envs.lens import Caller
-from rota.errors import ConfigError
 from rota.systems.dl2 import lens_kernels as kernels
-from rota.systems.dl2.spaces import job_space
-from rota.systems.dl2.window_kernels import GLOBALS
+from rota.systems.dl2.window import Window
 
 if TYPE_CHECKING:
     from rota.core.types import Bools, Floats, Ints
@@ -21,35 +18,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepByStep:
+class StepByStep(Window):
     """Action 3i gives the job in row i a worker, 3i + 1 a server, 3i + 2 both; 3W ends the slot.
 
     Every slot begins with the least each job runs with. A job that has all it may have leaves
     the window, and the next one moves up.
     """
 
-    window: int = 20
-    """Jobs that are shown; those beyond it get the least they run with."""
-    types: int = 8
-    """Models that are told apart."""
     ordinal: bool = False
     """Whether a job's type is one number, as in the original, or one-hot."""
     rescale: bool = True
     """Whether types, stays and counts are scaled to about 1."""
-    most: int = 16
-    """Tasks of a role that count as 1 when rescaled."""
     keep_capped: bool = False
     """Whether jobs that have all they may have stay in the window, with nothing allowed."""
     mask_room: bool = True
     """Whether what does not fit is masked; the original masks only who has all he may have."""
-    slot_s: float = 1200.0
-    """Seconds in which stays are counted."""
-    _run: Caller = field(default_factory=Caller, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        for name in ("window", "types", "most", "slot_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"lens.{name}={getattr(self, name)} must be above 0.")
 
     @property
     def actions(self) -> int:
@@ -60,16 +43,6 @@ class StepByStep:
     def features(self) -> int:
         """Numbers that describe a job, F: type, stay, part left, dominant share, both counts."""
         return kernels.OWN + (1 if self.ordinal else self.types)
-
-    @property
-    def globals(self) -> int:
-        """Numbers that describe the cluster, G."""
-        return GLOBALS
-
-    @property
-    def observation_space(self) -> spaces.Dict:
-        """Jobs (W, F), the cluster (G,) and which rows hold a job (W,)."""
-        return job_space(self.window, self.features)
 
     @property
     def action_space(self) -> spaces.Discrete:

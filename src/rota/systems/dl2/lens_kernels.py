@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 from rota.core.layout import SLACK
 from rota.envs.book_kernels import dominant_share, fewest_workers, has_room, open_book, take
 from rota.jit import inline, kernel, part
-from rota.systems.dl2.window_kernels import LONG_STAY, fill_window, part_left, show_cluster
+from rota.systems.dl2.window_kernels import (
+    LONG_STAY,
+    clear_row,
+    fill_window,
+    part_left,
+    show_cluster,
+)
 
 if TYPE_CHECKING:
     from rota.core.types import Bools, Floats, Ints
@@ -61,10 +67,7 @@ def encode(
         for i in range(jobs.shape[1]):
             row, j = jobs[b, i], book.rows[b, i]
             if j < 0:
-                if present[b, i] != 0.0:  # else it has been empty before
-                    present[b, i] = 0.0
-                    for k in range(row.size):
-                        row[k] = 0.0
+                clear_row(row, present[b], i)
                 continue
             job, fresh = view.jobs[b, j], present[b, i] == 0.0
             present[b, i] = 1.0

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from gymnasium import spaces
 
-from rota.envs.lens import Caller, check_array
-from rota.errors import ConfigError
+from rota.envs.lens import check_array
 from rota.systems.dl2 import onepass_kernels as kernels
-from rota.systems.dl2.spaces import job_space
-from rota.systems.dl2.window_kernels import GLOBALS
+from rota.systems.dl2.window import Window
 
 if TYPE_CHECKING:
     from rota.core.types import Bools, Floats, Ints
@@ -22,27 +20,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnePass:
+class OnePass(Window):
     """Every job in the window is given its servers and workers at once, in one step per slot.
 
     Action c of a job stands for c // most + 1 servers and c % most + 1 workers. Jobs choose in
     order of submission, each from what is left when every later job has its least.
     """
-
-    window: int = 20
-    """Jobs that are shown; those beyond it get the least they run with."""
-    types: int = 8
-    """Models that are told apart."""
-    most: int = 16
-    """Servers, and workers, of the largest choice."""
-    slot_s: float = 1200.0
-    """Seconds in which stays and lengths are counted."""
-    _run: Caller = field(default_factory=Caller, init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        for name in ("window", "types", "most", "slot_s"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"lens.{name}={getattr(self, name)} must be above 0.")
 
     @property
     def actions(self) -> int:
@@ -53,16 +36,6 @@ class OnePass:
     def features(self) -> int:
         """Numbers that describe a job, F."""
         return self.types + kernels.OWN
-
-    @property
-    def globals(self) -> int:
-        """Numbers that describe the cluster, G."""
-        return GLOBALS
-
-    @property
-    def observation_space(self) -> spaces.Dict:
-        """Jobs (W, F), the cluster (G,) and which rows hold a job (W,)."""
-        return job_space(self.window, self.features)
 
     @property
     def action_space(self) -> spaces.MultiDiscrete:

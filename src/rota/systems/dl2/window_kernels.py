@@ -50,6 +50,15 @@ def fill_window(view: View, book: Book, b: int, keep_capped: bool) -> None:
     book.shown[b] = shown
 
 
+@inline
+def clear_row(row: Floats, present: Floats, i: int) -> None:
+    """Row i of a window shows no job; nothing to do if it has shown none before."""
+    if present[i] != 0.0:
+        present[i] = 0.0
+        for k in range(row.size):
+            row[k] = 0.0
+
+
 @part
 def show_cluster(view: View, book: Book, b: int, out: Floats) -> None:
     """out (GLOBALS,): what is free, and how many there are."""

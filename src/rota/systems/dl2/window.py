@@ -1,0 +1,57 @@
+"""What both of DL2's lenses share: a window of jobs, and how it is observed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+from gymnasium import spaces
+
+from rota.envs.lens import Caller
+from rota.errors import ConfigError
+from rota.systems.dl2.window_kernels import GLOBALS
+
+HUGE = 1e9
+"""No feature comes near; gymnasium wants a bound."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window(ABC):
+    """The first jobs by submission, a row of numbers each, and a few about the cluster."""
+
+    window: int = 20
+    """Jobs that are shown; those beyond it get the least they run with."""
+    types: int = 8
+    """Models that are told apart."""
+    most: int = 16
+    """Tasks of a role that count as 1 when rescaled; the largest choice, where jobs choose."""
+    slot_s: float = 1200.0
+    """Seconds in which stays and lengths are counted."""
+    _run: Caller = field(default_factory=Caller, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("window", "types", "most", "slot_s"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"lens.{name}={getattr(self, name)} must be above 0.")
+
+    @property
+    @abstractmethod
+    def features(self) -> int:
+        """Numbers that describe a job, F."""
+
+    @property
+    def globals(self) -> int:
+        """Numbers that describe the cluster, G."""
+        return GLOBALS
+
+    @property
+    def observation_space(self) -> spaces.Dict:
+        """Jobs (W, F), the cluster (G,) and which rows hold a job (W,)."""
+        return spaces.Dict(
+            {
+                "jobs": spaces.Box(0.0, HUGE, (self.window, self.features), np.float32),
+                "cluster": spaces.Box(0.0, HUGE, (GLOBALS,), np.float32),
+                "present": spaces.Box(0.0, 1.0, (self.window,), np.float32),
+            }
+        )
