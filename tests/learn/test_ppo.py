@@ -161,3 +161,23 @@ def test_the_scale_follows_the_returns() -> None:
 def test_refuses_settings_that_make_no_sense(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):
         PPOConfig(**settings)
+
+
+def test_judges_an_edit_by_what_its_round_promises_its_job() -> None:
+    # One round: job 0, job 1, job 0, the end; then the first edit of a round that goes on.
+    rollout = steps_of([0, 0, 0, 9, 0], [False, False, False, True, False], [False] * 5)
+    rollout.promise = np.array([1.0, 3.0, 4.0, 8.0, 0.0, 2.0])[:, None]
+    rollout.edited = np.array([0, 1, 0, -1, 2])[:, None]
+    config = PPOConfig(shaped=True, credit="own", inside=0.5, reward_scale=1.0)
+    value = np.array([0, 0, 0, 0, 0, 6.0])[:, None]
+    _, target = advantages(rollout, value, config)
+    assert target[:, 0].tolist() == [2 + 0.5 * 4, 1, 4, 0, 2 + 0.5 * 6]
+
+
+def test_shaping_takes_from_a_round_what_it_promised_at_first() -> None:
+    # Rounds of two steps that bring 3 and 5, and promised 1 and 4 when they began.
+    rollout = steps_of([0, 3, 0, 5], [False, True, False, True], [False] * 4)
+    rollout.promise = np.array([1.0, 2.5, 4.0, 4.0, 7.0])[:, None]
+    config = PPOConfig(shaped=True, discount=0.0, reward_scale=1.0)
+    _, target = advantages(rollout, np.zeros((5, 1)), config)
+    assert target[:, 0].tolist() == [3 - 1, 3 - 2.5, 5 - 4, 5 - 4]

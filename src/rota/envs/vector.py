@@ -14,6 +14,7 @@ from rota.core.snapshot import Snapshot
 from rota.envs.book import new_book
 from rota.envs.lens import Caller, new_arrays
 from rota.envs.pool import words_of
+from rota.envs.promise_kernels import promise
 from rota.envs.rewards import Reward, new_score
 from rota.envs.round_kernels import Deal, Ends, begin_episodes, close_round
 from rota.envs.view import view_of_state
@@ -91,6 +92,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self._actions = np.zeros((batch, *(lens.action_space.shape or ())), np.int64)
         self._ended = np.zeros(batch, np.bool_)
         self._done = np.zeros(batch, np.bool_)
+        self._promise = np.zeros(batch)
         self._run = Caller()
 
     def reset(
@@ -167,6 +169,15 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
             shares[:used], self.pool.curves(int(self.deal.entry[b])),
             None if hidden else self.pool.physics.contention,
         )  # fmt: skip
+
+    def promise(self) -> Floats:
+        """(B,) The progress that the rounds, as written so far, would bring within one slot.
+
+        Summed over jobs, as the reward `progress`; it knows true speeds, so it is for learning
+        only. The same array at every call.
+        """
+        self._run(promise, self.state, self.view, self.book, self.score.unit_s, self._promise)
+        return self._promise
 
     def _begin_flagged(self) -> None:
         self._run(

@@ -95,6 +95,16 @@ class EnvGames:
         self._lens.script(self.env.view, self.env.book, workers, servers, script)
         return script, self.info["mask"]
 
+    def edited(self, actions: Ints) -> Ints:
+        """The jobs that the actions are about, −1 if none."""
+        jobs: Ints = self._lens.edited(self.env.book, actions)
+        return jobs
+
+    def promise(self) -> Floats:
+        """What the rounds promise as they stand."""
+        promised: Floats = self.env.promise()
+        return promised
+
     def inputs(self) -> Ints:
         """Which trace, when, and which edit; every cluster its own where traces are not shared."""
         if self._deal is None:

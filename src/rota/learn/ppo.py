@@ -49,10 +49,17 @@ class PPOConfig:
     """How far the probability of an action may move before it counts no more."""
     entropy: float = 0.03
     """Weight of the entropy, per decision."""
+    cools: bool = False
+    """Whether that weight falls to 0 as the learning rate does."""
     discount: float = 0.0
     """Of what comes one round later."""
     trace: float = 0.5
     """λ of the generalised advantage between rounds; within a round it is 1."""
+    inside: float = 1.0
+    """λ between the edits of one round."""
+    shaped: bool = False
+    """Judge every edit by what it adds to what its round promises; what is best stays the same
+    (potential-based shaping: Ng et al., 1999). For systems that decide step by step."""
     credit: str = "team"
     """What a job's decision is judged by: "own" or "team"; "team" where there are no jobs."""
     joint: bool = False
@@ -73,10 +80,9 @@ class PPOConfig:
     def __post_init__(self) -> None:
         if self.credit not in ("own", "team"):
             raise ConfigError(f"ppo.credit={self.credit!r} must be 'own' or 'team'.")
-        if not (0 <= self.discount <= 1 and 0 <= self.trace <= 1):
-            raise ConfigError(
-                f"ppo.discount={self.discount} and ppo.trace={self.trace} must be from 0 to 1."
-            )
+        for name in ("discount", "trace", "inside"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"ppo.{name}={getattr(self, name)} must be from 0 to 1.")
         for name in ("steps", "epochs", "minibatches", "patience"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"ppo.{name}={getattr(self, name)} must be 1 or more.")
@@ -116,6 +122,7 @@ class PPO:
         self.network, self.config, self._generator = network, config, generator
         self.optimizer = torch.optim.Adam(network.parameters(), config.learning_rate, eps=1e-5)
         self.scale = Scale()
+        self._entropy = config.entropy
         self.failed = 0
         """Updates in a row that came to nothing."""
 
@@ -124,6 +131,7 @@ class PPO:
         c = self.config
         for group in self.optimizer.param_groups:
             group["lr"] = c.learning_rate * max(left, 0.0)
+        self._entropy = c.entropy * (max(left, 0.0) if c.cools else 1.0)
         value = rollout.value * self.scale.sd + self.scale.mean
         advantage, target = advantages(rollout, value, c)
         self.scale.update(target[rollout.live])
@@ -191,7 +199,7 @@ class PPO:
         policy_loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
         entropy = -(log_probs.exp() * log_probs).sum(-1).mean()
         value_loss = torch.nn.functional.smooth_l1_loss(value, part["target"][live], beta=2.0)
-        loss = policy_loss + c.value_weight * value_loss - c.entropy * entropy
+        loss = policy_loss + c.value_weight * value_loss - self._entropy * entropy
         kl = float((ratio.detach() - 1 - change.detach()).mean())
         return loss, (kl, float(entropy.detach()), float(value_loss.detach()),
                       float(policy_loss.detach()))  # fmt: skip
@@ -229,7 +237,8 @@ def advantages(
     """
     reward = rollout.reward * config.reward_scale
     if rollout.who is None:
-        gain = _by_step(rollout, reward, value, config)
+        find = _by_edit if config.shaped and config.credit == "own" else _by_step
+        gain = find(rollout, reward, value, config)
         target = gain + value[:-1]
     else:
         own, team = _by_job(rollout, rollout.who, reward, value, config)
@@ -248,11 +257,33 @@ def _by_step(
 ) -> NDArray[Any]:
     gain = np.zeros_like(reward)
     after = np.zeros(reward.shape[1:], reward.dtype)
+    promise = rollout.promise
     for t in reversed(range(len(reward))):
         discount = np.where(rollout.over[t], config.discount, 1.0) * ~rollout.done[t]
-        trace = np.where(rollout.over[t], config.trace, 1.0)
+        trace = np.where(rollout.over[t], config.trace, config.inside)
+        if promise is not None:
+            reward[t] += config.reward_scale * (discount * promise[t + 1] - promise[t])
         surprise = reward[t] + discount * value[t + 1] - value[t]
         gain[t] = after = surprise + discount * trace * after
+    return gain
+
+
+def _by_edit(
+    rollout: Rollout, reward: NDArray[Any], value: NDArray[Any], config: PPOConfig
+) -> NDArray[Any]:
+    """The advantage of every edit by what it and later ones of its round promise the same job."""
+    promise, edited = rollout.promise, rollout.edited
+    assert promise is not None and edited is not None
+    each = np.arange(reward.shape[1])
+    # The last column is nobody's; rounds that go on after the rollout are judged by their value.
+    later = np.repeat(value[-1][:, None], edited.max() + 2, 1)
+    gain = np.zeros_like(reward)
+    for t in reversed(range(len(reward))):
+        later[rollout.over[t]] = 0.0
+        own = np.where(rollout.over[t], 0.0, promise[t + 1] - promise[t]) * config.reward_scale
+        own += config.inside * later[each, edited[t]]
+        later[each, edited[t]] = own
+        gain[t] = own - value[t]
     return gain
 
 

@@ -58,6 +58,14 @@ class Games(Protocol):
         """Carry them out."""
         ...
 
+    def edited(self, actions: Ints) -> Ints:
+        """(B,) The job that each action is about, −1 if none."""
+        ...
+
+    def promise(self) -> Floats:
+        """(B,) The reward that the rounds promise as they stand."""
+        ...
+
     def inputs(self) -> Ints:
         """(B,) Equal where the same arrivals are replayed at the same time of the episode."""
         ...
@@ -94,6 +102,8 @@ class Rollout:
     over: Bools  # (T, B)
     done: Bools  # (T, B)
     inputs: Ints  # (T, B)
+    promise: Floats | None = None  # (T + 1, B) before each step; None if nobody asked
+    edited: Ints | None = None  # (T, B) the job that a step is about, −1 if none; with `promise`
 
     @property
     def decisions(self) -> int:
@@ -123,18 +133,30 @@ def look(
     return full, values, live
 
 
-def play(games: Games, network: Network, steps: int, rng: np.random.Generator) -> Rollout:
+def play(
+    games: Games, network: Network, steps: int, rng: np.random.Generator, *, promises: bool = False
+) -> Rollout:
     """Let the network play `steps` steps, choosing at random as likely as it says."""
     keep = _Keeper(steps)
-    for _ in range(steps):
+    promised = np.zeros((steps + 1, games.batch)) if promises else None
+    edited = np.full((steps, games.batch), -1, np.int64)
+    for t in range(steps):
+        if promised is not None:
+            promised[t] = games.promise()
         seen = games.observe()
         logits, value, live = look(network, seen, games.batch)
         choice = games.choose(logits, rng.random(live.shape, np.float32))
         keep.before(seen, live, value, choice, games.inputs())
+        if promised is not None:
+            edited[t] = games.edited(choice.action)
         keep.after(games.step(choice.action))
     seen = games.observe()
     _, value, live = look(network, seen, games.batch)
-    return keep.all(seen, value)
+    rollout = keep.all(seen, value)
+    if promised is not None:
+        promised[-1] = games.promise()
+        rollout.promise, rollout.edited = promised, edited
+    return rollout
 
 
 class _Keeper:

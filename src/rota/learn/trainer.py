@@ -133,7 +133,10 @@ class Trainer:
                 break
             began = monotonic()
             torch.set_num_threads(1)
-            rollout = play(games, self.network, self.recipe.ppo.steps, self._rng)
+            rollout = play(
+                games, self.network, self.recipe.ppo.steps, self._rng,
+                promises=self.recipe.ppo.shaped,
+            )  # fmt: skip
             torch.set_num_threads(run.threads)
             facts = self.ppo.update(rollout, left)
             torch.set_num_threads(1)

@@ -44,6 +44,8 @@ class StepLensConfig:
     """The model as one number, as in the original, instead of one place for each."""
     rescale: bool = True
     """Features of about the same size; the original has raw values."""
+    one_hot: bool = False
+    """Counts of workers and servers as one place for each, instead of as numbers."""
     keep_capped: bool = False
     """Jobs that can get no more stay in the window, where their cost is seen."""
     mask_room: bool = True

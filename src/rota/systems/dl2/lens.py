@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 from gymnasium import spaces
 
 from rota.systems.dl2 import lens_kernels as kernels
@@ -29,6 +30,8 @@ class StepByStep(Window):
     """Whether a job's type is one number, as in the original, or one-hot."""
     rescale: bool = True
     """Whether types, stays and counts are scaled to about 1."""
+    one_hot: bool = False
+    """Whether counts of workers and servers are one place for each, up to `most`, not numbers."""
     keep_capped: bool = False
     """Whether jobs that have all they may have stay in the window, with nothing allowed."""
     mask_room: bool = True
@@ -42,7 +45,8 @@ class StepByStep(Window):
     @property
     def features(self) -> int:
         """Numbers that describe a job, F: type, stay, part left, dominant share, both counts."""
-        return kernels.OWN + (1 if self.ordinal else self.types)
+        counts = 2 * (self.most + 1) if self.one_hot else 2
+        return kernels.OWN + counts + (1 if self.ordinal else self.types)
 
     @property
     def action_space(self) -> spaces.Discrete:
@@ -61,8 +65,8 @@ class StepByStep(Window):
     def encode(self, view: View, book: Book, out: Arrays) -> None:
         """Fill `out` with jobs, cluster and present."""
         self._run(
-            kernels.encode, view, book, self.types, self.ordinal, self.rescale, self.slot_s,
-            self.most, out["jobs"], out["cluster"], out["present"],
+            kernels.encode, view, book, self.types, self.ordinal, self.rescale, self.one_hot,
+            self.slot_s, self.most, out["jobs"], out["cluster"], out["present"],
         )  # fmt: skip
 
     def mask(self, view: View, book: Book, out: Bools) -> None:
@@ -72,6 +76,12 @@ class StepByStep(Window):
     def act(self, view: View, book: Book, actions: Ints, ended: Bools) -> None:
         """One edit per cluster; whatever is not allowed ends the round, as in the original."""
         self._run(kernels.act, view, book, self.keep_capped, actions, ended)
+
+    def edited(self, book: Book, actions: Ints) -> Ints:
+        """(B,) The job that each action gives something, −1 if none."""
+        row = np.minimum(actions // kernels.ROLES, self.window - 1)
+        job = book.rows[np.arange(len(actions)), row]
+        return np.where(actions < kernels.ROLES * self.window, job, -1)
 
     def script(self, view: View, book: Book, workers: Ints, servers: Ints, out: Ints) -> None:
         """The next action towards a teacher's counts (B, J); ask again after each step."""

@@ -24,8 +24,8 @@ WORKER = 0
 SERVER = 1
 BUNDLE = 2
 ROLES = 3
-OWN = 5
-"""Features of a job beside its type."""
+OWN = 3
+"""Features of a job beside its type and the counts of its tasks."""
 
 
 @inline
@@ -51,12 +51,12 @@ def open_rounds(view: View, book: Book, which: Bools, keep_capped: bool) -> None
 
 @kernel
 def encode(
-    view: View, book: Book, types: int, ordinal: bool, rescale: bool, slot_s: float, most: int,
-    jobs: Floats, cluster: Floats, present: Floats,
+    view: View, book: Book, types: int, ordinal: bool, rescale: bool, one_hot: bool, slot_s: float,
+    most: int, jobs: Floats, cluster: Floats, present: Floats,
 ) -> None:  # fmt: skip
     """Fill jobs (B, W, F), cluster (B, GLOBALS) and present (B, W).
 
-    F is OWN + types, or OWN + 1 where the type is a number.
+    F is OWN + types + 2; a type as a number takes one place, a count told apart most + 1.
     """
     stay_s = slot_s * LONG_STAY if rescale else slot_s
     tasks, kinds = (most, types) if rescale else (1, 1)
@@ -81,8 +81,14 @@ def encode(
             row[first] = (now_s - job["submit_s"]) / stay_s
             row[first + 1] = part_left(job, now_s)
             row[first + 2] = dominant_share(book, b, job, workers, servers)
-            row[first + 3] = workers / tasks
-            row[first + 4] = servers / tasks
+            if one_hot:
+                for k in range(2 * (most + 1)):
+                    row[first + OWN + k] = 0.0
+                row[first + OWN + min(workers, most)] = 1.0
+                row[first + OWN + most + 1 + min(servers, most)] = 1.0
+            else:
+                row[first + OWN] = workers / tasks
+                row[first + OWN + 1] = servers / tasks
 
 
 @kernel

@@ -63,15 +63,19 @@ class SharedNetwork(nn.Module):
 
     def forward(self, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits (B, 3·W + 1) and values (B,)."""
-        present = seen["present"].unsqueeze(-1)
-        own = torch.relu(self.job(seen["jobs"])) * present
-        mean = own.sum(1) / present.sum(1).clamp(min=1)
+        window = seen["present"].shape[1]
+        which = seen["present"].flatten().nonzero().squeeze(1)  # only rows that hold a job
+        cluster, jobs = which // window, seen["jobs"].flatten(0, 1)[which]
+        own = torch.relu(self.job(jobs))
+        many = seen["present"].sum(1, keepdim=True).clamp(min=1)
+        mean = own.new_zeros(len(many), own.shape[1]).index_add(0, cluster, own) / many
         around = self.around(torch.cat([mean, seen["cluster"]], 1))
-        hidden = torch.relu(self.hidden(own) + around.unsqueeze(1))
-        scores = self.logits(hidden).flatten(1)
+        hidden = torch.relu(self.hidden(own) + around[cluster])
+        scores = hidden.new_zeros(len(many) * window, 3).index_copy(0, which, self.logits(hidden))
         end = self.end(torch.relu(around))
-        value = ((self.value(hidden) + self.straight(seen["jobs"])) * present).sum((1, 2))
-        return torch.cat([scores, end], 1), value
+        worth = (self.value(hidden) + self.straight(jobs)).squeeze(1)
+        value = worth.new_zeros(len(many)).index_add(0, cluster, worth)
+        return torch.cat([scores.view(len(many), -1), end], 1), value
 
 
 def _layers(size: int, width: int, layers: int, out: int) -> nn.Sequential:

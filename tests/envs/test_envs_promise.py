@@ -1,0 +1,58 @@
+"""What a round promises, against what it then brings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rota.envs import BatchEnv, Pool
+from rota.scenarios import load
+from rota.systems.dl2.lens import StepByStep
+
+
+def slotted_env(batch: int) -> BatchEnv:
+    """The small cluster in whole slots without costs, where a promise is kept to the letter."""
+    worlds = [load("dl2-small").draw(seed) for seed in range(batch)]
+    when = replace(worlds[0].when, slot_s=1200.0, restart_s=0.0, whole_slots=True)
+    worlds = [replace(world, when=when) for world in worlds]
+    return BatchEnv(Pool.of(worlds, list(range(batch))), StepByStep(), "progress", batch)
+
+
+def test_the_progress_of_a_slot_is_what_it_promised() -> None:
+    env, rng = slotted_env(4), np.random.default_rng(0)
+    _, info = env.reset()
+    closed = 0
+    for _ in range(600):
+        promised = env.promise().copy()
+        actions = np.zeros(4, np.int64)
+        env.lens.sample(info["mask"], rng.random(4), actions)
+        _, reward, _, _, info = env.step(actions)
+        over = info["closed"]
+        np.testing.assert_allclose(reward[over], promised[over], atol=1e-9)
+        closed += int(over.sum())
+    assert closed > 20
+
+
+def test_an_edit_changes_the_promise_by_its_job_alone() -> None:
+    env = slotted_env(1)
+    _, info = env.reset()
+    lens: Any = env.lens
+    for action in (1, 1, 0):  # two servers and a worker for the first job
+        before, rows = float(env.promise()[0]), info["rows"].copy()
+        assert lens.edited(env.book, np.array([action]))[0] == rows[0, 0]
+        _, _, _, _, info = env.step(np.array([action]))
+        s, j = env.state, rows[0, 0]
+        job, true = s.jobs[0, j], s.truth[0, j]
+        whole = job["progress_s"] + true["work_s"]
+
+        def share(workers: int, servers: int, job: Any = job, true: Any = true) -> float:
+            speed = s.speed[job["curve"], 0, servers, workers] / true["unit"]
+            return float(min(speed * 1200.0, true["work_s"]) / whole)  # noqa: B023
+
+        workers, servers = int(env.book.workers[0, j]), int(env.book.servers[0, j])
+        had = (workers - 1, servers) if action == 0 else (workers, servers - 1)
+        gain = share(workers, servers) - share(*had)
+        np.testing.assert_allclose(env.promise()[0] - before, gain, atol=1e-12)
+    assert lens.edited(env.book, np.array([60]))[0] == -1
