@@ -85,7 +85,7 @@ def test_goes_on_after_a_kill(tmp_path: Path) -> None:
 
     again = trainer(tmp_path, "run.save_every_s=1e-6", resume=True)
     assert (again.update, again.best) == (7, facts["best"])
-    assert again.ppo.scale.count == 7
+    assert again.learner.scale.count == 7
     again.run()
     assert checkpoint.load(tmp_path / "out" / LAST).about.step == 12
     curve = [json.loads(line) for line in (tmp_path / "out" / CURVE).read_text().splitlines()]
@@ -141,7 +141,7 @@ def test_stops_when_nothing_gets_better(tmp_path: Path) -> None:
 
 def test_stops_for_good_when_the_weights_cannot_be_saved_from_nan(tmp_path: Path) -> None:
     training = trainer(tmp_path, "ppo.patience=2")
-    training.ppo.config = replace(training.ppo.config, learning_rate=float("inf"))
+    training.learner.config = replace(training.learner.config, learning_rate=float("inf"))
     with pytest.raises(TrainingError, match="2 updates in a row"):
         training.run()
 

@@ -36,6 +36,10 @@ class Turn(NamedTuple):
     """(B,) The round ended, so that time passed."""
     done: Bools
     """(B,) The episode ended; what is observed next belongs to another."""
+    job: Ints | None = None
+    """(B,) Whose decision it was, −1: nobody's; where a cluster takes one at a time."""
+    gains: Floats | None = None
+    """(B, J) Each job's part of the reward."""
 
 
 class Games(Protocol):
@@ -94,6 +98,8 @@ class Rollout:
     over: Bools  # (T, B)
     done: Bools  # (T, B)
     inputs: Ints  # (T, B)
+    job: Ints | None = None  # (T, B) whose decision it was; None where nobody told
+    gains: NDArray[Any] | None = None  # (T, B, J) each job's part of the reward
 
     @property
     def decisions(self) -> int:
@@ -171,6 +177,9 @@ class _Keeper:
         self._put("reward", reward.astype(np.float32))
         self._put("over", turn.over)
         self._put("done", turn.done)
+        if turn.job is not None and turn.gains is not None:
+            self._put("job", turn.job)
+            self._put("gains", turn.gains.astype(np.float32))
         self._t += 1
 
     def all(self, seen: Observation, value: NDArray[Any]) -> Rollout:
@@ -187,6 +196,8 @@ class _Keeper:
                 if name.startswith("seen.")
             },
             who=who,
+            job=kept.get("job"),
+            gains=kept.get("gains"),
             **{
                 name: kept[name]
                 for name in ("live", "action", "mask", "log_prob", "value", "reward", "over",
