@@ -85,6 +85,7 @@ def test_pays_all_decisions_of_a_round_when_it_ends(credit: str, paid: list[floa
     facts = one.update(rounds([7], [True], 5, [0], [[3, 4, 0]]), 1.0)
     assert facts == {"remembered": 0.06}
     assert one.memory.rows["reward"][:6].tolist() == paid
+    assert one.memory.rows["reward"].dtype == np.float32
     assert one.memory.rows["seen.kind"][:6, 0].tolist() == [0, 1, 2, 3, 4, 5]
     assert one.memory.rows["action"][:6].tolist() == [0, 1, 2, 3, 0, 1]
 

@@ -110,6 +110,23 @@ def test_refuses_to_mix_trainings(tmp_path: Path) -> None:
         trainer(tmp_path, *short, "ppo.clip=0.3", resume=True)
 
 
+def test_an_actor_critic_fills_its_memory_anew_when_it_goes_on(tmp_path: Path) -> None:
+    changes = (
+        "run.learner=actor-critic", "run.validate_every=50", "actor_critic.memory=256",
+        "actor_critic.batch=32", "actor_critic.steps=8", "actor_critic.credit=own",
+        "explore.kind=job-aware",
+    )  # fmt: skip
+    training = trainer(tmp_path, *changes, "run.updates=8", system="dl2")
+    training.run()
+    assert (training.learner.memory.full, training.learner.taken > 0) == (True, True)
+    again = trainer(tmp_path, *changes, "run.updates=9", system="dl2", resume=True)
+    assert (len(again.learner.memory), again.learner.taken) == (0, training.learner.taken)
+    again.run()
+    assert again.learner.taken == training.learner.taken  # one rollout does not fill it
+    with pytest.raises(ConfigError, match="learner = 'actor-critic'; resume with the same"):
+        trainer(tmp_path, system="dl2", resume=True)
+
+
 @pytest.mark.parametrize("system", ["dl2-onepass", "dl2"])
 def test_clones_a_teacher(tmp_path: Path, system: str) -> None:
     changes = ("clone.teacher=drf", "clone.samples=1500", "run.learner=none", "clone.epochs=4")

@@ -123,7 +123,7 @@ class ActorCritic:
         self._open["ends"] = np.full(len(self._open["ends"]), _BEFORE)
         kept = {name: array[closed] for name, array in rows.items()}
         end, cluster, job = kept.pop("ends"), kept.pop("cluster"), kept.pop("job")
-        kept["reward"] = self._paid(rollout, kept["live"], end, cluster, job)
+        kept["reward"] = self._paid(rollout, kept["live"], end, cluster, job).astype(np.float32)
         if not len(end):
             return
         paid = _mean_of_live(kept["reward"], kept["live"])
@@ -138,7 +138,7 @@ class ActorCritic:
         reward = rollout.reward[end, cluster]
         if live.ndim > 1:
             own = self.config.credit == "own"
-            return reward if own else (reward.sum(1, keepdims=True) * live).astype(np.float32)
+            return reward if own else reward.sum(1, keepdims=True) * live
         if self.config.credit == "team":
             return reward
         if rollout.gains is None:
