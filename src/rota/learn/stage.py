@@ -51,11 +51,12 @@ class Stage:
         deal = self._deal(rng, world.clusters, world.replicas)
         env = BatchEnv(self._fresh(rng), self.lens, world.reward, world.clusters, deal=deal)
         explore, make = self._recipe.explore, self._recipe.built_by.make_explorer
-        overrules = make is not None and explore.kind != "none"
+        explorer = None
+        if explore.kind != "none" and make is not None:
+            explorer = make(explore, self.lens, world.clusters, rng)
         return EnvGames(
             env, per_job=self._per_job, deal=deal if world.replicas > 1 else None,
-            explorer=make(explore, self.lens, world.clusters, rng) if make and overrules else None,
-            tell_gains=self._recipe.learns_from_gains,
+            explorer=explorer, tell_gains=self._recipe.learns_from_gains,
         )  # fmt: skip
 
     def lesson_games(self) -> EnvGames:
