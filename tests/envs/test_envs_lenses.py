@@ -57,6 +57,28 @@ def test_what_the_step_mask_allows_is_what_can_be_done() -> None:
         assert info["mask"][:, -1].all()
 
 
+def test_without_bundles_nobody_offers_or_gives_them() -> None:
+    lens, rng = StepByStep(window=8, bundle=False), np.random.default_rng(0)
+    env = BatchEnv(POOL, lens, batch=3)
+    info = random_steps(env, 30, rng)
+    assert not info["mask"][:, 2:-1:3].any()
+    assert info["mask"][:, 1:-1:3].any()
+    script = np.zeros(3, np.int64)
+    wanted = np.full(env.book.workers.shape, 4)
+    lens.script(env.view, env.book, wanted, wanted, script)
+    assert (script % 3 != 2).all()
+    ended = np.zeros(3, bool)
+    lens.act(env.view, env.book, np.full(3, 2), ended)
+    assert ended.all()
+
+
+def test_tells_whose_an_action_is() -> None:
+    lens = StepByStep(window=8)
+    env = BatchEnv(POOL, lens, batch=3)
+    env.book.rows[:] = np.arange(24).reshape(3, 8)
+    assert lens.jobs_of(env.book, np.array([1, 3 * 7 + 2, 3 * 8])).tolist() == [0, 15, -1]
+
+
 def onepass_round(seed: int, greedy: bool) -> tuple[BatchEnv, Any, Any, Any, Any, Any]:
     lens, rng = OnePass(window=6), np.random.default_rng(seed)
     env = BatchEnv(POOL, lens, batch=3)

@@ -35,24 +35,23 @@ def test_the_progress_of_a_slot_is_what_it_promised() -> None:
     assert closed > 20
 
 
+def share(env: BatchEnv, j: int, workers: int, servers: int) -> float:
+    """The part of its work that job j does in a slot with so many tasks."""
+    job, true = env.state.jobs[0, j], env.state.truth[0, j]
+    pace = env.state.speed[job["curve"], 0, servers, workers] / true["unit"]
+    return float(min(pace * 1200.0, true["work_s"]) / (job["progress_s"] + true["work_s"]))
+
+
 def test_an_edit_changes_the_promise_by_its_job_alone() -> None:
     env = slotted_env(1)
     _, info = env.reset()
     lens: Any = env.lens
     for action in (1, 1, 0):  # two servers and a worker for the first job
-        before, rows = float(env.promise()[0]), info["rows"].copy()
-        assert lens.edited(env.book, np.array([action]))[0] == rows[0, 0]
+        before, j = float(env.promise()[0]), int(info["rows"][0, 0])
+        assert lens.jobs_of(env.book, np.array([action]))[0] == j
         _, _, _, _, info = env.step(np.array([action]))
-        s, j = env.state, rows[0, 0]
-        job, true = s.jobs[0, j], s.truth[0, j]
-        whole = job["progress_s"] + true["work_s"]
-
-        def share(workers: int, servers: int, job: Any = job, true: Any = true) -> float:
-            speed = s.speed[job["curve"], 0, servers, workers] / true["unit"]
-            return float(min(speed * 1200.0, true["work_s"]) / whole)  # noqa: B023
-
         workers, servers = int(env.book.workers[0, j]), int(env.book.servers[0, j])
         had = (workers - 1, servers) if action == 0 else (workers, servers - 1)
-        gain = share(workers, servers) - share(*had)
+        gain = share(env, j, workers, servers) - share(env, j, *had)
         np.testing.assert_allclose(env.promise()[0] - before, gain, atol=1e-12)
-    assert lens.edited(env.book, np.array([60]))[0] == -1
+    assert lens.jobs_of(env.book, np.array([60]))[0] == -1

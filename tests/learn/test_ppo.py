@@ -167,7 +167,7 @@ def test_judges_an_edit_by_what_its_round_promises_its_job() -> None:
     # One round: job 0, job 1, job 0, the end; then the first edit of a round that goes on.
     rollout = steps_of([0, 0, 0, 9, 0], [False, False, False, True, False], [False] * 5)
     rollout.promise = np.array([1.0, 3.0, 4.0, 8.0, 0.0, 2.0])[:, None]
-    rollout.edited = np.array([0, 1, 0, -1, 2])[:, None]
+    rollout.job = np.array([0, 1, 0, -1, 2])[:, None]
     config = PPOConfig(shaped=True, credit="own", inside=0.5, reward_scale=1.0)
     value = np.array([0, 0, 0, 0, 0, 6.0])[:, None]
     _, target = advantages(rollout, value, config)

@@ -86,6 +86,9 @@ def test_complains_with_the_line(tmp_path: Path, text: str, complaint: str) -> N
         ("run.save_every_s=100", "at most 60"),
         ("run.learner=dqn", "must be 'ppo'"),
         ("clone.loss=huber", "must be 'cross-entropy'"),
+        ("explore.kind=job-aware", r"does not go with learner = 'ppo'.*'actor-critic'"),
+        ("explore.kind=wild", "must be 'none', 'job-aware' or 'epsilon'"),
+        ("actor_critic.memory=0", r"actor_critic\.memory=0 must be 1 or more"),
     ],
 )
 def test_complains_of_a_change(tmp_path: Path, change: str, complaint: str) -> None:
@@ -96,3 +99,11 @@ def test_complains_of_a_change(tmp_path: Path, change: str, complaint: str) -> N
 def test_suggests_a_preset() -> None:
     with pytest.raises(UnknownNameError, match="Did you mean 'dl2-onepass'"):
         load_recipe("dl2-onepas")
+
+
+def test_exploration_needs_a_system_that_decides_step_by_step(tmp_path: Path) -> None:
+    changes = ["explore.kind=epsilon", "run.learner=actor-critic"]
+    with pytest.raises(ConfigError, match="means nothing to 'dl2-onepass'"):
+        load_recipe(written(tmp_path, GOOD), changes)
+    text = GOOD.replace("dl2-onepass", "dl2")
+    assert load_recipe(written(tmp_path, text), changes).explore.kind == "epsilon"

@@ -85,7 +85,7 @@ def test_goes_on_after_a_kill(tmp_path: Path) -> None:
 
     again = trainer(tmp_path, "run.save_every_s=1e-6", resume=True)
     assert (again.update, again.best) == (7, facts["best"])
-    assert again.ppo.scale.count == 7
+    assert again.learner.scale.count == 7
     again.run()
     assert checkpoint.load(tmp_path / "out" / LAST).about.step == 12
     curve = [json.loads(line) for line in (tmp_path / "out" / CURVE).read_text().splitlines()]
@@ -108,6 +108,23 @@ def test_refuses_to_mix_trainings(tmp_path: Path) -> None:
         trainer(tmp_path, *short)
     with pytest.raises(ConfigError, match=r"other settings in \[ppo\]"):
         trainer(tmp_path, *short, "ppo.clip=0.3", resume=True)
+
+
+def test_an_actor_critic_fills_its_memory_anew_when_it_goes_on(tmp_path: Path) -> None:
+    changes = (
+        "run.learner=actor-critic", "run.validate_every=50", "actor_critic.memory=256",
+        "actor_critic.batch=32", "actor_critic.steps=8", "actor_critic.credit=own",
+        "explore.kind=job-aware",
+    )  # fmt: skip
+    training = trainer(tmp_path, *changes, "run.updates=8", system="dl2")
+    training.run()
+    assert (training.learner.memory.full, training.learner.taken > 0) == (True, True)
+    again = trainer(tmp_path, *changes, "run.updates=9", system="dl2", resume=True)
+    assert (len(again.learner.memory), again.learner.taken) == (0, training.learner.taken)
+    again.run()
+    assert again.learner.taken == training.learner.taken  # one rollout does not fill it
+    with pytest.raises(ConfigError, match="learner = 'actor-critic'; resume with the same"):
+        trainer(tmp_path, system="dl2", resume=True)
 
 
 @pytest.mark.parametrize("system", ["dl2-onepass", "dl2"])
@@ -141,7 +158,7 @@ def test_stops_when_nothing_gets_better(tmp_path: Path) -> None:
 
 def test_stops_for_good_when_the_weights_cannot_be_saved_from_nan(tmp_path: Path) -> None:
     training = trainer(tmp_path, "ppo.patience=2")
-    training.ppo.config = replace(training.ppo.config, learning_rate=float("inf"))
+    training.learner.config = replace(training.learner.config, learning_rate=float("inf"))
     with pytest.raises(TrainingError, match="2 updates in a row"):
         training.run()
 

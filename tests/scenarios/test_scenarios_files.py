@@ -255,3 +255,28 @@ def test_measured_tables_that_are_absent_are_named(tmp_path: Path) -> None:
 def test_negative_seeds_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="seed=-1"):
         made(tmp_path, GOOD).draw(-1)
+
+
+def test_changes_lie_over_the_file(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(GOOD)
+    scenario = load(tmp_path / "mine.toml", ["workload.jobs=20", "when.restart_s=5"])
+    assert (len(scenario.draw(0).trace), scenario.when.restart_s, scenario.version) == (20, 5, 3)
+    assert scenario.digest != load(tmp_path / "mine.toml").digest
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ("workload.jbos=20", "no key 'jbos'. Did you mean 'jobs'?"),
+        ("work.jobs=20", "no key 'work'"),
+        ("jobs=20", "must look like table.key=value"),
+        ("workload.jobs", "must look like table.key=value"),
+        ("workload.jobs=many", "jobs = 'many' must be a whole number"),
+        ("workload.arrivals=google", "arrivals means nothing where kind = 'preset'"),
+    ],
+)
+def test_refuses_changes_that_make_no_sense(tmp_path: Path, change: str, says: str) -> None:
+    (tmp_path / "mine.toml").write_text(GOOD)
+    with pytest.raises(ConfigError) as error:
+        load(tmp_path / "mine.toml", [change])
+    assert says in str(error.value)

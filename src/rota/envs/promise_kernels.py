@@ -26,7 +26,7 @@ def likely_pace(job: Any, true: Any, clock: Any, node: Any, speed: Floats, w: in
         return alone
     a = p
     if clock["by_nodes"]:
-        a = int(ceil(w * job["gpus_per_worker"] / max(node["gpus"], 1)))
+        a = ceil(w * job["gpus_per_worker"] / max(node["gpus"], 1))
     a, w = min(a, speed.shape[2] - 1), min(w, speed.shape[3] - 1)
     pace: float = speed[job["curve"], node["type"], a, w] / true["unit"]
     return pace

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from rota.errors import ConfigError, PolicyError, TrainingError
-from rota.learn.ppo import masked
+from rota.learn.descent import masked
 from rota.learn.rollout import live_decisions
 
 if TYPE_CHECKING:

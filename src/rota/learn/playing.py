@@ -42,11 +42,19 @@ class Episodes:
 
 
 class EnvGames:
-    """A `BatchEnv` as `Games`; `per_job` if its lens takes one decision per job."""
+    """A `BatchEnv` as `Games`; `per_job` if its lens takes one decision per job.
 
-    def __init__(self, env: Any, *, per_job: bool, deal: Ints | None = None) -> None:
+    An `explorer` may overrule what is drawn at random. With `tell`, turns tell whose every
+    decision was, and what every job gained ("gains") or what rounds promised ("promise").
+    """
+
+    def __init__(
+        self, env: Any, *, per_job: bool, deal: Ints | None = None, explorer: Any = None,
+        tell: str = "",
+    ) -> None:  # fmt: skip
         self.batch = int(env.num_envs)
         self.env, self._per_job = env, per_job
+        self.explorer, self._tell = explorer, tell
         self._lens, self._deal = env.lens, deal
         self.episodes = Episodes()
         self._episode = np.zeros(self.batch, np.int64)
@@ -74,11 +82,17 @@ class EnvGames:
             return Choice(self._action, self._allowed, self._log_prob)
         luck = self._greedy if chance is None else chance
         pick_rows(logits, self.info["mask"], luck, self._action, self._log_prob)
+        if self.explorer is not None and chance is not None:
+            self.explorer.overrule(
+                self.env.book, self.info["mask"], logits, self._action, self._log_prob
+            )
         return Choice(self._action, self.info["mask"], self._log_prob)
 
     def step(self, actions: NDArray[Any]) -> Turn:
         """One step of the environment; it begins the next episode by itself."""
         rows = self.info["rows"].copy() if self._per_job else None
+        job = self._lens.jobs_of(self.env.book, actions) if self._tell else None
+        promise = self.promise().copy() if self._tell == "promise" else None
         self._seen, reward, ended, cut, self.info = self.env.step(actions)
         if rows is not None:
             gains = np.take_along_axis(self.info["gains"], np.maximum(rows, 0), 1)
@@ -87,18 +101,14 @@ class EnvGames:
         if "episode" in self.info:
             self.episodes.add(self.info["_episode"], self.info["episode"]["jct_s"])
         self._episode += done
-        return Turn(reward, over, done)
+        gained = self.info["gains"] if self._tell == "gains" else None
+        return Turn(reward, over, done, job, gained, promise)
 
     def follow(self, workers: Ints, servers: Ints) -> tuple[NDArray[Any], NDArray[Any]]:
         """The next actions towards giving every job (B, J) so much, and what was allowed."""
         script = np.zeros(self._action.shape, np.int64)
         self._lens.script(self.env.view, self.env.book, workers, servers, script)
         return script, self.info["mask"]
-
-    def edited(self, actions: Ints) -> Ints:
-        """The jobs that the actions are about, −1 if none."""
-        jobs: Ints = self._lens.edited(self.env.book, actions)
-        return jobs
 
     def promise(self) -> Floats:
         """What the rounds promise as they stand."""
@@ -123,10 +133,28 @@ def greedy_jct_s(
     `make_env` gives an environment with one cluster per trace.
     """
     games = EnvGames(make_env(), per_job=per_job)
+    return _first_jct_s(
+        games, lambda: games.choose(look(network, games.observe(), games.batch)[0], None)
+    )
+
+
+def uniform_jct_s(
+    make_env: Callable[[], Any], rng: np.random.Generator, explorer: Any = None
+) -> NDArray[np.float64]:
+    """The same without a network: all allowed actions alike, unless the explorer overrules them.
+
+    Only for systems that decide step by step.
+    """
+    games = EnvGames(make_env(), per_job=False, explorer=explorer)
+    logits = np.zeros(games.info["mask"].shape, np.float32)
+    return _first_jct_s(games, lambda: games.choose(logits, rng.random(games.batch, np.float32)))
+
+
+def _first_jct_s(games: EnvGames, choose: Callable[[], Choice]) -> NDArray[np.float64]:
+    """The mean JCT of the first episode of every cluster."""
     found = np.full(games.batch, np.nan)
     while np.isnan(found).any():
-        logits, _, _ = look(network, games.observe(), games.batch)
-        games.step(games.choose(logits, None).action)
+        games.step(choose().action)
         if "episode" in games.info:
             first = games.info["_episode"] & np.isnan(found)
             found[first] = games.info["episode"]["jct_s"][first]

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rota.errors import ConfigError, TrainingError
+from rota.errors import ConfigError
+from rota.learn.descent import Descent, masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
 
     from rota.core.types import Bools, Ints
     from rota.learn.rollout import Rollout
-
-NEVER = -1e9
-"""The logit of what is not allowed; finite, so that its share of the entropy is 0 and not NaN."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,57 +118,32 @@ class PPO:
 
     def __init__(self, network: torch.nn.Module, config: PPOConfig, generator: torch.Generator):
         self.network, self.config, self._generator = network, config, generator
-        self.optimizer = torch.optim.Adam(network.parameters(), config.learning_rate, eps=1e-5)
+        self.descent = Descent(
+            network, table="ppo", rate=config.learning_rate, max_gradient=config.max_gradient,
+            patience=config.patience,
+        )  # fmt: skip
         self.scale = Scale()
         self._entropy = config.entropy
-        self.failed = 0
-        """Updates in a row that came to nothing."""
 
     def update(self, rollout: Rollout, left: float) -> dict[str, float]:
         """One update; `left` is the share of the run still to come. Returns what happened."""
         c = self.config
-        for group in self.optimizer.param_groups:
-            group["lr"] = c.learning_rate * max(left, 0.0)
         self._entropy = c.entropy * (max(left, 0.0) if c.cools else 1.0)
+        self.descent.set_rate(c.learning_rate * max(left, 0.0))
         value = rollout.value * self.scale.sd + self.scale.mean
         advantage, target = advantages(rollout, value, c)
         self.scale.update(target[rollout.live])
         data = _flat(rollout, advantage, (target - self.scale.mean) / self.scale.sd)
-        good = {name: tensor.clone() for name, tensor in self.network.state_dict().items()}
-        try:
-            facts = self._epochs(data)
-        except FloatingPointError:
-            return self._undo(good)
-        if not all(bool(torch.isfinite(p).all()) for p in self.network.parameters()):
-            return self._undo(good)
-        self.failed = 0
-        return facts
-
-    def _undo(self, good: dict[str, torch.Tensor]) -> dict[str, float]:
-        """Forget an update that led to values that are not finite."""
-        self.failed += 1
-        self.network.load_state_dict(good)
-        self.optimizer.state.clear()  # its moments may be spoilt as well
-        if self.failed >= self.config.patience:
-            raise TrainingError(
-                f"{self.failed} updates in a row led to values that are not finite; lower "
-                "ppo.learning_rate or look at the rewards."
-            )
-        return {"failed": float(self.failed)}
+        return self.descent.attempt(lambda: self._epochs(data))
 
     def _epochs(self, data: dict[str, torch.Tensor]) -> dict[str, float]:
         facts: list[tuple[float, float, float, float]] = []
         for _ in range(self.config.epochs):
             for rows in self._minibatches(len(data["action"])):
                 loss, fact = self._loss({name: array[rows] for name, array in data.items()})
-                if not torch.isfinite(loss):
-                    raise FloatingPointError
-                if fact[0] > self.config.max_kl:
+                if fact[0] > self.config.max_kl and torch.isfinite(loss):
                     return _means([*facts, fact], stopped=1.0)
-                self.optimizer.zero_grad(set_to_none=True)
-                loss.backward()  # type: ignore[no-untyped-call]
-                torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.max_gradient)
-                self.optimizer.step()
+                self.descent.step(loss)
                 facts.append(fact)
         return _means(facts, stopped=0.0)
 
@@ -206,26 +179,13 @@ class PPO:
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """What a resumed training needs beside the weights: facts for JSON, and arrays."""
-        arrays = {}
-        for number, entry in self.optimizer.state_dict()["state"].items():
-            for name, value in entry.items():
-                arrays[f"adam.{number}.{name}"] = np.asarray(value)
         scale = {"mean": self.scale.mean, "var": self.scale.var, "count": self.scale.count}
-        return {"scale": scale}, arrays
+        return {"scale": scale}, self.descent.state()
 
     def restore(self, facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         """Go on from what `state` gave."""
         self.scale = Scale(**facts["scale"])
-        state: dict[int, dict[str, torch.Tensor]] = {}
-        for key, value in arrays.items():
-            _, number, name = key.split(".")
-            state.setdefault(int(number), {})[name] = torch.from_numpy(np.array(value))
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
-
-
-def masked(logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Logarithms of the probabilities of what is allowed."""
-    return torch.log_softmax(logits.masked_fill(~mask, NEVER), -1)
+        self.descent.restore(arrays)
 
 
 def advantages(
@@ -272,17 +232,18 @@ def _by_edit(
     rollout: Rollout, reward: NDArray[Any], value: NDArray[Any], config: PPOConfig
 ) -> NDArray[Any]:
     """The advantage of every edit by what it and later ones of its round promise the same job."""
-    promise, edited = rollout.promise, rollout.edited
-    assert promise is not None and edited is not None
+    promise, job = rollout.promise, rollout.job
+    assert promise is not None
+    assert job is not None
     each = np.arange(reward.shape[1])
     # The last column is nobody's; rounds that go on after the rollout are judged by their value.
-    later = np.repeat(value[-1][:, None], edited.max() + 2, 1)
+    later = np.repeat(value[-1][:, None], job.max() + 2, 1)
     gain = np.zeros_like(reward)
     for t in reversed(range(len(reward))):
         later[rollout.over[t]] = 0.0
         own = np.where(rollout.over[t], 0.0, promise[t + 1] - promise[t]) * config.reward_scale
-        own += config.inside * later[each, edited[t]]
-        later[each, edited[t]] = own
+        own += config.inside * later[each, job[t]]
+        later[each, job[t]] = own
         gain[t] = own - value[t]
     return gain
 

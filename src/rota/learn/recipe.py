@@ -6,17 +6,18 @@ how ablations are written.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from rota.errors import ConfigError, UnknownNameError
+from rota.learn.actor_critic import ActorCriticConfig
 from rota.learn.clone import CloneConfig
 from rota.learn.ppo import PPOConfig
 from rota.scenarios import OUTSIDE
-from rota.scenarios.reading import LONGEST_CHAIN, Lines
+from rota.scenarios.reading import LONGEST_CHAIN, Lines, change_of
 from rota.systems.catalogue import presets, system
+from rota.systems.dl2.config import ExploreConfig
 from rota.traces.clusterfile import read_toml_text, unknown_key
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class WorldConfig:
 
     scenario: str
     """A scenario's name or file."""
+    changes: tuple[str, ...] = ()
+    """Settings of the scenario that are different, such as "workload.epoch_error=0.1"."""
     reward: str = "progress"
     """What a round brings: progress, jobs (−jobs × time), fee or slowdown."""
     train: str = "3000:10000"
@@ -74,7 +77,7 @@ class RunConfig:
     seed: int = 0
     """Seeds everything random."""
     learner: str = "ppo"
-    """"ppo"; "none": warm-up alone."""
+    """"ppo", "actor-critic", or "none": warm-up alone."""
     updates: int = 400
     """Updates by reinforcement learning."""
     minutes: float = 0.0
@@ -89,8 +92,10 @@ class RunConfig:
     """Of torch, while it learns; playing uses one, and the compiled environment beside it."""
 
     def __post_init__(self) -> None:
-        if self.learner not in ("ppo", "none"):
-            raise ConfigError(f"learner = {self.learner!r} must be 'ppo' or 'none'.")
+        if self.learner not in ("ppo", "actor-critic", "none"):
+            raise ConfigError(
+                f"learner = {self.learner!r} must be 'ppo', 'actor-critic' or 'none'."
+            )
         if not 0 < self.save_every_s <= 60:
             raise ConfigError(f"save_every_s = {self.save_every_s} must be above 0 and at most 60.")
         if self.updates < 1 or self.validate_every < 1 or self.threads < 1:
@@ -109,12 +114,23 @@ class Recipe:
     network: Any
     clone: CloneConfig = field(default_factory=CloneConfig)
     ppo: PPOConfig = field(default_factory=PPOConfig)
+    actor_critic: ActorCriticConfig = field(default_factory=ActorCriticConfig)
+    explore: ExploreConfig = field(default_factory=ExploreConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
     @property
     def built_by(self) -> System:
         """The system that it trains."""
         return system(self.system)
+
+    @property
+    def tell(self) -> str:
+        """What its learner must be told beside rewards: "gains", "promise" or nothing."""
+        if self.built_by.per_job:
+            return ""
+        if self.run.learner == "actor-critic":
+            return "gains" if self.actor_critic.credit == "own" else ""
+        return "promise" if self.ppo.shaped else ""
 
     def facts(self) -> dict[str, Any]:
         """All of it, for JSON."""
@@ -177,10 +193,45 @@ def recipe_of(content: Mapping[str, Any], where: Where, name: str) -> Recipe:
         raise ConfigError(f"{where('system')}: {error}") from None
     kinds: dict[str, type[Any]] = {
         "world": WorldConfig, "lens": kind.lens_settings, "network": kind.network_settings,
-        "clone": CloneConfig, "ppo": PPOConfig, "run": RunConfig,
+        "clone": CloneConfig, "ppo": PPOConfig, "actor_critic": ActorCriticConfig,
+        "explore": ExploreConfig, "run": RunConfig,
     }  # fmt: skip
     tables = {table: filled(made, content, where, table) for table, made in kinds.items()}
+    _check_exploration(kind, tables["explore"].kind, tables["run"].learner, where)
+    _check_shaping(kind, tables["ppo"], tables["world"].reward, where)
     return Recipe(name=name, about=content["about"], system=content["system"], **tables)
+
+
+def _check_exploration(kind: System, explore: str, learner: str, where: Where) -> None:
+    if explore == "none":
+        return
+    if learner != "actor-critic":
+        raise ConfigError(
+            f"{where('explore', 'kind')}: [explore] kind = {explore!r} does not go with learner = "
+            f"{learner!r}: PPO needs to know how likely each action was, and one that was "
+            "overruled has another probability; say run.learner = 'actor-critic', or kind = 'none'."
+        )
+    if kind.make_explorer is None:
+        raise ConfigError(
+            f"{where('explore', 'kind')}: [explore] kind = {explore!r} means nothing to "
+            f"{kind.name!r}, which does not decide step by step; say 'none'."
+        )
+
+
+def _check_shaping(kind: System, ppo: PPOConfig, reward: str, where: Where) -> None:
+    if not ppo.shaped:
+        return
+    if kind.per_job:
+        raise ConfigError(
+            f"{where('ppo', 'shaped')}: [ppo] shaped = true means nothing to {kind.name!r}, which "
+            "does not decide step by step; leave it out."
+        )
+    if ppo.credit == "own" and (ppo.discount > 0 or reward != "progress"):
+        raise ConfigError(
+            f"{where('ppo', 'credit')}: [ppo] credit = 'own' with shaped = true judges by the "
+            f"progress of one round, so it needs reward = 'progress' and discount = 0, not "
+            f"{reward!r} and {ppo.discount}; say credit = 'team'."
+        )
 
 
 def filled(kind: type[Any], content: Mapping[str, Any], where: Where, table: str) -> Any:
@@ -257,14 +308,10 @@ def _read(path: Path) -> tuple[dict[str, Any], Where]:
 
 def _apply(content: dict[str, Any], where: Where, change: str) -> None:
     """Put `table.key=value` of the command line into the content."""
-    name, equals, text = (part.strip() for part in change.partition("="))
-    path = tuple(name.split("."))
-    if not equals or len(path) != 2:
-        raise ConfigError(f"--set {change!r} must look like table.key=value, such as ppo.clip=0.1.")
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text  # a text needs no quotes here
+        path, value = change_of(change)
+    except ConfigError as error:
+        raise ConfigError(f"--set {error}") from None
     table, key = path
     if not isinstance(content.setdefault(table, {}), dict):
         raise ConfigError(f"--set {change}: There is no table [{table}].")

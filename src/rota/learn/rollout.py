@@ -36,6 +36,12 @@ class Turn(NamedTuple):
     """(B,) The round ended, so that time passed."""
     done: Bools
     """(B,) The episode ended; what is observed next belongs to another."""
+    job: Ints | None = None
+    """(B,) Whose decision it was, −1: nobody's; where a cluster takes one at a time."""
+    gains: Floats | None = None
+    """(B, J) Each job's part of the reward."""
+    promise: Floats | None = None
+    """(B,) What the rounds promised before the step."""
 
 
 class Games(Protocol):
@@ -56,10 +62,6 @@ class Games(Protocol):
 
     def step(self, actions: NDArray[Any]) -> Turn:
         """Carry them out."""
-        ...
-
-    def edited(self, actions: Ints) -> Ints:
-        """(B,) The job that each action is about, −1 if none."""
         ...
 
     def promise(self) -> Floats:
@@ -102,8 +104,9 @@ class Rollout:
     over: Bools  # (T, B)
     done: Bools  # (T, B)
     inputs: Ints  # (T, B)
-    promise: Floats | None = None  # (T + 1, B) before each step; None if nobody asked
-    edited: Ints | None = None  # (T, B) the job that a step is about, −1 if none; with `promise`
+    job: Ints | None = None  # (T, B) whose decision it was, −1: the end; None where nobody told
+    gains: NDArray[Any] | None = None  # (T, B, J) each job's part of the reward
+    promise: Floats | None = None  # (T + 1, B) what rounds promised before each step
 
     @property
     def decisions(self) -> int:
@@ -133,29 +136,20 @@ def look(
     return full, values, live
 
 
-def play(
-    games: Games, network: Network, steps: int, rng: np.random.Generator, *, promises: bool = False
-) -> Rollout:
+def play(games: Games, network: Network, steps: int, rng: np.random.Generator) -> Rollout:
     """Let the network play `steps` steps, choosing at random as likely as it says."""
     keep = _Keeper(steps)
-    promised = np.zeros((steps + 1, games.batch)) if promises else None
-    edited = np.full((steps, games.batch), -1, np.int64)
-    for t in range(steps):
-        if promised is not None:
-            promised[t] = games.promise()
+    for _ in range(steps):
         seen = games.observe()
         logits, value, live = look(network, seen, games.batch)
         choice = games.choose(logits, rng.random(live.shape, np.float32))
         keep.before(seen, live, value, choice, games.inputs())
-        if promised is not None:
-            edited[t] = games.edited(choice.action)
         keep.after(games.step(choice.action))
     seen = games.observe()
     _, value, live = look(network, seen, games.batch)
     rollout = keep.all(seen, value)
-    if promised is not None:
-        promised[-1] = games.promise()
-        rollout.promise, rollout.edited = promised, edited
+    if rollout.promise is not None:
+        rollout.promise[-1] = games.promise()
     return rollout
 
 
@@ -193,6 +187,12 @@ class _Keeper:
         self._put("reward", reward.astype(np.float32))
         self._put("over", turn.over)
         self._put("done", turn.done)
+        if turn.job is not None:
+            self._put("job", turn.job)
+        if turn.gains is not None:
+            self._put("gains", turn.gains.astype(np.float32))
+        if turn.promise is not None:
+            self._put("promise", turn.promise, 1)
         self._t += 1
 
     def all(self, seen: Observation, value: NDArray[Any]) -> Rollout:
@@ -209,6 +209,9 @@ class _Keeper:
                 if name.startswith("seen.")
             },
             who=who,
+            job=kept.get("job"),
+            gains=kept.get("gains"),
+            promise=kept.get("promise"),
             **{
                 name: kept[name]
                 for name in ("live", "action", "mask", "log_prob", "value", "reward", "over",

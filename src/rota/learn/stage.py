@@ -34,7 +34,7 @@ class Stage:
 
     def __init__(self, recipe: Recipe, data: Path | None = None) -> None:
         self._recipe, self._data = recipe, data
-        self.scenario = load(recipe.world.scenario)
+        self.scenario = load(recipe.world.scenario, recipe.world.changes)
         self.unit_s = self.scenario.when.slot_s or HOUR_S
         """What JCTs are reported in: slots, or hours where there are none."""
         system = recipe.built_by
@@ -50,7 +50,14 @@ class Stage:
         world = self._recipe.world
         deal = self._deal(rng, world.clusters, world.replicas)
         env = BatchEnv(self._fresh(rng), self.lens, world.reward, world.clusters, deal=deal)
-        return EnvGames(env, per_job=self._per_job, deal=deal if world.replicas > 1 else None)
+        explore, make = self._recipe.explore, self._recipe.built_by.make_explorer
+        explorer = None
+        if explore.kind != "none" and make is not None:
+            explorer = make(explore, self.lens, world.clusters, rng)
+        return EnvGames(
+            env, per_job=self._per_job, deal=deal if world.replicas > 1 else None,
+            explorer=explorer, tell=self._recipe.tell,
+        )  # fmt: skip
 
     def lesson_games(self) -> EnvGames:
         """A few clusters for a teacher, on the first traces to learn from."""

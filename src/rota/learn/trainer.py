@@ -21,6 +21,7 @@ import torch
 
 from rota.errors import CheckpointError, ConfigError, TrainingError
 from rota.learn import checkpoint
+from rota.learn.actor_critic import ActorCritic
 from rota.learn.checkpoint import About, weights_of
 from rota.learn.clone import clone, watch
 from rota.learn.ppo import PPO
@@ -39,6 +40,11 @@ LAST: Final = "last.ckpt"
 RESUME: Final = "last.resume"
 CURVE: Final = "curve.jsonl"
 WARM: Final = "warm-up.ckpt"
+LEARNERS: Final[dict[str, tuple[Any, str]]] = {
+    "ppo": (PPO, "ppo"), "actor-critic": (ActorCritic, "actor_critic"),
+    "none": (PPO, "ppo"),  # which then never updates
+}  # fmt: skip
+"""Learners by name, and the table of a recipe that each is set by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +94,8 @@ class Trainer:
             torch.manual_seed(run.seed)  # the first weights
             self.stage = Stage(recipe, data)
         self.network = self.stage.network
-        self.ppo = PPO(self.network, recipe.ppo, self._generator)
+        learner, table = LEARNERS[run.learner]
+        self.learner = learner(self.network, getattr(recipe, table), self._generator)
         self._prepare(resume)
 
     def run(self) -> float:
@@ -133,12 +140,11 @@ class Trainer:
                 break
             began = monotonic()
             torch.set_num_threads(1)
-            rollout = play(
-                games, self.network, self.recipe.ppo.steps, self._rng,
-                promises=self.recipe.ppo.shaped,
-            )  # fmt: skip
+            if games.explorer is not None:
+                games.explorer.update = self.update
+            rollout = play(games, self.network, self.learner.config.steps, self._rng)
             torch.set_num_threads(run.threads)
-            facts = self.ppo.update(rollout, left)
+            facts = self.learner.update(rollout, left)
             torch.set_num_threads(1)
             self.update += 1
             self.elapsed_s = monotonic() - began_s
@@ -205,14 +211,14 @@ class Trainer:
         """Write down where to go on, if it is time."""
         if not force and monotonic() - self._saved_s < self.recipe.run.save_every_s:
             return
-        facts, arrays = self.ppo.state()
+        facts, arrays = self.learner.state()
         arrays["generator"] = self._generator.get_state().numpy()
         # The weights are in both, so that the pair is whole whichever was written last.
         arrays |= {f"weights.{name}": array for name, array in weights_of(self.network).items()}
         progress = {
             "update": self.update, "elapsed_s": self.elapsed_s, "phase": self.phase,
             "best": self.best, "stale": self.stale, "rng": self._rng.bit_generator.state,
-            "recipe": self.recipe.facts(), "ppo": facts,
+            "recipe": self.recipe.facts(), "learner": facts,
         }  # fmt: skip
         checkpoint.write(self.folder / RESUME, progress, arrays)
         checkpoint.save(self.folder / LAST, self._about(), weights_of(self.network))
@@ -239,7 +245,13 @@ class Trainer:
 
     def _restore(self, facts: dict[str, Any], arrays: dict[str, Any]) -> None:
         mine = json.loads(json.dumps(self.recipe.facts()))
-        for table in ("system", "world", "lens", "network", "clone", "ppo"):
+        if LEARNERS[facts["recipe"]["run"]["learner"]] != LEARNERS[self.recipe.run.learner]:
+            raise ConfigError(
+                f"{self.folder} was trained with learner = {facts['recipe']['run']['learner']!r}; "
+                "resume with the same, or train anew with another --out."
+            )
+        tables = ("system", "world", "lens", "network", "clone", "ppo", "actor_critic", "explore")
+        for table in tables:
             if facts["recipe"].get(table) != mine[table]:
                 raise ConfigError(
                     f"{self.folder} was trained with other settings in [{table}]; resume with "
@@ -251,8 +263,8 @@ class Trainer:
             if name.startswith("weights.")
         }
         checkpoint.Checkpoint(self._about(), named, str(self.folder / RESUME)).fill(self.network)
-        self.ppo.restore(
-            facts["ppo"], {name: a for name, a in arrays.items() if name.startswith("adam.")}
+        self.learner.restore(
+            facts["learner"], {name: a for name, a in arrays.items() if name.startswith("adam.")}
         )
         self._generator.set_state(torch.from_numpy(np.array(arrays["generator"])))
         self._rng.bit_generator.state = facts["rng"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -111,6 +112,33 @@ def read(path: Path) -> Draft:
     for content, lines in reversed(loaded):
         _lay_over(draft, content, lines)
     return draft
+
+
+def change_of(text: str) -> tuple[tuple[str, str], Any]:
+    """Table, key and value of a change such as "workload.jobs=20"; a text needs no quotes."""
+    name, equals, value = (part.strip() for part in text.partition("="))
+    table, dot, key = name.partition(".")
+    if not (equals and dot and table and key) or "." in key:
+        raise ConfigError(f"{text!r} must look like table.key=value, such as run.seed=1.")
+    try:
+        return (table, key), tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return (table, key), value
+
+
+def change(draft: Draft, text: str) -> None:
+    """Lay a single setting over those of the files."""
+    (table, key), value = change_of(text)
+    file, about = draft.file, f"{draft.file} with {text!r}"
+    if table not in TABLES:
+        raise unknown_key(about, table, TABLES)
+    if key not in TABLES[table]:
+        raise unknown_key(f"{about}: [{table}]", key, TABLES[table])
+    lines = Lines(about, {})
+    _check(lines, (table, key), TABLES[table][key], value)
+    top = draft.top
+    _lay_over(draft, {table: {key: value}}, lines)
+    draft.file, draft.top = file, top
 
 
 def _loaded(path: Path) -> tuple[dict[str, Any], Lines]:

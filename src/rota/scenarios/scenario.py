@@ -142,10 +142,12 @@ class Scenario:
         return self.aliases.get(name, name)
 
 
-def load(name: str | Path) -> Scenario:
-    """The scenario called so, or the one that a TOML file describes."""
+def load(name: str | Path, changes: Sequence[str] = ()) -> Scenario:
+    """The scenario called so, or a TOML file's, with changes such as "workload.jobs=20"."""
     path = reading.find(name)
     draft = reading.read(path)
+    for text in changes:
+        reading.change(draft, text)
     settings = reading.settled(draft)
     return Scenario(
         name=path.stem,

@@ -30,6 +30,8 @@ class System:
     make_network: Callable[[Any, Any], Any]
     per_job: bool
     """Whether it takes one decision per job and round, instead of one after the other."""
+    make_explorer: Callable[..., Any] | None = None
+    """What may overrule its actions in training, from settings, lens, batch and generator."""
 
 
 SYSTEMS: Final = {
@@ -43,7 +45,7 @@ SYSTEMS: Final = {
         System(
             "dl2", "DL2 (Peng et al., TPDS 2021): worker, server or both, job by job.",
             dl2.StepLensConfig, dl2.StepNetworkConfig, dl2.step_lens, dl2.step_network,
-            per_job=False,
+            per_job=False, make_explorer=dl2.step_explorer,
         ),
     )
 }  # fmt: skip

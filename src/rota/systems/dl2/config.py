@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import nn
 
 
@@ -50,6 +51,8 @@ class StepLensConfig:
     """Jobs that can get no more stay in the window, where their cost is seen."""
     mask_room: bool = True
     """Do not offer what does not fit; the original ends the slot at such a choice."""
+    bundle: bool = True
+    """Offer a worker and a server at once."""
     slot_s: float = 1200.0
     """The unit of time."""
 
@@ -66,10 +69,36 @@ class StepNetworkConfig:
     """Of every layer; 0: two thirds of the input, as DL2 has it, or 64 if shared."""
     cluster: bool = False
     """Whether a plain network sees the state of the cluster; DL2's does not."""
+    scale: bool = False
+    """Whether a plain network scales and shifts what each layer gives: all that the original's
+    batch normalisation does, since it is never switched to training."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("plain", "shared"):
             raise ConfigError(f"network.kind={self.kind!r} must be 'plain' or 'shared'.")
+        if self.layers < 1 or self.width < 0:
+            raise ConfigError(
+                f"network.layers={self.layers} must be 1 or more, network.width={self.width} 0 or "
+                "more."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExploreConfig:
+    """What overrules the network while it learns."""
+
+    kind: str = "none"
+    """"none"; "job-aware": DL2's rules; "epsilon": now and then any action."""
+    balance: bool = True
+    """Among the rules, the one that helps a job with far fewer tasks than others."""
+    decay: float = 500.0
+    """Updates over which random actions become rare."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("none", "job-aware", "epsilon"):
+            raise ConfigError(f"kind = {self.kind!r} must be 'none', 'job-aware' or 'epsilon'.")
+        if not self.decay > 0:
+            raise ConfigError(f"decay = {self.decay} must be above 0.")
 
 
 def one_pass_lens(settings: OnePassLensConfig) -> Any:
@@ -96,6 +125,13 @@ def step_lens(settings: StepLensConfig) -> Any:
     return StepByStep(**asdict(settings))
 
 
+def step_explorer(settings: ExploreConfig, lens: Any, batch: int, rng: np.random.Generator) -> Any:
+    """What overrules its actions."""
+    from rota.systems.dl2.explore import Explorer
+
+    return Explorer(settings, lens, batch, rng)
+
+
 def step_network(settings: StepNetworkConfig, lens: Any) -> nn.Module:
     """Its network."""
     from rota.systems.dl2.network import PlainNetwork, SharedNetwork
@@ -107,5 +143,6 @@ def step_network(settings: StepNetworkConfig, lens: Any) -> nn.Module:
     if settings.kind == "shared":
         return SharedNetwork(**form, width=settings.width or 64)
     return PlainNetwork(
-        **form, layers=settings.layers, width=settings.width, cluster=settings.cluster
-    )
+        **form, layers=settings.layers, width=settings.width, cluster=settings.cluster,
+        scale=settings.scale,
+    )  # fmt: skip

@@ -36,6 +36,8 @@ class StepByStep(Window):
     """Whether jobs that have all they may have stay in the window, with nothing allowed."""
     mask_room: bool = True
     """Whether what does not fit is masked; the original masks only who has all he may have."""
+    bundle: bool = True
+    """Whether a worker and a server can be had at once; if not, their actions are masked."""
 
     @property
     def actions(self) -> int:
@@ -71,21 +73,21 @@ class StepByStep(Window):
 
     def mask(self, view: View, book: Book, out: Bools) -> None:
         """Which actions are allowed."""
-        self._run(kernels.mask, view, book, self.mask_room, out)
+        self._run(kernels.mask, view, book, self.mask_room, self.bundle, out)
 
     def act(self, view: View, book: Book, actions: Ints, ended: Bools) -> None:
         """One edit per cluster; whatever is not allowed ends the round, as in the original."""
-        self._run(kernels.act, view, book, self.keep_capped, actions, ended)
-
-    def edited(self, book: Book, actions: Ints) -> Ints:
-        """(B,) The job that each action gives something, −1 if none."""
-        row = np.minimum(actions // kernels.ROLES, self.window - 1)
-        job = book.rows[np.arange(len(actions)), row]
-        return np.where(actions < kernels.ROLES * self.window, job, -1)
+        self._run(kernels.act, view, book, self.keep_capped, self.bundle, actions, ended)
 
     def script(self, view: View, book: Book, workers: Ints, servers: Ints, out: Ints) -> None:
         """The next action towards a teacher's counts (B, J); ask again after each step."""
-        self._run(kernels.script, view, book, workers, servers, out)
+        self._run(kernels.script, view, book, self.bundle, workers, servers, out)
+
+    def jobs_of(self, book: Book, actions: Ints) -> Ints:
+        """The jobs (B,) that these actions give something to; −1: they end the round."""
+        rows, row = book.rows, actions // kernels.ROLES
+        jobs: Ints = np.append(rows, np.full((len(rows), 1), -1), 1)[np.arange(len(rows)), row]
+        return jobs
 
     def sample(self, mask: Bools, uniform: Floats, out: Ints) -> None:
         """Allowed actions (B,), all alike, by uniform numbers (B,)."""

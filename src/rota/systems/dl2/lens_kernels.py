@@ -92,7 +92,7 @@ def encode(
 
 
 @kernel
-def mask(view: View, book: Book, mask_room: bool, out: Bools) -> None:
+def mask(view: View, book: Book, mask_room: bool, bundles: bool, out: Bools) -> None:
     """out (B, 3 W + 1): what each job may still be given; the end is always allowed."""
     window = book.rows.shape[1]
     for b in range(out.shape[0]):
@@ -105,7 +105,7 @@ def mask(view: View, book: Book, mask_room: bool, out: Bools) -> None:
             w, s = next_workers(book, b, j, job), next_servers(book, b, j, job)
             worker = book.workers[b, j] + w <= job["max_workers"]
             server = book.servers[b, j] + s <= job["max_servers"]
-            bundle = worker and server
+            bundle = bundles and worker and server
             if mask_room:
                 w_cpus, s_cpus = w * job["cpus_per_worker"], s * job["cpus_per_server"]
                 w_gb, s_gb = w * job["memory_gb_per_worker"], s * job["memory_gb_per_server"]
@@ -120,7 +120,7 @@ def mask(view: View, book: Book, mask_room: bool, out: Bools) -> None:
 
 
 @part
-def edit(view: View, book: Book, b: int, action: int) -> bool:
+def edit(view: View, book: Book, b: int, action: int, bundles: bool) -> bool:
     """Give one job what the action says; False if it is no such action, or there is no room."""
     if action < 0 or action >= ROLES * book.shown[b]:
         return False
@@ -128,6 +128,8 @@ def edit(view: View, book: Book, b: int, action: int) -> bool:
     job = view.jobs[b, j]
     w = next_workers(book, b, j, job) if role != SERVER else 0
     s = next_servers(book, b, j, job) if role != WORKER else 0
+    if role == BUNDLE and not bundles:
+        return False
     if book.workers[b, j] + w > job["max_workers"] or book.servers[b, j] + s > job["max_servers"]:
         return False
     if not has_room(book, b, job, w, s):
@@ -143,12 +145,14 @@ def is_full(book: Book, b: int, j: int, job: Any) -> bool:
 
 
 @kernel
-def act(view: View, book: Book, keep_capped: bool, actions: Ints, ended: Bools) -> None:
+def act(
+    view: View, book: Book, keep_capped: bool, bundles: bool, actions: Ints, ended: Bools
+) -> None:
     """One edit per cluster. The end, an action that fails, or nobody left to serve ends a round."""
     for b in range(actions.size):
         action = actions[b]
         book.edits[b] += 1
-        ended[b] = not edit(view, book, b, action)
+        ended[b] = not edit(view, book, b, action, bundles)
         if ended[b] or keep_capped:
             continue
         j = book.rows[b, action // ROLES]
@@ -175,10 +179,10 @@ def next_step(view: View, book: Book, b: int, workers: Ints, servers: Ints, role
 
 
 @kernel
-def script(view: View, book: Book, workers: Ints, servers: Ints, out: Ints) -> None:
+def script(view: View, book: Book, bundles: bool, workers: Ints, servers: Ints, out: Ints) -> None:
     """out (B,): the next action towards a teacher's counts (B, J): bundles first, then the end."""
     for b in range(out.size):
-        step = next_step(view, book, b, workers[b], servers[b], BUNDLE)
+        step = next_step(view, book, b, workers[b], servers[b], BUNDLE) if bundles else -1
         if step < 0:
             step = next_step(view, book, b, workers[b], servers[b], WORKER)
         if step < 0:

@@ -20,14 +20,14 @@ class PlainNetwork(nn.Module):
 
     def __init__(
         self, *, window: int, features: int, globals_: int, actions: int, layers: int = 2,
-        width: int = 0, cluster: bool = False,
+        width: int = 0, cluster: bool = False, scale: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
         size = window * features + (globals_ if cluster else 0)
         width = width or window * features * 2 // 3
         self._cluster = cluster
-        self.policy = _layers(size, width, layers, actions)
-        self.value = _layers(size, width, layers, 1)
+        self.policy = _layers(size, width, layers, actions, scale=scale)
+        self.value = _layers(size, width, layers, 1, scale=scale)
 
     def forward(self, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits (B, A) and values (B,)."""
@@ -78,10 +78,25 @@ class SharedNetwork(nn.Module):
         return torch.cat([scores.view(len(many), -1), end], 1), value
 
 
-def _layers(size: int, width: int, layers: int, out: int) -> nn.Sequential:
+class Scale(nn.Module):
+    """Every feature times a weight, plus another."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Of the same shape."""
+        return features * self.weight + self.bias
+
+
+def _layers(size: int, width: int, layers: int, out: int, *, scale: bool) -> nn.Sequential:
     parts: list[nn.Module] = []
     for _ in range(layers):
         parts += [nn.Linear(size, width), nn.ReLU()]
+        if scale:
+            parts.append(Scale(width))
         size = width
     head = nn.Linear(size, out)
     nn.init.zeros_(head.weight)

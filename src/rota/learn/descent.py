@@ -1,0 +1,90 @@
+"""What all learners share: probabilities under a mask, and steps that can be undone and resumed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from rota.errors import TrainingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+NEVER = -1e9
+"""The logit of what is not allowed; finite, so that its share of the entropy is 0 and not NaN."""
+
+
+def masked(logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Logarithms of the probabilities of what is allowed."""
+    return torch.log_softmax(logits.masked_fill(~mask, NEVER), -1)
+
+
+class Descent:
+    """Adam on a network. An update that leads to values that are not finite is forgotten."""
+
+    def __init__(
+        self, network: torch.nn.Module, *, table: str, rate: float, max_gradient: float,
+        patience: int, epsilon: float = 1e-5,
+    ) -> None:  # fmt: skip
+        self._network, self._table, self._patience = network, table, patience
+        self._max_gradient = max_gradient
+        self._adam = torch.optim.Adam(network.parameters(), rate, eps=epsilon)
+        self.failed = 0
+        """Updates in a row that came to nothing."""
+
+    def set_rate(self, rate: float) -> None:
+        """Of the steps to come."""
+        for group in self._adam.param_groups:
+            group["lr"] = rate
+
+    def step(self, loss: torch.Tensor) -> None:
+        """Go down the gradient."""
+        if not torch.isfinite(loss):
+            raise FloatingPointError
+        self._adam.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self._network.parameters(), self._max_gradient)
+        self._adam.step()
+
+    def attempt(self, update: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """Run an update that takes steps, and undo it if it fails."""
+        good = {name: tensor.clone() for name, tensor in self._network.state_dict().items()}
+        try:
+            facts = update()
+        except FloatingPointError:
+            return self._undo(good)
+        if not all(bool(torch.isfinite(p).all()) for p in self._network.parameters()):
+            return self._undo(good)
+        self.failed = 0
+        return facts
+
+    def _undo(self, good: dict[str, torch.Tensor]) -> dict[str, float]:
+        self.failed += 1
+        self._network.load_state_dict(good)
+        self._adam.state.clear()  # its moments may be spoilt as well
+        if self.failed >= self._patience:
+            raise TrainingError(
+                f"{self.failed} updates in a row led to values that are not finite; lower "
+                f"{self._table}.learning_rate or look at the rewards."
+            )
+        return {"failed": float(self.failed)}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Adam's moments, for whoever resumes."""
+        return {
+            f"adam.{number}.{name}": np.asarray(value)
+            for number, entry in self._adam.state_dict()["state"].items()
+            for name, value in entry.items()
+        }
+
+    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave."""
+        state: dict[int, dict[str, torch.Tensor]] = {}
+        for key, value in arrays.items():
+            _, number, name = key.split(".")
+            state.setdefault(int(number), {})[name] = torch.from_numpy(np.array(value))
+        self._adam.load_state_dict({**self._adam.state_dict(), "state": state})
