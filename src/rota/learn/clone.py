@@ -2,28 +2,37 @@
 
 The teacher is any policy. It decides on the snapshots of the batched environment, the lens turns
 its decisions into actions, and the environment carries them out: what is cloned are
-states that the lens shows, in the rounds that the teacher's own decisions lead to.
+states that the lens shows, in the rounds that the teacher's own decisions lead to. A journal
+teaches too: there the rounds are those that were recorded.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from rota.errors import ConfigError, PolicyError, TrainingError
+from rota.core.jobs import JobTable
+from rota.envs import LensPolicy
+from rota.errors import ConfigError, InputError, PolicyError, TrainingError
 from rota.learn.ppo import masked
 from rota.learn.rollout import live_decisions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from rota.core.decision import Decision
     from rota.core.seams import Policy
+    from rota.core.snapshot import Snapshot
+    from rota.envs.book import Book
+    from rota.envs.lens import Lens
+    from rota.envs.view import View
     from rota.learn.playing import EnvGames
+    from rota.learn.record import Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +40,8 @@ class CloneConfig:
     """Settings of the warm-up."""
 
     teacher: str = ""
-    """Whose decisions are learned, as the scenario names policies; empty: no warm-up."""
+    """Whose decisions are learned: a policy, as the scenario names it, or journal:PATH; empty:
+    no warm-up."""
     samples: int = 60_000
     """States that the teacher is watched in."""
     clusters: int = 8
@@ -74,6 +84,15 @@ class Lessons:
     def __len__(self) -> int:
         return len(self.action)
 
+    @classmethod
+    def joined(cls, kept: Mapping[str, list[NDArray[Any]]], samples: int) -> Lessons:
+        """The first states of what was kept, by name, piece after piece."""
+        joined = {name: np.concatenate(parts)[:samples] for name, parts in kept.items()}
+        mask, action = joined.pop(".mask"), joined.pop(".action")
+        # What a teacher did but the lens does not allow cannot be learned.
+        allowed = np.take_along_axis(mask, np.maximum(action, 0)[..., None], -1)[..., 0]
+        return cls(mask=mask, action=np.where(allowed, action, -1), seen=joined)
+
 
 def watch(games: EnvGames, teacher: Policy, samples: int) -> Lessons:
     """Let the teacher schedule until so many states were seen."""
@@ -87,8 +106,86 @@ def watch(games: EnvGames, teacher: Policy, samples: int) -> Lessons:
             kept.setdefault(name, []).append(np.array(array))
         games.step(action)
         count += games.batch
-    joined = {name: np.concatenate(parts)[:samples] for name, parts in kept.items()}
-    return Lessons(mask=joined.pop(".mask"), action=joined.pop(".action"), seen=joined)
+    return Lessons.joined(kept, samples)
+
+
+def recall(
+    record: Record, lens: Lens, samples: int, models: Sequence[str], *, per_job: bool
+) -> Lessons:
+    """What the scheduler of a journal did; `models` are those that the lens tells apart."""
+    scribe = _Scribe(lens, per_job)
+    pupil = LensPolicy(lens, scribe, "journal")
+    code = np.array([*_codes(record, lens, models), -1])
+    for snapshot, decision in record.rounds():
+        rows = snapshot.jobs.rows.copy()
+        rows["model"] = code[rows["model"]]
+        scribe.read(snapshot, decision)
+        pupil.decide(replace(snapshot, jobs=JobTable(rows)))
+        if len(scribe) >= samples:
+            break
+    lessons = scribe.lessons(samples)
+    if not (lessons.mask.sum(-1) > 1).any():
+        raise InputError(
+            f"{record.path}: In none of the journal's {len(lessons):,} states is there anything "
+            "to choose for this lens: its jobs can get no more and no fewer workers than they ask "
+            "for. Learn from a journal of jobs with min_workers below max_workers."
+        )
+    return lessons
+
+
+def _codes(record: Record, lens: Lens, models: Sequence[str]) -> list[int]:
+    """The numbers, in the world to learn for, of the journal's models."""
+    trace, types = record.trace, getattr(lens, "types", len(models))
+    used = {trace.models[code] for code in np.unique(trace.model).tolist() if code >= 0}
+    unknown = sorted(used - set(models))
+    if unknown:
+        raise InputError(
+            f"{record.path}: The journal's jobs train {unknown[0]!r}, which the scenario to learn "
+            f"for does not know ({', '.join(models) or 'no models'}); name another [world] "
+            "scenario, or a journal of its jobs."
+        )
+    codes = [models.index(name) if name in models else -1 for name in trace.models]
+    if max([models.index(name) for name in used], default=-1) >= types:
+        raise ConfigError(
+            f"{record.path}: [lens] types = {types} tells fewer models apart than the journal's "
+            f"jobs train; set it to {len(models)}."
+        )
+    return codes
+
+
+class _Scribe:
+    """Acts as a recorded decision says, and writes down what it sees on the way."""
+
+    def __init__(self, lens: Lens, per_job: bool) -> None:
+        self._lens, self._per_job = lens, per_job
+        self._kept: dict[str, list[NDArray[Any]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept.get(".action", ()))
+
+    def read(self, snapshot: Snapshot, decision: Decision) -> None:
+        """The round that is to be acted out next."""
+        self._uid = np.append(snapshot.jobs.uid, -1)  # of row −1: nobody
+        self._workers, self._servers = np.zeros((2, 1, len(decision.uid)), np.int64)
+        for job in range(len(decision.uid)):
+            share = decision.share(job)
+            self._workers[0, job] = sum(workers for _, workers, _ in share)
+            self._servers[0, job] = sum(servers for _, _, servers in share)
+
+    def __call__(self, obs: Any, mask: Any, view: View, book: Book) -> NDArray[Any]:
+        """The next action; see `rota.envs.deploy.Actor`."""
+        script = np.zeros((1, *(self._lens.action_space.shape or ())), np.int64)
+        self._lens.script(view, book, self._workers, self._servers, script)
+        seen = {**obs, ".mask": mask, ".action": script}
+        if self._per_job:
+            seen["who"] = self._uid[book.rows]
+        for name, array in seen.items():
+            self._kept.setdefault(name, []).append(np.array(array))
+        return script
+
+    def lessons(self, samples: int) -> Lessons:
+        """All of it."""
+        return Lessons.joined(self._kept, samples)
 
 
 class _Wanted:
