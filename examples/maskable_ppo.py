@@ -1,6 +1,9 @@
-"""Train somebody else's learner: sb3-contrib's MaskablePPO schedules DL2's small cluster.
+"""Somebody else's learner: sb3-contrib's MaskablePPO learns to schedule DL2's small cluster.
 
-python examples/maskable_ppo.py
+    pip install 'rota[train,examples]'
+    python examples/maskable_ppo.py
+
+`SchedEnv` is an ordinary gymnasium environment; `action_masks()` tells what is allowed.
 """
 
 from sb3_contrib import MaskablePPO
@@ -12,10 +15,11 @@ from rota.systems.dl2.lens import StepByStep
 
 def train(steps: int) -> MaskablePPO:
     """A learner that has taken so many steps."""
-    env = SchedEnv(Pool.draw(load("dl2-small"), range(3000, 3032)), StepByStep(), "progress")
+    worlds = Pool.draw(load("dl2-small"), range(3000, 3064))
+    env = SchedEnv(worlds, StepByStep(), reward="progress")
     learner = MaskablePPO("MultiInputPolicy", env, n_steps=256, gamma=1.0, seed=0, verbose=1)
     return learner.learn(steps)
 
 
 if __name__ == "__main__":
-    train(50_000).save("maskable_ppo.zip")
+    train(100_000).save("maskable_ppo.zip")

@@ -93,6 +93,12 @@ class Lessons:
         allowed = np.take_along_axis(mask, np.maximum(action, 0)[..., None], -1)[..., 0]
         return cls(mask=mask, action=np.where(allowed, action, -1), seen=joined)
 
+    def taught(self) -> Lessons:
+        """Those states in which there is something to learn."""
+        keep = (self.action >= 0).reshape(len(self), -1).any(1)
+        seen = {name: array[keep] for name, array in self.seen.items()}
+        return Lessons(seen, self.mask[keep], self.action[keep])
+
 
 def watch(games: EnvGames, teacher: Policy, samples: int) -> Lessons:
     """Let the teacher schedule until so many states were seen."""
@@ -230,13 +236,17 @@ def clone(
     network: torch.nn.Module, lessons: Lessons, config: CloneConfig, generator: torch.Generator
 ) -> Iterator[dict[str, float]]:
     """Teach the network; after every epoch, what it makes of the states held out."""
+    lessons = lessons.taught()
     data = {name: torch.from_numpy(array) for name, array in lessons.seen.items()}
     mask, action = torch.from_numpy(lessons.mask), torch.from_numpy(lessons.action)
     order = torch.randperm(len(lessons), generator=generator)
     held = max(1, int(len(order) * config.held_out))
     test, rest = order[:held], order[held:]
     if not len(rest):
-        raise TrainingError(f"{len(lessons)} states of a teacher are too few to learn from.")
+        raise TrainingError(
+            f"{len(lessons)} states of a teacher in which the lens can do as it did are too few to "
+            "learn from; take a longer journal, more samples, or another teacher."
+        )
     optimizer = torch.optim.Adam(network.parameters(), config.learning_rate)
     steps = config.epochs * -(-len(rest) // config.batch)
     step = 0

@@ -6,6 +6,7 @@ recorded decisions are carried out again in the simulator, in the world that the
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,7 @@ from rota.core import layout
 from rota.core.cluster import Cluster
 from rota.core.decision import Decision
 from rota.core.layout import SHARE
-from rota.errors import ConfigError, DecisionError, InputError, UnknownNameError
+from rota.errors import ConfigError, DecisionError, InputError, JournalError, UnknownNameError
 from rota.perf.physics import Physics
 from rota.run.reader import read_journal
 from rota.scenarios import load
@@ -51,7 +52,7 @@ def jobs_of(source: str) -> Trace:
         is_journal = False
     if not is_journal:
         return load_trace(source)
-    with read_journal(path) as view:
+    with _opened(path) as view:
         return _trace(view)
 
 
@@ -61,7 +62,7 @@ class Record:
     def __init__(self, path: Path, scenario: Scenario, data: Path | None = None) -> None:
         """Read it; `scenario` is the one to learn for, which is often the journal's own."""
         self.path = path
-        with read_journal(path) as view:
+        with _opened(path) as view:
             self.trace = _trace(view)
             self._events = _checked(view.events(), len(self.trace), path)
             self._rounds_s = np.unique(view.rounds()["time_s"])
@@ -97,7 +98,9 @@ class Record:
                     held.pop(int(self._row[events["job"][e]]), None)
             done = until
             self._check_alive(snapshot, ended_s)
-            decision = self._decision(snapshot, held, ended_s)
+            if (ended_s[snapshot.jobs.uid] <= now_s).any():
+                continue  # by the journal over already, here in a moment: others wait for its room
+            decision = self._decision(snapshot, held)
             yield snapshot, decision
             sim.apply(decision.diff(snapshot))
 
@@ -124,14 +127,9 @@ class Record:
             "[world] scenario, or learn from a journal that `rota simulate` wrote."
         )
 
-    def _decision(self, snapshot: Snapshot, held: dict[int, Records], ended_s: Any) -> Decision:
-        jobs, parts = snapshot.jobs, []
-        for k, uid in enumerate(jobs.uid.tolist()):
-            if ended_s[uid] <= snapshot.time_s:  # by the journal over a moment ago: let it end
-                at = int(jobs.share_at[k])
-                parts.append(snapshot.shares[at : at + int(jobs.share_len[k])])
-            else:
-                parts.append(held.get(uid, np.zeros(0, SHARE)))
+    def _decision(self, snapshot: Snapshot, held: dict[int, Records]) -> Decision:
+        jobs = snapshot.jobs
+        parts = [held.get(uid, np.zeros(0, SHARE)) for uid in jobs.uid.tolist()]
         length = np.array([len(part) for part in parts], np.int64)
         joined = np.concatenate([*parts, np.zeros(0, SHARE)])
         decision = Decision(jobs.uid.copy(), length.cumsum() - length, length, joined)
@@ -143,6 +141,16 @@ class Record:
                 f"be: {error}"
             ) from None
         return decision
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[JournalView]:
+    """A journal that the user named: what is wrong with it is wrong with the input."""
+    try:
+        with read_journal(path) as view:
+            yield view
+    except JournalError as error:
+        raise InputError(str(error)) from None
 
 
 def _trace(view: JournalView) -> Trace:

@@ -22,7 +22,8 @@ import torch
 from rota.errors import CheckpointError, ConfigError, TrainingError
 from rota.learn import checkpoint
 from rota.learn.checkpoint import About, weights_of
-from rota.learn.clone import clone, watch
+from rota.learn.clone import clone
+from rota.learn.deploy import begin_with
 from rota.learn.ppo import PPO
 from rota.learn.rollout import play
 from rota.learn.stage import Stage
@@ -88,6 +89,8 @@ class Trainer:
             torch.manual_seed(run.seed)  # the first weights
             self.stage = Stage(recipe, data)
         self.network = self.stage.network
+        if run.start and not resume:
+            begin_with(self.network, run.start, recipe)
         self.ppo = PPO(self.network, recipe.ppo, self._generator)
         self._prepare(resume)
 
@@ -115,8 +118,7 @@ class Trainer:
     def _warm_up(self) -> None:
         """Learn what the teacher does."""
         config = self.recipe.clone
-        games = self.stage.lesson_games()
-        lessons = watch(games, self.stage.policy(config.teacher), config.samples)
+        lessons = self.stage.lessons()
         for epoch, facts in enumerate(clone(self.network, lessons, config, self._generator), 1):
             self._log("clone", facts, epoch)
             self._tell("clone", update=epoch, updates=config.epochs, facts=facts)
