@@ -16,10 +16,11 @@ from rota.errors import ConfigError, InputError, TrainingError
 from rota.learn import checkpoint
 from rota.learn.checkpoint import weights_of
 from rota.learn.clone import CloneConfig, clone, recall, watch
+from rota.learn.diary import CURVE
 from rota.learn.playing import EnvGames
 from rota.learn.recipe import load_recipe
 from rota.learn.record import Record, jobs_of
-from rota.learn.trainer import CURVE, Trainer
+from rota.learn.trainer import Trainer
 from rota.policies import make_policy
 from rota.run.journal import Journal
 from rota.scenarios import load

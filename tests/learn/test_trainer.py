@@ -13,8 +13,9 @@ from rota.errors import CheckpointError, ConfigError, PolicyError, TrainingError
 from rota.learn import checkpoint
 from rota.learn.clone import watch
 from rota.learn.deploy import load_policy
+from rota.learn.diary import CURVE
 from rota.learn.recipe import load_recipe
-from rota.learn.trainer import BEST, CURVE, LAST, RESUME, Trainer
+from rota.learn.trainer import BEST, LAST, RESUME, Trainer
 from rota.sim import simulate
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from rota.core.decision import Decision
 from rota.core.jobs import JobTable
 from rota.envs import LensPolicy
 from rota.errors import ConfigError, InputError, PolicyError, TrainingError
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rota.core.decision import Decision
     from rota.core.seams import Policy
     from rota.core.snapshot import Snapshot
     from rota.envs.book import Book
@@ -217,11 +217,14 @@ class _Wanted:
         snapshot = self._games.env.snapshot(b)
         try:
             decision = self._teacher.decide(snapshot)
+            if not isinstance(decision, Decision):
+                raise TypeError(f"decide() returned {type(decision).__name__}, not a Decision")
+            decision.check(snapshot)
         except Exception as error:
             name = getattr(self._teacher, "name", type(self._teacher).__name__)
             raise PolicyError(
                 f"The teacher {name!r} failed at {snapshot.time_s:.0f} s with "
-                f"{len(snapshot.jobs)} jobs: {type(error).__name__}: {error}."
+                f"{len(snapshot.jobs)} jobs: {type(error).__name__}: {str(error).rstrip('.')}."
             ) from error
         self._workers[b], self._servers[b] = 0, 0
         index = {int(uid): j for j, uid in enumerate(self._games.env.view.jobs[b]["uid"])}

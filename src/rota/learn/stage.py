@@ -18,6 +18,7 @@ from rota.learn.record import PREFIX, Record, jobs_of
 from rota.policies import make_policy
 from rota.scenarios import load
 from rota.sim import simulate
+from rota.traces.files import write_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -102,13 +103,13 @@ class Stage:
         kept: dict[str, float] = {}
         if file.is_file():
             try:
-                kept = json.loads(file.read_text())
-            except ValueError:
-                raise InputError(f"{file}: This is no valid JSON; delete it.") from None
+                kept = {str(name): float(jct) for name, jct in json.loads(file.read_text()).items()}
+            except (ValueError, TypeError, AttributeError):
+                raise InputError(f"{file}: This holds no scores by policy; delete it.") from None
         for name in self._recipe.world.against:
             if name not in kept:
                 kept[name] = self._measure(name)
-                file.write_text(json.dumps(kept, indent=2) + "\n")
+                write_text(file, json.dumps(kept, indent=2) + "\n")
         if self._recipe.world.against:
             self.teacher = kept[self._recipe.world.against[0]]
         return kept

@@ -24,9 +24,11 @@ from rota.learn import checkpoint
 from rota.learn.checkpoint import About, weights_of
 from rota.learn.clone import clone
 from rota.learn.deploy import begin_with
+from rota.learn.diary import Diary
 from rota.learn.ppo import PPO
 from rota.learn.rollout import play
 from rota.learn.stage import Stage
+from rota.traces.files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 BEST: Final = "best.ckpt"
 LAST: Final = "last.ckpt"
 RESUME: Final = "last.resume"
-CURVE: Final = "curve.jsonl"
 WARM: Final = "warm-up.ckpt"
 
 
@@ -96,10 +97,8 @@ class Trainer:
 
     def run(self) -> float:
         """Train to the end; returns the best validation."""
-        from torch.utils.tensorboard import SummaryWriter
-
         began_s = monotonic() - self.elapsed_s
-        with SummaryWriter(str(self.folder)) as self._scalars:
+        with Diary(self.folder, self.update) as self._diary:
             self.stage.measure_others(self.folder / "others.json")
             if self.phase == "clone":
                 self._warm_up()
@@ -108,8 +107,8 @@ class Trainer:
                 self._save(force=True)
             if self.recipe.run.learner != "none":
                 self._reinforce(began_s)
-        if self.best is None:
-            self._validate()
+            if self.best is None:
+                self._validate()
         self._save(force=True)
         self._tell("over")
         assert self.best is not None
@@ -120,7 +119,7 @@ class Trainer:
         config = self.recipe.clone
         lessons = self.stage.lessons()
         for epoch, facts in enumerate(clone(self.network, lessons, config, self._generator), 1):
-            self._log("clone", facts, epoch)
+            self._diary.scalars("clone", facts, epoch)
             self._tell("clone", update=epoch, updates=config.epochs, facts=facts)
         checkpoint.save(self.folder / WARM, self._about(), weights_of(self.network))
 
@@ -129,6 +128,7 @@ class Trainer:
         games: EnvGames = self.stage.games(self._rng)
         if self.update == 0 and self.best is None:
             self._validate()
+            self._save(force=True)
         while self.update < run.updates:
             left = self._left(monotonic() - began_s)
             if left <= 0 or (run.patience and self.stale >= run.patience):
@@ -145,13 +145,14 @@ class Trainer:
             jct_s = games.episodes.drain()
             if jct_s is not None:
                 facts["jct"] = jct_s / self.stage.unit_s
-            self._log("rl", {**facts, "rate": rate}, self.update)
-            if self.update % run.validate_every == 0 or self.update == run.updates:
+            self._diary.scalars("rl", {**facts, "rate": rate}, self.update)
+            validates = self.update % run.validate_every == 0 or self.update == run.updates
+            if validates:
                 self._validate()
             if world.renew and self.update % world.renew == 0:
                 self.stage.renew(games, self._rng)
             self._tell("rl", rate=rate, facts=facts)
-            self._save()
+            self._save(force=validates)
         if self._scored != self.update:
             self._validate()
 
@@ -176,13 +177,11 @@ class Trainer:
             self.stale += 1
         line = {"update": self.update, "seconds": round(self.elapsed_s, 1),
                 "jct": self.validation, "best": better}  # fmt: skip
-        with (self.folder / CURVE).open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        self._log("validation", {"jct": self.validation}, self.update)
-
-    def _log(self, group: str, facts: dict[str, float], step: int) -> None:
-        for name, value in facts.items():
-            self._scalars.add_scalar(f"{group}/{name}", value, step)
+        self._diary.point(line)
+        facts = {"jct": self.validation}
+        if self.stage.teacher:
+            facts["against_teacher"] = self.validation / self.stage.teacher - 1
+        self._diary.scalars("validation", facts, self.update)
 
     def _tell(self, phase: str, **more: Any) -> None:
         known: dict[str, Any] = {
@@ -210,7 +209,7 @@ class Trainer:
         arrays |= {f"weights.{name}": array for name, array in weights_of(self.network).items()}
         progress = {
             "update": self.update, "elapsed_s": self.elapsed_s, "phase": self.phase,
-            "best": self.best, "stale": self.stale, "rng": self._rng.bit_generator.state,
+            "best": self.best, "stale": self.stale, "scored": self._scored, "rng": self._rng.bit_generator.state,
             "recipe": self.recipe.facts(), "ppo": facts,
         }  # fmt: skip
         checkpoint.write(self.folder / RESUME, progress, arrays)
@@ -219,27 +218,29 @@ class Trainer:
 
     def _prepare(self, resume: bool) -> None:
         """A fresh folder, or the state that an earlier run left in it."""
-        state = self.folder / RESUME
+        state, best = self.folder / RESUME, self.folder / BEST
         if resume and not state.is_file():
             raise CheckpointError(
-                f"{self.folder}: There is no {RESUME} to go on from; leave --resume out."
+                f"{self.folder}: There is no {RESUME} to go on from; leave --resume out"
+                f"{', and name another folder with --out' if best.exists() else ''}."
             )
         if resume:
             self._restore(*checkpoint.read(state))
             return
-        if (self.folder / BEST).exists() or state.exists():
+        if best.exists() or state.exists():
             raise ConfigError(
-                f"{self.folder} holds a training already; go on with --resume, or name another "
-                "folder with --out."
+                f"{self.folder} holds a training already; "
+                f"{'go on with --resume, or ' if state.exists() else ''}name another folder with "
+                "--out."
             )
         self.folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.recipe.facts(), indent=2)
-        (self.folder / "recipe.json").write_text(text + "\n")
+        write_text(self.folder / "recipe.json", json.dumps(self.recipe.facts(), indent=2) + "\n")
 
     def _restore(self, facts: dict[str, Any], arrays: dict[str, Any]) -> None:
+        state = self.folder / RESUME
         mine = json.loads(json.dumps(self.recipe.facts()))
         for table in ("system", "world", "lens", "network", "clone", "ppo"):
-            if facts["recipe"].get(table) != mine[table]:
+            if facts.get("recipe", {}).get(table) != mine[table]:
                 raise ConfigError(
                     f"{self.folder} was trained with other settings in [{table}]; resume with "
                     "the same recipe (recipe.json), or train anew with another --out."
@@ -249,14 +250,23 @@ class Trainer:
             for name, array in arrays.items()
             if name.startswith("weights.")
         }
-        checkpoint.Checkpoint(self._about(), named, str(self.folder / RESUME)).fill(self.network)
-        self.ppo.restore(
-            facts["ppo"], {name: a for name, a in arrays.items() if name.startswith("adam.")}
-        )
-        self._generator.set_state(torch.from_numpy(np.array(arrays["generator"])))
-        self._rng.bit_generator.state = facts["rng"]
-        self.update, self.elapsed_s = facts["update"], facts["elapsed_s"]
-        self.phase, self.best, self.stale = facts["phase"], facts["best"], facts["stale"]
+        checkpoint.Checkpoint(self._about(), named, str(state)).fill(self.network)
+        adam = {name: array for name, array in arrays.items() if name.startswith("adam.")}
+        try:
+            self.ppo.restore(facts["ppo"], adam)
+            self._generator.set_state(torch.from_numpy(np.array(arrays["generator"])))
+            self._rng.bit_generator.state = facts["rng"]
+            self.update, self.elapsed_s = facts["update"], facts["elapsed_s"]
+            self.phase, self.best, self.stale = facts["phase"], facts["best"], facts["stale"]
+            self._scored = facts["scored"]
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(
+                f"{state}: The state lacks what this rota goes on from ({error}); train anew with "
+                "another --out."
+            ) from None
+        if (self.folder / BEST).is_file():  # it may be later than the state: then it counts too
+            kept = checkpoint.load(self.folder / BEST).about.scores
+            self.best = kept.get("validation_jct", self.best)
 
 
 def shorter(recipe: Recipe, minutes: float) -> Recipe:
