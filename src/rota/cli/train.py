@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rota.learn.trainer import Report
+
+QUIET_S: Final = 30.0
+"""The longest silence of a training whose output is no terminal."""
 
 Source = Annotated[
     str, typer.Argument(metavar="PRESET|CONFIG.toml", help="A recipe that rota ships, or a file.")
@@ -87,6 +91,7 @@ class _Display:
         self._task = self._bar.add_task("", total=1, phase="setup", says="drawing traces")
         self._bar.start()
         self._said: tuple[str, float | None] = ("", None)
+        self._said_s = 0.0
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -99,9 +104,13 @@ class _Display:
             self._task, completed=report.update, total=max(1, report.updates),
             phase=report.phase, says=says,
         )  # fmt: skip
-        news = (report.phase, report.validation)
-        if not self._console.is_terminal and news != self._said:
+        if self._console.is_terminal:
+            return
+        news, now_s = (report.phase, report.validation), monotonic()
+        ends = report.update == report.updates
+        if news != self._said or ends or now_s - self._said_s > QUIET_S:
             typer.echo(f"{report.phase} {report.update}/{report.updates}: {says}", err=True)
+            self._said_s = now_s
         self._said = news
 
 
@@ -115,6 +124,8 @@ def _words(report: Report) -> str:
         parts.append(f"best {number(report.best)}")
     if report.teacher is not None:
         parts.append(f"teacher {number(report.teacher)}")
+    if report.best is not None and report.teacher:
+        parts[-1] += f" ({report.best / report.teacher - 1:+.1%})"
     parts += [f"{name} {number(facts[name])}" for name in ("jct", "entropy", "agreement")
               if name in facts]  # fmt: skip
     return ", ".join(parts)

@@ -209,8 +209,8 @@ class Trainer:
         arrays |= {f"weights.{name}": array for name, array in weights_of(self.network).items()}
         progress = {
             "update": self.update, "elapsed_s": self.elapsed_s, "phase": self.phase,
-            "best": self.best, "stale": self.stale, "scored": self._scored, "rng": self._rng.bit_generator.state,
-            "recipe": self.recipe.facts(), "ppo": facts,
+            "best": self.best, "stale": self.stale, "scored": self._scored, "ppo": facts,
+            "rng": self._rng.bit_generator.state, "recipe": self.recipe.facts(),
         }  # fmt: skip
         checkpoint.write(self.folder / RESUME, progress, arrays)
         checkpoint.save(self.folder / LAST, self._about(), weights_of(self.network))
@@ -233,7 +233,13 @@ class Trainer:
                 f"{'go on with --resume, or ' if state.exists() else ''}name another folder with "
                 "--out."
             )
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.folder} cannot be made a folder for this training: {error.strerror}; name "
+                "another with --out."
+            ) from None
         write_text(self.folder / "recipe.json", json.dumps(self.recipe.facts(), indent=2) + "\n")
 
     def _restore(self, facts: dict[str, Any], arrays: dict[str, Any]) -> None:
