@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 QUIET_S: Final = 30.0
 """The longest silence of a training whose output is no terminal."""
+WIDE: Final = 130
+"""Columns from which a terminal shows all numbers."""
 
 Source = Annotated[
     str, typer.Argument(metavar="PRESET|CONFIG.toml", help="A recipe that rota ships, or a file.")
@@ -83,7 +85,7 @@ class _Display:
 
         self._console = Console(stderr=True)
         self._bar = Progress(
-            TextColumn("{task.fields[phase]:>5}"), BarColumn(24),
+            TextColumn("{task.fields[phase]:>5}"), BarColumn(10),
             TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[says]}"),
             TimeElapsedColumn(), console=self._console, transient=True,
             disable=not self._console.is_terminal,
@@ -99,22 +101,34 @@ class _Display:
 
     def show(self, report: Report) -> None:
         """Bring the line up to date."""
-        says = _words(report)
-        self._bar.update(
-            self._task, completed=report.update, total=max(1, report.updates),
-            phase=report.phase, says=says,
-        )  # fmt: skip
         if self._console.is_terminal:
+            says = _words(report) if self._console.width >= WIDE else _brief(report)
+            self._bar.update(
+                self._task, completed=report.update, total=max(1, report.updates),
+                phase=report.phase, says=says,
+            )  # fmt: skip
             return
         news, now_s = (report.phase, report.validation), monotonic()
         ends = report.update == report.updates
         if news != self._said or ends or now_s - self._said_s > QUIET_S:
-            typer.echo(f"{report.phase} {report.update}/{report.updates}: {says}", err=True)
+            where = f"{report.phase} {report.update}/{report.updates}"
+            typer.echo(f"{where}: {_words(report)}", err=True)
             self._said_s = now_s
         self._said = news
 
 
+def _brief(report: Report) -> str:
+    """What matters most, in the 45 columns that a plain terminal leaves."""
+    facts, parts = report.facts or {}, []
+    if report.best is not None:
+        change = f" ({report.best / report.teacher - 1:+.1%})" if report.teacher else ""
+        parts.append(f"JCT {report.best:.3f}{change}")
+    parts += [f"{name} {facts[name]:.2f}" for name in ("entropy", "agreement") if name in facts]
+    return ", ".join(parts + [f"{report.rate:,.0f} steps/s"] * (report.rate > 0))
+
+
 def _words(report: Report) -> str:
+    """All there is to say."""
     facts = report.facts or {}
     number: Callable[[float], str] = "{:.3f}".format
     parts = [f"{report.rate:,.0f} steps/s"] if report.rate else []

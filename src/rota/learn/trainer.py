@@ -5,8 +5,7 @@ A folder holds all that a training leaves behind:
 - `best.ckpt`: the network with the lowest validation JCT so far, the earliest of equals. That
   is the rule by which the result is chosen, and nothing else is looked at.
 - `last.ckpt` and `last.resume`: where to go on after a kill, at most a minute old.
-- `curve.jsonl`: one line per validation. `recipe.json`: what was asked for.
-- `events…`: scalars for TensorBoard.
+- `curve.jsonl` and `events…`: what `rota.learn.diary` writes. `recipe.json`: what was asked for.
 """
 
 from __future__ import annotations

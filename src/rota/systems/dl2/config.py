@@ -31,6 +31,10 @@ class OnePassNetworkConfig:
 
     width: int = 64
 
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise ConfigError(f"network.width={self.width} must be 1 or more.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepLensConfig:
@@ -68,6 +72,10 @@ class StepNetworkConfig:
     def __post_init__(self) -> None:
         if self.kind not in ("plain", "shared"):
             raise ConfigError(f"network.kind={self.kind!r} must be 'plain' or 'shared'.")
+        if self.layers < 0 or self.width < 0:
+            raise ConfigError(
+                f"network.layers={self.layers} and network.width={self.width} must be 0 or more."
+            )
 
 
 def one_pass_lens(settings: OnePassLensConfig) -> Any:
