@@ -172,11 +172,7 @@ class _Scribe:
     def read(self, snapshot: Snapshot, decision: Decision) -> None:
         """The round that is to be acted out next."""
         self._uid = np.append(snapshot.jobs.uid, -1)  # of row −1: nobody
-        self._workers, self._servers = np.zeros((2, 1, len(decision.uid)), np.int64)
-        for job in range(len(decision.uid)):
-            share = decision.share(job)
-            self._workers[0, job] = sum(workers for _, workers, _ in share)
-            self._servers[0, job] = sum(servers for _, _, servers in share)
+        self._workers, self._servers = _counts(decision)[:, None]
 
     def __call__(self, obs: Any, mask: Any, view: View, book: Book) -> NDArray[Any]:
         """The next action; see `rota.envs.deploy.Actor`."""
@@ -228,11 +224,15 @@ class _Wanted:
             ) from error
         self._workers[b], self._servers[b] = 0, 0
         index = {int(uid): j for j, uid in enumerate(self._games.env.view.jobs[b]["uid"])}
-        for job, uid in enumerate(decision.uid):
-            share = decision.share(job)
-            row = index[int(uid)]
-            self._workers[b, row] = sum(workers for _, workers, _ in share)
-            self._servers[b, row] = sum(servers for _, _, servers in share)
+        rows = [index[int(uid)] for uid in decision.uid]
+        self._workers[b, rows], self._servers[b, rows] = _counts(decision)
+
+
+def _counts(decision: Decision) -> NDArray[np.int64]:
+    """Workers and servers (2, J) that a decision gives every job."""
+    shares = map(decision.share, range(len(decision.uid)))
+    each = [(sum(w for _, w, _ in share), sum(s for _, _, s in share)) for share in shares]
+    return np.ascontiguousarray(np.array(each, np.int64).reshape(-1, 2).T)
 
 
 def clone(
