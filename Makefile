@@ -53,5 +53,5 @@ $(VENV)/.base: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once) …"
-	$(PIP) --editable '.[dev,train]'
+	$(PIP) --editable '.[dev,examples,train]'
 	@touch $@ $(VENV)/.base

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rota.cli.app import run
+from rota.systems.catalogue import trained
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,6 +73,115 @@ def test_a_shipped_policy_has_a_name(capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(capsys.readouterr().out)["paired"][0]["against"] == "fifo-skip"
     assert run(["policies"]) == 0
     assert "dl2-onepass" in capsys.readouterr().out
+
+
+OWN = """
+from dataclasses import replace
+from rota.core import Draft
+
+class Raises:
+    def decide(self, snapshot):
+        raise ValueError("no idea")
+
+class Nothing:
+    def decide(self, snapshot):
+        return None
+
+class Others:
+    def decide(self, snapshot):
+        decision = Draft(snapshot).commit()
+        return replace(decision, uid=decision.uid + 7, drafted=None)
+
+class Unmade:
+    def __init__(self):
+        raise RuntimeError("not today")
+
+    def decide(self, snapshot):
+        return None
+"""
+
+
+def complaint(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The exit code and the one line that says why; nothing else may be printed."""
+    code, shown = run(words), capsys.readouterr()
+    assert shown.out == ""
+    lines = [line for line in shown.err.splitlines() if not line.startswith("training ")]
+    assert len(lines) == 1, shown.err
+    assert lines[0].startswith("error: ")
+    assert "internal error" not in lines[0]
+    return code, lines[0]
+
+
+@pytest.mark.parametrize(
+    ("teacher", "code", "why"),
+    [
+        ("{own}:Raises", 1, "teacher 'Raises' failed at 0 s with 2 jobs: ValueError: no idea."),
+        ("{own}:Nothing", 1, "decide() returned NoneType, not a Decision."),
+        ("{own}:Others", 1, "The decision is about other jobs than the snapshot."),
+        ("{own}:Unmade", 2, "RuntimeError: not today."),
+        ("{own}:Missing", 2, "is called 'Missing'"),
+        ("drff", 2, "Did you mean 'drf'?"),
+        ("none.ckpt", 2, "There is no such checkpoint."),
+        ("journal:none.db", 2, "There is no journal at none.db."),
+        ("journal:{own}", 2, "is not a journal of rota"),
+    ],
+)
+def test_a_teacher_that_fails_is_told(
+    recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], teacher: str, code: int,
+    why: str,
+) -> None:  # fmt: skip
+    own = tmp_path / "own.py"
+    own.write_text(OWN)
+    words = ["train", recipe, "--out", str(tmp_path / "run"), "--set", "world.against=[]"]
+    got, line = complaint([*words, "--set", f"clone.teacher={teacher.format(own=own)}"], capsys)
+    assert (got, why in line) == (code, True), line
+
+
+def test_weights_that_will_not_do_are_told(
+    recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = trained()["dl2-onepass"].read_bytes()
+    files = {
+        "pickle": pickle.dumps([1]),
+        "short": good[:2000],
+        "old": good.replace(b'\\"format\\": 1,', b'\\"format\\": 9,'),
+    }
+    for name, content in files.items():
+        (tmp_path / f"{name}.ckpt").write_bytes(content)
+    for name, changes, why in [
+        ("pickle", [], "a pickle"),
+        ("short", [], "truncated"),
+        ("old", [], "has format 9"),
+        ("gone", [], "no such checkpoint"),
+        ("good", ["lens.window=3"], "lens.window = 20, not 3"),
+    ]:
+        start = "dl2-onepass" if name == "good" else str(tmp_path / f"{name}.ckpt")
+        words = [x for change in (f"run.start={start}", *changes) for x in ("--set", change)]
+        got, line = complaint(["train", recipe, "--out", str(tmp_path / name), *words], capsys)
+        assert (got, why in line) == (2, True), line
+        if name != "good":
+            words = ["--scenario", "dl2-testbed", "--seeds", "2000", "--json"]
+            got, line = complaint(["evaluate", start, *words], capsys)
+            assert (got, why in line) == (2, True), line
+
+
+def test_a_folder_or_trace_that_will_not_do_is_told(
+    recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty.csv").write_text("job_id,submit_s,duration_s,num_gpus\n")
+    (tmp_path / "short.csv").write_text("job_id,submit_s,duration_s,num_gpus\na,0,5,1\n")
+    for out, changes, why in [
+        ("file", [], "cannot be made a folder"),
+        ("a", ["world.trace={}/empty.csv"], "no jobs"),
+        ("b", ["world.trace={}/short.csv"], "holds 1 jobs, too few for parts = 10"),
+        ("c", ["world.trace={}/none.csv"], "There is no such file"),
+        ("d", ["world.parts=1"], "parts = 1 must be 2 or more"),
+        ("e", ["network.width=0"], "width"),
+    ]:
+        words = [x for change in changes for x in ("--set", change.format(tmp_path))]
+        got, line = complaint(["train", recipe, "--out", str(tmp_path / out), *words], capsys)
+        assert (got, why in line) == (2, True), line
 
 
 def test_bad_input_is_told(recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,8 +13,10 @@ from rota.errors import CheckpointError, ConfigError, PolicyError, TrainingError
 from rota.learn import checkpoint
 from rota.learn.clone import watch
 from rota.learn.deploy import load_policy
+from rota.learn.diary import CURVE
 from rota.learn.recipe import load_recipe
-from rota.learn.trainer import BEST, CURVE, LAST, RESUME, Trainer
+from rota.learn.rollout import play
+from rota.learn.trainer import BEST, LAST, RESUME, Trainer
 from rota.sim import simulate
 
 if TYPE_CHECKING:
@@ -161,6 +163,14 @@ def test_stops_for_good_when_the_weights_cannot_be_saved_from_nan(tmp_path: Path
     training.learner.config = replace(training.learner.config, learning_rate=float("inf"))
     with pytest.raises(TrainingError, match="2 updates in a row"):
         training.run()
+
+
+def test_rewards_that_are_not_finite_end_it(tmp_path: Path) -> None:
+    training = trainer(tmp_path)
+    games = training.stage.games(np.random.default_rng(0))
+    games.env.state.truth["work_s"] = np.nan
+    with pytest.raises(TrainingError, match="A reward is not finite"):
+        play(games, training.network, 4, np.random.default_rng(0))
 
 
 def test_learns_with_a_baseline_of_the_same_arrivals(tmp_path: Path) -> None:

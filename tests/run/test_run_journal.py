@@ -199,6 +199,24 @@ def test_jobs_may_come_in_several_calls_with_their_own_lists_of_users(path: Path
     assert jobs.user.tolist() == [0, 1, 1, 2, -1]
 
 
+def test_keeps_whatever_else_is_known_of_jobs(tmp_path: Path) -> None:
+    def add(journal: Journal, name: str, models: list[str], **more: Any) -> None:
+        journal.add_jobs([name], [-1], [], [1], [0.0], [5.0], more, {"model": models})
+
+    with Journal.create(tmp_path / "j", meta=META) as journal:
+        add(journal, "a", ["vgg"], model=[0], estimate_s=[np.nan])
+        add(journal, "b", ["vgg", "bert"], model=[1], estimate_s=[1 / 3])
+        with pytest.raises(JournalError, match="shape"):
+            add(journal, "c", [], model=[0, 1], estimate_s=[1.0])
+        with read_journal(journal.path) as view:
+            jobs = view.jobs
+        assert (jobs.more["model"].tolist(), jobs.names) == ([0, 1], {"model": ("vgg", "bert")})
+        np.testing.assert_array_equal(jobs.more["estimate_s"], [np.nan, 1 / 3])
+        add(journal, "d", [], samples=[2.0])
+        with read_journal(journal.path) as view, pytest.raises(JournalError, match="different col"):
+            _ = view.jobs
+
+
 def records(dtype: np.dtype[Any]) -> st.SearchStrategy[Records]:
     def column(kind: np.dtype[Any]) -> st.SearchStrategy[Any]:
         if kind.kind == "f":

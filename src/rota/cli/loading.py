@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rota.dash.units import plural
-from rota.errors import ConfigError, InputError, RotaError
+from rota.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -50,14 +50,7 @@ def named_policies(
 def _make(make_policy: Any, name: str) -> Policy:
     if ":" in name and "" not in sys.path and "." not in sys.path:
         sys.path.append("")  # `module:Name` may name a module in the working directory
-    try:
-        made: Policy = make_policy(name)
-    except RotaError:
-        raise
-    except Exception as error:  # the constructor of a user's own class
-        raise InputError(
-            f"Cannot make policy {name!r}: {type(error).__name__}: {error}."
-        ) from error
+    made: Policy = make_policy(name)
     return made
 
 

@@ -336,6 +336,7 @@ def _run(
             meta = {
                 "policy": name, "total_gpus": play.cluster.total_gpus, "trace": play.jobs.name,
                 "seed": play.seed, "cluster": play.cluster, "conditions": play.when,
+                "scenario": _named(task.scenario),
             }  # fmt: skip
             journal = stack.enter_context(Journal.create(path, meta=meta, force=task.force))
         outcome: Outcome = simulate(
@@ -344,6 +345,13 @@ def _run(
         )  # fmt: skip
     kept = {} if path is None else {"journal": str(path)}
     return {**summarise(outcome), "policy": name, **kept}
+
+
+def _named(scenario: Scenario | None) -> dict[str, Any]:
+    """Which scenario it is, in a way that tells versions apart."""
+    if scenario is None:
+        return {}
+    return {"name": scenario.name, "version": scenario.version, "digest": scenario.digest}
 
 
 def _journal_path(task: Task, policy: str, seed: int) -> Path | None:
@@ -363,7 +371,7 @@ def _facts(task: Task, play: Play) -> dict[str, Any]:
     facts: dict[str, Any] = {"rota": __version__}
     if scenario is not None:
         facts["scenario"] = {
-            "name": scenario.name, "version": scenario.version, "digest": scenario.digest,
+            **_named(scenario),
             "overrides": plays.overrides(task.wish),
             "aliases": {
                 name: scenario.policy(name)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rota.learn.trainer import Report
+
+QUIET_S: Final = 30.0
+"""The longest silence of a training whose output is no terminal."""
+WIDE: Final = 130
+"""Columns from which a terminal shows all numbers."""
 
 Source = Annotated[
     str, typer.Argument(metavar="PRESET|CONFIG.toml", help="A recipe that rota ships, or a file.")
@@ -47,6 +53,7 @@ def train(
     # Threads that wait by spinning make each other six times slower where cores are shared.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
+        from rota.cli.trained import register
         from rota.learn.recipe import load_recipe
         from rota.learn.trainer import BEST, Trainer, shorter
     except ModuleNotFoundError as error:
@@ -54,6 +61,7 @@ def train(
             f"Training needs {error.name}, which is not installed: pip install 'rota[train]'."
         ) from None
 
+    register()  # a trained policy may teach, and be compared with
     chosen = load_recipe(recipe, set_ or [])
     if minutes is not None:
         chosen = shorter(chosen, minutes)
@@ -77,7 +85,7 @@ class _Display:
 
         self._console = Console(stderr=True)
         self._bar = Progress(
-            TextColumn("{task.fields[phase]:>5}"), BarColumn(24),
+            TextColumn("{task.fields[phase]:>5}"), BarColumn(10),
             TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[says]}"),
             TimeElapsedColumn(), console=self._console, transient=True,
             disable=not self._console.is_terminal,
@@ -85,6 +93,7 @@ class _Display:
         self._task = self._bar.add_task("", total=1, phase="setup", says="drawing traces")
         self._bar.start()
         self._said: tuple[str, float | None] = ("", None)
+        self._said_s = 0.0
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -92,18 +101,34 @@ class _Display:
 
     def show(self, report: Report) -> None:
         """Bring the line up to date."""
-        says = _words(report)
-        self._bar.update(
-            self._task, completed=report.update, total=max(1, report.updates),
-            phase=report.phase, says=says,
-        )  # fmt: skip
-        news = (report.phase, report.validation)
-        if not self._console.is_terminal and news != self._said:
-            typer.echo(f"{report.phase} {report.update}/{report.updates}: {says}", err=True)
+        if self._console.is_terminal:
+            says = _words(report) if self._console.width >= WIDE else _brief(report)
+            self._bar.update(
+                self._task, completed=report.update, total=max(1, report.updates),
+                phase=report.phase, says=says,
+            )  # fmt: skip
+            return
+        news, now_s = (report.phase, report.validation), monotonic()
+        ends = report.update == report.updates
+        if news != self._said or ends or now_s - self._said_s > QUIET_S:
+            where = f"{report.phase} {report.update}/{report.updates}"
+            typer.echo(f"{where}: {_words(report)}", err=True)
+            self._said_s = now_s
         self._said = news
 
 
+def _brief(report: Report) -> str:
+    """What matters most, in the 45 columns that a plain terminal leaves."""
+    facts, parts = report.facts or {}, []
+    if report.best is not None:
+        change = f" ({report.best / report.teacher - 1:+.1%})" if report.teacher else ""
+        parts.append(f"JCT {report.best:.3f}{change}")
+    parts += [f"{name} {facts[name]:.2f}" for name in ("entropy", "agreement") if name in facts]
+    return ", ".join(parts + [f"{report.rate:,.0f} steps/s"] * (report.rate > 0))
+
+
 def _words(report: Report) -> str:
+    """All there is to say."""
     facts = report.facts or {}
     number: Callable[[float], str] = "{:.3f}".format
     parts = [f"{report.rate:,.0f} steps/s"] if report.rate else []
@@ -113,6 +138,8 @@ def _words(report: Report) -> str:
         parts.append(f"best {number(report.best)}")
     if report.teacher is not None:
         parts.append(f"teacher {number(report.teacher)}")
+    if report.best is not None and report.teacher:
+        parts[-1] += f" ({report.best / report.teacher - 1:+.1%})"
     parts += [f"{name} {number(facts[name])}" for name in ("jct", "entropy", "agreement")
               if name in facts]  # fmt: skip
     return ", ".join(parts)

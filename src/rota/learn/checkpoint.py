@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,7 @@ from safetensors.numpy import load as _decode
 from safetensors.numpy import save as _encode
 
 from rota import __version__
-from rota.errors import CheckpointError
+from rota.errors import CheckpointError, TrainingError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -135,16 +136,23 @@ def write(path: Path, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
     content = _encode(
         {name: np.ascontiguousarray(array) for name, array in arrays.items()}, {_KEY: text}
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with draft.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with draft.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        finally:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise TrainingError(
+            f"Cannot write {path}: {error.strerror or error}. {len(content):,} bytes are needed; "
+            "whatever was there before is untouched. Make room, then go on with --resume."
+        ) from None
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -1,7 +1,8 @@
-"""Checkpoints as policies: what was trained is what runs."""
+"""Checkpoints as policies, what was trained is what runs; and as where training begins."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,16 +12,17 @@ from rota.envs import LensPolicy
 from rota.errors import CheckpointError, UnknownNameError
 from rota.learn import checkpoint
 from rota.learn.rollout import look
-from rota.systems.catalogue import system
+from rota.systems.catalogue import system, trained
 from rota.systems.choice_kernels import GREEDY, pick_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from numpy.typing import NDArray
+    from torch import nn
 
     from rota.core.seams import Policy
+    from rota.learn.recipe import Recipe
 
 
 def load_policy(path: Path, name: str = "") -> Policy:
@@ -43,6 +45,23 @@ def load_policy(path: Path, name: str = "") -> Policy:
     network.eval()
     act = _one_pass(lens, network) if kind.per_job else _step(network)
     return LensPolicy(lens, act, name or path.name)
+
+
+def begin_with(network: nn.Module, name: str, recipe: Recipe) -> None:
+    """Let training begin with the weights of a checkpoint, `PATH.ckpt` or one that rota ships."""
+    path = Path(name) if name.endswith(".ckpt") else trained().get(name)
+    if path is None:
+        raise UnknownNameError("trained policy (or PATH.ckpt)", name, trained())
+    found = checkpoint.load(path, lens=recipe.system, system=recipe.system)
+    here = recipe.facts()
+    for table, theirs in (("lens", found.about.lens), ("network", found.about.network)):
+        for key, own in here[table].items():
+            if theirs.get(key, own) != own:
+                raise CheckpointError(
+                    f"{path}: The checkpoint was trained with {table}.{key} = {theirs[key]!r}, "
+                    f"not {own!r}; go on with --set {table}.{key}={theirs[key]}."
+                )
+    found.fill(network)
 
 
 def _one_pass(lens: Any, network: Any) -> Callable[..., NDArray[Any]]:

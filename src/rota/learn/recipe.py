@@ -42,6 +42,10 @@ class WorldConfig:
     """Seeds of traces to learn from."""
     validate: str = "1000:1050"
     """Seeds of traces that choose the checkpoint; none of those to learn from."""
+    trace: str = ""
+    """Instead of seeds: a journal or job log whose jobs are played, in this scenario's world."""
+    parts: int = 10
+    """Episodes that its jobs are cut into, one after the other; the last fifth validates."""
     against: tuple[str, ...] = ("drf", "optimus")
     """Policies that the validation is compared with; the first is the teacher."""
     clusters: int = 128
@@ -68,6 +72,10 @@ class WorldConfig:
             )
         if self.pool < 1:
             raise ConfigError(f"pool = {self.pool} must be 1 or more.")
+        if self.parts < 2:
+            raise ConfigError(
+                f"parts = {self.parts} must be 2 or more: some to learn from, some to validate."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +84,8 @@ class RunConfig:
 
     seed: int = 0
     """Seeds everything random."""
+    start: str = ""
+    """A checkpoint, or a trained policy by name, whose weights are the first; empty: random."""
     learner: str = "ppo"
     """"ppo", "actor-critic", or "none": warm-up alone."""
     updates: int = 400

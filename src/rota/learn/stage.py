@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rota.envs import BatchEnv, Pool
 from rota.errors import ConfigError, InputError
+from rota.learn.clone import recall, watch
 from rota.learn.playing import EnvGames, greedy_jct_s
 from rota.learn.recipe import seeds_of
+from rota.learn.record import PREFIX, Record, jobs_of
 from rota.policies import make_policy
 from rota.scenarios import load
 from rota.sim import simulate
+from rota.traces.files import write_text
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from numpy.typing import NDArray
 
     from rota.core.seams import Policy
     from rota.core.types import Ints
-    from rota.learn.recipe import Recipe
+    from rota.learn.clone import Lessons
+    from rota.learn.recipe import Recipe, WorldConfig
+    from rota.scenarios.scenario import World
+    from rota.traces import Trace
 
 HOUR_S = 3600.0
 _EPISODES = 1024
 """Episodes for which traces are dealt in advance; then they come again."""
+HELD_OUT = 5
+"""One in so many episodes of a journal validates."""
 
 
 class Stage:
@@ -41,7 +49,8 @@ class Stage:
         self.lens = system.make_lens(recipe.lens)
         self.network = system.make_network(recipe.network, self.lens)
         self._per_job = system.per_job
-        self._validation = self._drawn(seeds_of("validate", recipe.world.validate))
+        self._episodes = _cut(recipe.world) if recipe.world.trace else []
+        self._validation = self._drawn(self._seeds("validate"))
         self.teacher: float | None = None
         """Mean JCT of the first of the other policies on the validation traces."""
 
@@ -59,17 +68,28 @@ class Stage:
             explorer=explorer, tell=self._recipe.tell,
         )  # fmt: skip
 
+    def lessons(self) -> Lessons:
+        """What the teacher does, be it a policy or the scheduler of a journal."""
+        config = self._recipe.clone
+        if config.teacher.startswith(PREFIX):
+            path = Path(config.teacher.removeprefix(PREFIX))
+            record = Record(path, self.scenario, self._data)
+            models = self._world(self._seeds("validate")[0]).trace.models
+            return recall(record, self.lens, config.samples, models, per_job=self._per_job)
+        return watch(self.lesson_games(), self.policy(config.teacher), config.samples)
+
     def lesson_games(self) -> EnvGames:
         """A few clusters for a teacher, on the first traces to learn from."""
         recipe = self._recipe
         count = recipe.clone.clusters
-        seeds = seeds_of("train", recipe.world.train)[: max(count, recipe.world.pool)]
+        seeds = self._seeds("train")[: max(count, recipe.world.pool)]
         env = BatchEnv(self._drawn(seeds), self.lens, recipe.world.reward, count)
         return EnvGames(env, per_job=self._per_job)
 
     def renew(self, games: EnvGames, rng: np.random.Generator) -> None:
-        """Other traces for the episodes to come."""
-        games.env.swap(self._fresh(rng))
+        """Other traces for the episodes to come, if there are others."""
+        if not self._episodes:
+            games.env.swap(self._fresh(rng))
 
     def validate(self) -> NDArray[np.float64]:
         """The mean JCT, in seconds, of every validation trace under the network's best choices."""
@@ -90,32 +110,47 @@ class Stage:
         kept: dict[str, float] = {}
         if file.is_file():
             try:
-                kept = json.loads(file.read_text())
-            except ValueError:
-                raise InputError(f"{file}: This is no valid JSON; delete it.") from None
+                kept = {str(name): float(jct) for name, jct in json.loads(file.read_text()).items()}
+            except (ValueError, TypeError, AttributeError):
+                raise InputError(f"{file}: This holds no scores by policy; delete it.") from None
         for name in self._recipe.world.against:
             if name not in kept:
                 kept[name] = self._measure(name)
-                file.write_text(json.dumps(kept, indent=2) + "\n")
+                write_text(file, json.dumps(kept, indent=2) + "\n")
         if self._recipe.world.against:
             self.teacher = kept[self._recipe.world.against[0]]
         return kept
 
     def _measure(self, name: str) -> float:
         policy, found = self.policy(name), []
-        for seed in seeds_of("validate", self._recipe.world.validate):
-            world = self.scenario.draw(seed, self._data)
+        for seed in self._seeds("validate"):
+            world = self._world(seed)
             outcome = simulate(
                 world.cluster, world.trace, policy, world.when, seed=seed, physics=world.physics
             )
             found.append(float(np.mean(outcome.done_s - outcome.submit_s)))
         return float(np.mean(found)) / self.unit_s
 
+    def _seeds(self, use: str) -> range:
+        """Which worlds are for this use: "train" or "validate"."""
+        if not self._episodes:
+            return seeds_of(use, getattr(self._recipe.world, use))
+        count = len(self._episodes)
+        held = max(1, count // HELD_OUT)
+        return range(count - held) if use == "train" else range(count - held, count)
+
+    def _world(self, seed: int) -> World:
+        """The scenario's world of a seed; or in it, the episode of that number."""
+        trace = self._episodes[seed] if self._episodes else None
+        return self.scenario.draw(seed, self._data, trace)
+
     def _drawn(self, seeds: range | list[int]) -> Pool:
-        return Pool.draw(self.scenario, list(seeds), data=self._data)
+        return Pool.of([self._world(seed) for seed in seeds], list(seeds))
 
     def _fresh(self, rng: np.random.Generator) -> Pool:
-        seeds, count = seeds_of("train", self._recipe.world.train), self._recipe.world.pool
+        seeds, count = self._seeds("train"), self._recipe.world.pool
+        if self._episodes:
+            return self._drawn(seeds)
         if count > len(seeds):
             raise ConfigError(
                 f"[world] pool = {count} wants more traces than train = "
@@ -126,5 +161,18 @@ class Stage:
 
     def _deal(self, rng: np.random.Generator, clusters: int, replicas: int) -> Ints:
         """Which trace every cluster plays next, and next; replicas play the same ones."""
-        groups = rng.integers(0, self._recipe.world.pool, (clusters // replicas, _EPISODES))
+        pool = len(self._seeds("train")) if self._episodes else self._recipe.world.pool
+        groups = rng.integers(0, pool, (clusters // replicas, _EPISODES))
         return np.repeat(groups, replicas, 0)
+
+
+def _cut(world: WorldConfig) -> list[Trace]:
+    """The jobs of a journal or log in stretches of about as many jobs each."""
+    trace = jobs_of(world.trace)
+    if len(trace) < world.parts:
+        raise ConfigError(
+            f"[world] trace = {world.trace!r} holds {len(trace)} jobs, too few for parts = "
+            f"{world.parts} episodes; take a longer one or fewer parts (2 or more)."
+        )
+    ends = np.linspace(0, len(trace), world.parts + 1).astype(int).tolist()
+    return [trace.take(slice(a, b)) for a, b in pairwise(ends)]

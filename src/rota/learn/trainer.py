@@ -5,8 +5,7 @@ A folder holds all that a training leaves behind:
 - `best.ckpt`: the network with the lowest validation JCT so far, the earliest of equals. That
   is the rule by which the result is chosen, and nothing else is looked at.
 - `last.ckpt` and `last.resume`: where to go on after a kill, at most a minute old.
-- `curve.jsonl`: one line per validation. `recipe.json`: what was asked for.
-- `events…`: scalars for TensorBoard.
+- `curve.jsonl` and `events…`: what `rota.learn.diary` writes. `recipe.json`: what was asked for.
 """
 
 from __future__ import annotations
@@ -23,10 +22,13 @@ from rota.errors import CheckpointError, ConfigError, TrainingError
 from rota.learn import checkpoint
 from rota.learn.actor_critic import ActorCritic
 from rota.learn.checkpoint import About, weights_of
-from rota.learn.clone import clone, watch
+from rota.learn.clone import clone
+from rota.learn.deploy import begin_with
+from rota.learn.diary import Diary
 from rota.learn.ppo import PPO
 from rota.learn.rollout import play
 from rota.learn.stage import Stage
+from rota.traces.files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
 BEST: Final = "best.ckpt"
 LAST: Final = "last.ckpt"
 RESUME: Final = "last.resume"
-CURVE: Final = "curve.jsonl"
 WARM: Final = "warm-up.ckpt"
 LEARNERS: Final[dict[str, tuple[Any, str]]] = {
     "ppo": (PPO, "ppo"), "actor-critic": (ActorCritic, "actor_critic"),
@@ -94,16 +95,16 @@ class Trainer:
             torch.manual_seed(run.seed)  # the first weights
             self.stage = Stage(recipe, data)
         self.network = self.stage.network
+        if run.start and not resume:
+            begin_with(self.network, run.start, recipe)
         learner, table = LEARNERS[run.learner]
         self.learner = learner(self.network, getattr(recipe, table), self._generator)
         self._prepare(resume)
 
     def run(self) -> float:
         """Train to the end; returns the best validation."""
-        from torch.utils.tensorboard import SummaryWriter
-
         began_s = monotonic() - self.elapsed_s
-        with SummaryWriter(str(self.folder)) as self._scalars:
+        with Diary(self.folder, self.update) as self._diary:
             self.stage.measure_others(self.folder / "others.json")
             if self.phase == "clone":
                 self._warm_up()
@@ -112,8 +113,8 @@ class Trainer:
                 self._save(force=True)
             if self.recipe.run.learner != "none":
                 self._reinforce(began_s)
-        if self.best is None:
-            self._validate()
+            if self.best is None:
+                self._validate()
         self._save(force=True)
         self._tell("over")
         assert self.best is not None
@@ -122,10 +123,9 @@ class Trainer:
     def _warm_up(self) -> None:
         """Learn what the teacher does."""
         config = self.recipe.clone
-        games = self.stage.lesson_games()
-        lessons = watch(games, self.stage.policy(config.teacher), config.samples)
+        lessons = self.stage.lessons()
         for epoch, facts in enumerate(clone(self.network, lessons, config, self._generator), 1):
-            self._log("clone", facts, epoch)
+            self._diary.scalars("clone", facts, epoch)
             self._tell("clone", update=epoch, updates=config.epochs, facts=facts)
         checkpoint.save(self.folder / WARM, self._about(), weights_of(self.network))
 
@@ -134,6 +134,7 @@ class Trainer:
         games: EnvGames = self.stage.games(self._rng)
         if self.update == 0 and self.best is None:
             self._validate()
+            self._save(force=True)
         while self.update < run.updates:
             left = self._left(monotonic() - began_s)
             if left <= 0 or (run.patience and self.stale >= run.patience):
@@ -152,13 +153,14 @@ class Trainer:
             jct_s = games.episodes.drain()
             if jct_s is not None:
                 facts["jct"] = jct_s / self.stage.unit_s
-            self._log("rl", {**facts, "rate": rate}, self.update)
-            if self.update % run.validate_every == 0 or self.update == run.updates:
+            self._diary.scalars("rl", {**facts, "rate": rate}, self.update)
+            validates = self.update % run.validate_every == 0 or self.update == run.updates
+            if validates:
                 self._validate()
             if world.renew and self.update % world.renew == 0:
                 self.stage.renew(games, self._rng)
             self._tell("rl", rate=rate, facts=facts)
-            self._save()
+            self._save(force=validates)
         if self._scored != self.update:
             self._validate()
 
@@ -183,13 +185,11 @@ class Trainer:
             self.stale += 1
         line = {"update": self.update, "seconds": round(self.elapsed_s, 1),
                 "jct": self.validation, "best": better}  # fmt: skip
-        with (self.folder / CURVE).open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        self._log("validation", {"jct": self.validation}, self.update)
-
-    def _log(self, group: str, facts: dict[str, float], step: int) -> None:
-        for name, value in facts.items():
-            self._scalars.add_scalar(f"{group}/{name}", value, step)
+        self._diary.point(line)
+        facts = {"jct": self.validation}
+        if self.stage.teacher:
+            facts["against_teacher"] = self.validation / self.stage.teacher - 1
+        self._diary.scalars("validation", facts, self.update)
 
     def _tell(self, phase: str, **more: Any) -> None:
         known: dict[str, Any] = {
@@ -217,8 +217,8 @@ class Trainer:
         arrays |= {f"weights.{name}": array for name, array in weights_of(self.network).items()}
         progress = {
             "update": self.update, "elapsed_s": self.elapsed_s, "phase": self.phase,
-            "best": self.best, "stale": self.stale, "rng": self._rng.bit_generator.state,
-            "recipe": self.recipe.facts(), "learner": facts,
+            "best": self.best, "stale": self.stale, "scored": self._scored, "learner": facts,
+            "rng": self._rng.bit_generator.state, "recipe": self.recipe.facts(),
         }  # fmt: skip
         checkpoint.write(self.folder / RESUME, progress, arrays)
         checkpoint.save(self.folder / LAST, self._about(), weights_of(self.network))
@@ -226,33 +226,43 @@ class Trainer:
 
     def _prepare(self, resume: bool) -> None:
         """A fresh folder, or the state that an earlier run left in it."""
-        state = self.folder / RESUME
+        state, best = self.folder / RESUME, self.folder / BEST
         if resume and not state.is_file():
             raise CheckpointError(
-                f"{self.folder}: There is no {RESUME} to go on from; leave --resume out."
+                f"{self.folder}: There is no {RESUME} to go on from; leave --resume out"
+                f"{', and name another folder with --out' if best.exists() else ''}."
             )
         if resume:
             self._restore(*checkpoint.read(state))
             return
-        if (self.folder / BEST).exists() or state.exists():
+        if best.exists() or state.exists():
             raise ConfigError(
-                f"{self.folder} holds a training already; go on with --resume, or name another "
-                "folder with --out."
+                f"{self.folder} holds a training already; "
+                f"{'go on with --resume, or ' if state.exists() else ''}name another folder with "
+                "--out."
             )
-        self.folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.recipe.facts(), indent=2)
-        (self.folder / "recipe.json").write_text(text + "\n")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.folder} cannot be made a folder for this training: {error.strerror}; name "
+                "another with --out."
+            ) from None
+        write_text(self.folder / "recipe.json", json.dumps(self.recipe.facts(), indent=2) + "\n")
 
     def _restore(self, facts: dict[str, Any], arrays: dict[str, Any]) -> None:
+        state = self.folder / RESUME
         mine = json.loads(json.dumps(self.recipe.facts()))
-        if LEARNERS[facts["recipe"]["run"]["learner"]] != LEARNERS[self.recipe.run.learner]:
+        then = facts.get("recipe", {})
+        learner = then.get("run", {}).get("learner", self.recipe.run.learner)
+        if LEARNERS[learner] != LEARNERS[self.recipe.run.learner]:
             raise ConfigError(
-                f"{self.folder} was trained with learner = {facts['recipe']['run']['learner']!r}; "
-                "resume with the same, or train anew with another --out."
+                f"{self.folder} was trained with learner = {learner!r}; resume with the same, or "
+                "train anew with another --out."
             )
         tables = ("system", "world", "lens", "network", "clone", "ppo", "actor_critic", "explore")
         for table in tables:
-            if facts["recipe"].get(table) != mine[table]:
+            if then.get(table) != mine[table]:
                 raise ConfigError(
                     f"{self.folder} was trained with other settings in [{table}]; resume with "
                     "the same recipe (recipe.json), or train anew with another --out."
@@ -262,14 +272,23 @@ class Trainer:
             for name, array in arrays.items()
             if name.startswith("weights.")
         }
-        checkpoint.Checkpoint(self._about(), named, str(self.folder / RESUME)).fill(self.network)
-        self.learner.restore(
-            facts["learner"], {name: a for name, a in arrays.items() if name.startswith("adam.")}
-        )
-        self._generator.set_state(torch.from_numpy(np.array(arrays["generator"])))
-        self._rng.bit_generator.state = facts["rng"]
-        self.update, self.elapsed_s = facts["update"], facts["elapsed_s"]
-        self.phase, self.best, self.stale = facts["phase"], facts["best"], facts["stale"]
+        checkpoint.Checkpoint(self._about(), named, str(state)).fill(self.network)
+        adam = {name: array for name, array in arrays.items() if name.startswith("adam.")}
+        try:
+            self.learner.restore(facts["learner"], adam)
+            self._generator.set_state(torch.from_numpy(np.array(arrays["generator"])))
+            self._rng.bit_generator.state = facts["rng"]
+            self.update, self.elapsed_s = facts["update"], facts["elapsed_s"]
+            self.phase, self.best, self.stale = facts["phase"], facts["best"], facts["stale"]
+            self._scored = facts["scored"]
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise CheckpointError(
+                f"{state}: The state lacks what this rota goes on from ({error}); train anew with "
+                "another --out."
+            ) from None
+        if (self.folder / BEST).is_file():  # it may be later than the state: then it counts too
+            kept = checkpoint.load(self.folder / BEST).about.scores
+            self.best = kept.get("validation_jct", self.best)
 
 
 def shorter(recipe: Recipe, minutes: float) -> Recipe:

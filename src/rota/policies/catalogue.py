@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rota.core.seams import Policy
-from rota.errors import ConfigError, InputError, UnknownNameError
+from rota.errors import ConfigError, InputError, RotaError, UnknownNameError
 from rota.policies import rule as r
 from rota.policies.aware import AWARE
 from rota.policies.heuristic import Heuristic
@@ -165,7 +165,14 @@ def _load(name: str) -> Policy:
         found = [key for key, value in vars(module).items() if hasattr(value, "decide")]
         raise UnknownNameError(f"policy in {where}", attribute, found or ["(none found)"])
     thing = getattr(module, attribute)
-    policy = thing() if inspect.isclass(thing) else thing
+    try:
+        policy = thing() if inspect.isclass(thing) else thing
+    except RotaError:
+        raise
+    except Exception as error:
+        raise InputError(
+            f"Cannot make policy {name!r}: {type(error).__name__}: {error}."
+        ) from error
     if not isinstance(policy, Policy):
         raise InputError(f"{name!r} is no policy: it has no method decide(snapshot).")
     return policy

@@ -7,19 +7,17 @@ process loses nothing of it.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
-from zlib import crc32
 
 import numpy as np
 
 from rota import __version__
 from rota.core.layout import NODE_DOWN
 from rota.errors import JournalError
+from rota.run.packing import as_json, checksum, pack, write_columns
 
 if TYPE_CHECKING:
     import os
@@ -52,7 +50,8 @@ SUMS: Final = {
 # `first` numbers the chunk's first record, counted over the whole journal. `crc` is over the
 # columns behind it, in this order: SQLite itself would not notice a flipped bit in a BLOB.
 TABLES: Final = {
-    "jobs": "first INTEGER, count INTEGER, crc INTEGER, job_id TEXT, users TEXT, jobs BLOB",
+    "jobs": "first INTEGER, count INTEGER, crc INTEGER, job_id TEXT, users TEXT, jobs BLOB, "
+    "columns TEXT, more BLOB",
     "events": "first INTEGER, count INTEGER, crc INTEGER, begin_s REAL, end_s REAL, "
     "events BLOB, shares BLOB",
     "rounds": "first INTEGER, count INTEGER, crc INTEGER, begin_s REAL, end_s REAL, "
@@ -124,17 +123,20 @@ class Journal:
 
     def add_jobs(
         self, job_id: ArrayLike, user: ArrayLike, users: Sequence[str], num_gpus: ArrayLike,
-        submit_s: ArrayLike, duration_s: ArrayLike,
+        submit_s: ArrayLike, duration_s: ArrayLike, more: Mapping[str, ArrayLike] | None = None,
+        names: Mapping[str, Sequence[str]] | None = None,
     ) -> int:  # fmt: skip
         """Append jobs; returns the number of the first, by which events name it.
 
         Jobs are numbered from 0 in the order they are added. `user` holds indices into `users`
-        of this call (−1: nobody); the journal keeps one list of names for all calls.
+        of this call (−1: nobody); the journal keeps one list of names for all calls. `more`
+        holds further columns of numbers, the same ones in every call; `names`, by column, the
+        texts that codes in it stand for, all of them so far.
         """
         ids = np.asarray(job_id, np.str_).tolist()
         new = {name: None for name in users if name not in self._users}
-        names = {**self._users, **{name: len(self._users) + k for k, name in enumerate(new)}}
-        code = np.array([*(names[name] for name in users), -1], np.int64)
+        known = {**self._users, **{name: len(self._users) + k for k, name in enumerate(new)}}
+        code = np.array([*(known[name] for name in users), -1], np.int64)
         whose = np.asarray(user, np.int64)
         if len(whose) and not (whose.min() >= -1 and whose.max() < len(users)):
             raise JournalError(f"Job users must index the {len(users)} names given, or be −1.")
@@ -146,8 +148,8 @@ class Journal:
             jobs[name] = column
         first = self._jobs
         row = (as_json("job_id", ids), as_json("users", list(new)), pack(jobs))
-        self._append("jobs", (first, len(ids)), row)
-        self._jobs, self._users = first + len(ids), names
+        self._append("jobs", (first, len(ids)), (*row, *write_columns(len(ids), more, names)))
+        self._jobs, self._users = first + len(ids), known
         return first
 
     def add_events(self, events: Records, entries: Records) -> None:
@@ -243,55 +245,6 @@ class Journal:
         except sqlite3.Error:
             with suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-def as_json(what: str, value: Any) -> str:
-    """Compact JSON of plain values, arrays and dataclasses."""
-    try:
-        return json.dumps(value, default=_plain, separators=(",", ":"))
-    except (TypeError, ValueError) as error:
-        raise JournalError(f"The journal cannot keep {what}: {error}.") from error
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-    raise TypeError(f"{type(value).__name__} is neither plain data nor an array nor a dataclass")
-
-
-def pack(records: Records) -> bytearray:
-    """The records as they lie in the file: their field types in a line of text, then the bytes.
-
-    Integers are kept as narrow as the chunk allows. That halves the file, and the time to write
-    it; compressing would take longer than it saves.
-    """
-    dtype = np.dtype([(name, _narrow(records[name])) for name in records.dtype.names or ()])
-    types = ",".join(dtype[name].str for name in dtype.names or ()).encode() + b"\n"
-    blob = bytearray(len(types) + dtype.itemsize * len(records))
-    blob[: len(types)] = types
-    out = np.frombuffer(blob, dtype, offset=len(types))
-    for name in dtype.names or ():  # far faster than a cast of whole records
-        out[name] = records[name]
-    return blob
-
-
-def _narrow(column: Records) -> str:
-    """The smallest little-endian type that holds all of an integer column; floats stay whole."""
-    if column.dtype.kind == "f":
-        return "<f8"
-    reach = max(int(column.max()), -1 - int(column.min())) if len(column) else 0
-    return next(f"<i{size}" for size in (1, 2, 4, 8) if 2 * reach < 256**size)
-
-
-def checksum(row: Iterable[Any]) -> int:
-    """CRC-32 of a row's BLOBs and texts, one after another."""
-    crc = 0
-    for value in row:
-        if value is not None:
-            crc = crc32(value.encode() if isinstance(value, str) else value, crc)
-    return crc
 
 
 def reason(error: sqlite3.Error | OSError) -> str:

@@ -6,9 +6,7 @@ import json
 import sqlite3
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
@@ -17,11 +15,12 @@ import numpy as np
 from rota.core import layout
 from rota.core.layout import EVENT, ROUND, SHARE
 from rota.errors import JournalError
-from rota.run.journal import APPLICATION_ID, FORMAT, LISTED, NEEDED, SUMS, checksum, reason
+from rota.run.journal import APPLICATION_ID, FORMAT, LISTED, NEEDED, SUMS, reason
 from rota.run.outcome import Outcome
+from rota.run.packing import checksum, read_columns, unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from rota.core.types import Floats, Ints, Records
@@ -47,6 +46,10 @@ class Jobs:
     num_gpus: Ints  # (J,)
     submit_s: Floats  # (J,)
     duration_s: Floats  # (J,)
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Further columns (J,), as far as the writer gave any."""
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What codes in them stand for, by column."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ class JournalView:
     def rounds(self, since: int = 0) -> Records:
         """All rounds (R,), or those of the chunks after `since`."""
         with _reading(self.path):
-            return _unpack(self._rows("rounds", since), "rounds", ROUND)
+            return unpack(self._rows("rounds", since), "rounds", ROUND)
 
     def notes(self) -> dict[int, Mapping[str, Any]]:
         """What the writer noted of its rounds, by the number of the round."""
@@ -262,31 +265,19 @@ def _check_identity(path: Path, application_id: int, version: int) -> None:
         )
 
 
-def _unpack(rows: Iterable[sqlite3.Row], name: str, dtype: np.dtype[Any]) -> Records:
-    """The records of one BLOB column of several chunks; see `journal.pack`."""
-    blobs = (row[name].partition(b"\n") for row in rows)
-    parts = []
-    # A live run leaves many small chunks of few types: equal ones are taken together.
-    for types, group in groupby(blobs, key=itemgetter(0)):
-        raw = np.frombuffer(b"".join(part[2] for part in group), types.decode())
-        part = np.zeros(len(raw), dtype)
-        for field, column in zip(dtype.names or (), raw.dtype.names or (), strict=True):
-            part[field] = raw[column]
-        parts.append(part)
-    return np.concatenate(parts) if parts else np.zeros(0, dtype)
-
-
 def _as_jobs(rows: Sequence[sqlite3.Row]) -> Jobs:
-    jobs = _unpack(rows, "jobs", LISTED)
+    jobs = unpack(rows, "jobs", LISTED)
+    columns: dict[str, Any] = {name: jobs[name].copy() for name in LISTED.names or ()}
     return Jobs(
         job_id=np.array([name for row in rows for name in json.loads(row["job_id"])], np.str_),
         users=tuple(name for row in rows for name in json.loads(row["users"])),
-        **{name: jobs[name].copy() for name in LISTED.names or ()},
+        **columns,
+        **read_columns(rows),
     )
 
 
 def _as_events(rows: Sequence[sqlite3.Row]) -> Events:
-    events, shares = _unpack(rows, "events", EVENT), _unpack(rows, "shares", SHARE)
+    events, shares = unpack(rows, "events", EVENT), unpack(rows, "shares", SHARE)
     offsets = np.concatenate(([0], events["entries"].cumsum(dtype=np.int64)))
     if offsets[-1] != len(shares):
         raise ValueError(f"events announce {offsets[-1]} shares, but {len(shares)} are there")
@@ -296,7 +287,7 @@ def _as_events(rows: Sequence[sqlite3.Row]) -> Events:
 def _as_round_chunk(rows: Sequence[sqlite3.Row]) -> RoundChunk:
     row = rows[0]
     notes = None if row["notes"] is None else tuple(json.loads(row["notes"]))
-    return RoundChunk(row["id"], row["first"], _unpack(rows, "rounds", ROUND), notes)
+    return RoundChunk(row["id"], row["first"], unpack(rows, "rounds", ROUND), notes)
 
 
 _AS_CHUNK: Final[Mapping[str, Callable[[Sequence[sqlite3.Row]], Chunk]]] = {

@@ -20,6 +20,7 @@ from rota.sim.queue_kernels import replay_queue
 from rota.sim.replay_kernels import FLUSH, MORE, replay, replay_backfill, replay_free
 from rota.sim.setup import PLAIN, Conditions
 from rota.sim.simulator import Simulator
+from rota.traces.plain import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -124,7 +125,7 @@ class Writer:
         if self._journal:
             self._submit(
                 self._journal.add_jobs, trace.job_id, trace.user, trace.users, trace.num_gpus,
-                trace.submit_s, trace.duration_s,
+                trace.submit_s, trace.duration_s, *_further(trace),
             )  # fmt: skip
 
     def write(self, events: Records, entries: Records, rounds: Records, notes: Notes) -> None:
@@ -142,6 +143,14 @@ class Writer:
         """Raise what went wrong in the thread, such as a full disk."""
         while self._pending and self._pending[0].done():
             self._pending.pop(0).result()
+
+
+def _further(trace: Trace) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+    """What a journal needs beside its own columns to give the trace back."""
+    own = ("job_id", "user", "num_gpus", "submit_s", "duration_s")
+    more = [column for column in spoken(trace) if column.name not in own]
+    names = {c.name: getattr(trace, f"{c.name}s") for c in more if c.kind == "name"}
+    return {column.name: getattr(trace, column.name) for column in more}, names
 
 
 def informed(policy: Policy, past: Trace) -> Policy:

@@ -58,10 +58,15 @@ def write_csv(trace: Trace, path: str | Path) -> None:
     Only columns that say something are written, every number so that reading gives it back
     exactly. The file appears whole or not at all.
     """
-    columns = [column for column in COLUMNS if column.required or _says_something(trace, column)]
+    columns = spoken(trace)
     header = ",".join(column.name for column in columns)
     rows = zip(*(_cells(trace, column) for column in columns), strict=True)
     write_text(Path(path), "\n".join([header, *map(",".join, rows), ""]))
+
+
+def spoken(trace: Trace) -> list[Column]:
+    """The columns that must be written down to have the trace again."""
+    return [column for column in COLUMNS if column.required or _says_something(trace, column)]
 
 
 def _default(trace: Trace, column: Column) -> Any:

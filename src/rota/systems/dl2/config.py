@@ -32,6 +32,10 @@ class OnePassNetworkConfig:
 
     width: int = 64
 
+    def __post_init__(self) -> None:
+        if self.width < 1:
+            raise ConfigError(f"network.width={self.width} must be 1 or more.")
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepLensConfig:
