@@ -5,10 +5,10 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: test-slow help demo test check bench fit format clean
+.PHONY: test-slow help demo test check bench fit results-dl2 format clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.base ## Compare six policies on a production-like trace and write a report
 	$(RUN)/rota compare examples/demo.toml --out out/demo --force
@@ -32,6 +32,9 @@ bench: $(VENV)/.dev ## Measure speed; also written to bench/latest.json
 DATA ?= ../shared/data
 fit: $(VENV)/.dev ## Fit the speed models to the profiles below DATA; rewrite docs/speed.md
 	$(RUN)/python fit/fit.py $(DATA)
+
+results-dl2: $(VENV)/.dev ## Train DL2 with several seeds, test it; rewrite docs/systems/dl2.md
+	OMP_WAIT_POLICY=passive $(RUN)/python results/dl2.py
 
 format: $(VENV)/.dev ## Format the code
 	$(RUN)/ruff check --fix .

@@ -1,0 +1,205 @@
+"""Train DL2 in both forms with several seeds, test it on traces nobody learned from, write it down.
+
+`make results-dl2` goes on where an earlier run stopped: trainings in out/results/dl2 that are over
+are not repeated. Checkpoints are those that each training kept by its validation traces (seeds
+1000 to 1049); the tables below are of seeds 2000 to 2099, which decided nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rota.cli.trained import load_trained
+from rota.envs import BatchEnv, Pool
+from rota.learn.playing import uniform_jct_s
+from rota.learn.recipe import load_recipe
+from rota.learn.trainer import RESUME, WARM, Trainer
+from rota.policies import make_policy
+from rota.policies.catalogue import LOADERS
+from rota.run.metrics import summarise
+from rota.run.stats import paired
+from rota.scenarios import load
+from rota.sim import simulate
+from rota.systems.dl2.config import ExploreConfig
+from rota.systems.dl2.explore import Explorer
+from rota.systems.dl2.lens import StepByStep
+from rota.systems.dl2.onepass import OnePass
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from rota.core.types import Floats
+
+OUT = Path("out/results/dl2")
+PAGE = Path("docs/systems/dl2.md")
+BEGIN, END = "<!-- results -->", "<!-- end of results -->"
+TEST = range(2000, 2100)
+ELSEWHERE = range(2000, 2020)
+SEEDS = (0, 1, 2)
+TRAINED = {
+    "dl2-onepass": (), "dl2-shared": (), "dl2": (),
+    "dl2-shared without warm-up": ("clone.teacher=",),
+}  # fmt: skip
+METRICS = ("mean_jct_s", "p99_jct_s", "makespan_s", "resizes")
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one policy reached, trace by trace: {metric: (R,)}; several trainings are averaged."""
+
+    name: str
+    runs: tuple[dict[str, Floats], ...]
+
+    def mean(self, metric: str) -> Floats:
+        """By trace, over trainings."""
+        return np.mean([run[metric] for run in self.runs], 0)
+
+
+def folder_of(name: str, seed: int) -> Path:
+    """Where a training leaves what it leaves."""
+    return OUT / f"{name.replace(' ', '-')}-{seed}"
+
+
+def train_all() -> None:
+    """Every training that is not over yet."""
+    for name, changes in TRAINED.items():
+        for seed in SEEDS:
+            folder = folder_of(name, seed)
+            if (folder / "over").exists():
+                continue
+            recipe = load_recipe(name.split()[0], [*changes, f"run.seed={seed}"])
+            print(f"training {name}, seed {seed}", file=sys.stderr, flush=True)
+            Trainer(recipe, folder, resume=(folder / RESUME).exists()).run()
+            (folder / "over").touch()
+
+
+def play(scenario: str, seeds: Sequence[int], policy: Any) -> dict[str, Floats]:
+    """The metrics of every trace under a policy."""
+    chosen, found = load(scenario), []
+    for seed in seeds:
+        world = chosen.draw(seed)
+        outcome = simulate(
+            world.cluster, world.trace, policy, world.when, seed=seed, physics=world.physics
+        )
+        found.append(summarise(outcome))
+    return {name: np.array([one[name] for one in found], np.float64) for name in METRICS}
+
+
+def known(scenario: str, seeds: Sequence[int], name: str) -> Row:
+    """A policy by the name it has in the scenario."""
+    return Row(name, (play(scenario, seeds, make_policy(load(scenario).policy(name))),))
+
+
+def learned(scenario: str, seeds: Sequence[int], name: str, file: str = "best.ckpt") -> Row:
+    """All trainings of one kind."""
+    files = [folder_of(name, seed) / file for seed in SEEDS]
+    return Row(name, tuple(play(scenario, seeds, make_policy(str(one))) for one in files))
+
+
+def chance(rules: bool) -> Row:
+    """Any allowed action, or DL2's exploration rules over it; mean JCTs alone are kept."""
+    lens, rng = StepByStep(), np.random.default_rng(0)
+    pool = Pool.draw(load("dl2-small-published"), TEST)
+    explorer = Explorer(ExploreConfig(kind="job-aware"), lens, len(pool), rng) if rules else None
+    found = uniform_jct_s(
+        lambda: BatchEnv(pool, lens, "progress", len(pool)), rng, explorer=explorer
+    )
+    return Row("exploration rules alone" if rules else "uniform actions", ({"mean_jct_s": found},))
+
+
+def constant(servers: int, workers: int) -> Row:
+    """The same for every job."""
+    lens = OnePass()
+    pool = Pool.draw(load("dl2-small-published"), TEST)
+    env = BatchEnv(pool, lens, "progress", len(pool))
+    env.reset()
+    choice = np.full((len(pool), lens.window), (servers - 1) * lens.most + workers - 1)
+    found = np.full(len(pool), np.nan)
+    while np.isnan(found).any():
+        *_, info = env.step(choice)
+        first = info["_episode"] & np.isnan(found)
+        if first.any():
+            found[first] = info["episode"]["jct_s"][first]
+    return Row(f"{servers} servers and {workers} workers for every job", ({"mean_jct_s": found},))
+
+
+def against(row: Row, other: Row) -> str:
+    """The change of the mean JCT, with its interval over traces."""
+    if row is other:
+        return "= 1"
+    both = paired(row.mean("mean_jct_s"), other.mean("mean_jct_s"), np.random.default_rng(0))
+    low, high = both.ratio_ci or (np.nan, np.nan)
+    return f"{both.ratio:+.1%} [{low:+.1%}, {high:+.1%}]".replace("%", " %").replace("-", "−")
+
+
+def table(rows: Sequence[Row], others: Sequence[Row], unit_s: float, unit: str) -> str:
+    """A table of the page."""
+    heads = [unit, *(f"against {other.name}" for other in others), "p99", "makespan", "resizes"]
+    lines = [f"| | {' | '.join(heads)} |", "|---" * (len(heads) + 1) + "|"]
+    for row in rows:
+        means = [float(run["mean_jct_s"].mean()) / unit_s for run in row.runs]
+        each = f" ({', '.join(f'{mean:.3f}' for mean in means)})" if len(means) > 1 else ""
+        cells = [f"{np.mean(means):.3f}{each}", *(against(row, other) for other in others)]
+        for metric in METRICS[1:]:
+            if metric in row.runs[0]:
+                value = float(row.mean(metric).mean())
+                cells.append(f"{value:.0f}" if metric == "resizes" else f"{value / unit_s:.2f}")
+            else:
+                cells.append("")
+        lines.append(f"| {row.name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def published() -> str:
+    """The scenario of the claim."""
+    where = ("dl2-small-published", TEST)
+    drf, optimus, bound = (known(*where, name) for name in ("drf", "optimus", "hull-greedy"))
+    rows = [drf, optimus, bound, chance(rules=False), chance(rules=True), constant(15, 2)]
+    for name in ("dl2", "dl2-shared"):
+        warm = learned(*where, name, WARM)
+        rows.append(Row(f"{name}, warm-up alone", warm.runs))
+        rows.append(learned(*where, name))
+    rows += [learned(*where, "dl2-shared without warm-up"), learned(*where, "dl2-onepass")]
+    return table(rows, (drf, optimus), load(where[0]).when.slot_s, "slots")
+
+
+def elsewhere(scenario: str) -> str:
+    """The same weights where they were not trained, against honest policies."""
+    where = (scenario, ELSEWHERE)
+    rows = [known(*where, name) for name in ("drf-bundles", "optimus", "hull-greedy")]
+    rows += [learned(*where, name) for name in ("dl2-shared", "dl2-onepass")]
+    return table(rows, rows[:3], 3600.0, "hours")
+
+
+def main() -> None:
+    """Train, test and write the page's tables."""
+    LOADERS.append(load_trained)
+    train_all()
+    parts: dict[str, Callable[[], str]] = {"`dl2-small-published`, seeds 2000 to 2099": published}
+    for name in ("dl2-small", "dl2-template", "dl2-busy"):
+        parts[f"`{name}`, seeds 2000 to 2019"] = lambda name=name: elsewhere(name)  # type: ignore[misc]
+    text = [BEGIN]
+    for title, make in parts.items():
+        print(f"testing {title}", file=sys.stderr, flush=True)
+        text += [f"### {title}", "", make(), ""]
+    page = PAGE.read_text()
+    head, _, rest = page.partition(BEGIN)
+    PAGE.write_text(head + "\n".join([*text, END]) + rest.partition(END)[2])
+    curves = {
+        str(folder_of(name, seed).name): [
+            json.loads(line) for line in (folder_of(name, seed) / "curve.jsonl").open()
+        ]
+        for name in TRAINED
+        for seed in SEEDS
+    }
+    (OUT / "curves.json").write_text(json.dumps(curves) + "\n")
+
+
+if __name__ == "__main__":
+    main()
