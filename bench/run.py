@@ -19,6 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+import learned
 from bare_loop import bare_loop
 from rota.core import Cluster, Draft
 from rota.core.speed import Curves
@@ -154,7 +155,7 @@ def physics(trace: Trace, label: str) -> Iterator[Row]:
             ) -> float:  # fmt: skip
                 return simulate(cluster, named, make_policy(name), physics=laws).wall_s
 
-            bare_s, all_s = best(plain_s, full_s, repeats=3)
+            bare_s, all_s = best(plain_s, full_s)
             yield Row(f"GPU types and contention ({mode}), {name}, {label}", len(trace) / all_s,
                       "jobs/s", "cost of a plain replay", all_s / bare_s)  # fmt: skip
 
@@ -227,6 +228,15 @@ def python_policies() -> Iterator[Row]:
                   count / took_s / goal)  # fmt: skip
 
 
+def learned_systems() -> Iterator[Row]:
+    """A decision at deployment, and training end to end."""
+    for name, p50_ms, p99_ms in learned.decisions():
+        yield Row(f"decide, {name}, 500 nodes, window 40, median", p50_ms, "ms")
+        yield Row("… 99th percentile", p99_ms, "ms", "10 ms", p99_ms / 10)
+    rate = learned.training_rate()
+    yield Row("train dl2: rollout, inference, update", rate, "steps/s", "30,000", rate / 30_000)
+
+
 _LARGE = """
 import resource, sys
 from rota.core import Cluster
@@ -293,6 +303,7 @@ def main() -> None:
         journalled(*trace_label),
         physics(*trace_label),
         python_policies(),
+        learned_systems(),
         large(),
         starts(VENUS),
     )

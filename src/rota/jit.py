@@ -1,6 +1,6 @@
 """The decorators for compiled code: `kernel`, and the parts that kernels are made of.
 
-Four things here differ from a plain `numba.njit`, each because it was measured to matter:
+Five things here differ from a plain `numba.njit`, each because it was measured to matter:
 
 - Numba keeps compiled code on disk and compiles anew when a function's own file changes, but
   not when a kernel in another file that it calls does. Here the stamp of every cached kernel
@@ -10,8 +10,10 @@ Four things here differ from a plain `numba.njit`, each because it was measured 
   an `allocating_part`.
 - Parts are neither optimised nor turned into machine code on their own: they only ever run
   inside a kernel, which is optimised as a whole. That halves the time of the first run.
-- LLVM works at level 2 and does not vectorise: nothing here gains from more (measured), and
-  the first run waits a fifth less.
+- LLVM works at level 2 and does not vectorise: but for the layers of networks (`wide_kernel`)
+  nothing here gains from more (measured), and the first run waits a fifth less.
+- A kernel's parts belong to it alone, so that LLVM may drop what a part does not use of its
+  arguments. A state is hundreds of words, and passing it took more time than all the rest.
 """
 
 from __future__ import annotations
@@ -75,6 +77,29 @@ class _PartLibrary(JITCodeLibrary):  # type: ignore[misc]
         self._finalized = True
 
 
+class _KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
+    """LLVM code of a kernel, which shares none of its parts with anybody."""
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if function.linkage.name == "linkonce_odr" and not function.is_declaration:
+                function.linkage = "internal"
+        super()._optimize_final_module()
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _KernelLowering(NativeLowering):  # type: ignore[misc]
+    """Lowering into such a library."""
+
+    _name = "rota_kernel_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        codegen = state.targetctx.codegen()
+        state.library = _KernelLibrary(codegen, state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return super().run_pass(state)  # type: ignore[no-any-return]
+
+
 @register_pass(mutates_CFG=True, analysis_only=False)
 class _PartLowering(NativeLowering):  # type: ignore[misc]
     """Lowering into a library that never becomes machine code."""
@@ -88,43 +113,65 @@ class _PartLowering(NativeLowering):  # type: ignore[misc]
 
 
 @contextmanager
-def _little_effort() -> Iterator[None]:
+def _little_effort(wide: bool) -> Iterator[None]:
     """Let LLVM do what pays here; set for our code only, not for others in the process."""
     before = config.OPT, config.LOOP_VECTORIZE
-    config.OPT, config.LOOP_VECTORIZE = min(before[0], type(before[0])(2)), 0
+    config.OPT, config.LOOP_VECTORIZE = min(before[0], type(before[0])(2)), int(wide)
     try:
         yield
     finally:
         config.OPT, config.LOOP_VECTORIZE = before
 
 
+def _with_lowering(state: Any, lowering: type) -> Any:
+    """Numba's pipeline with another last step."""
+    passes = DefaultPassBuilder.define_nopython_pipeline(state)
+    passes.passes = [
+        (lowering if step is NativeLowering else step, why) for step, why in passes.passes
+    ]
+    passes.finalize()
+    return passes
+
+
 class _KernelCompiler(CompilerBase):  # type: ignore[misc]
-    """Numba's pipeline with less optimisation."""
+    """Numba's pipeline with less optimisation, for a function with parts of its own."""
+
+    wide = False
 
     def define_pipelines(self) -> list[Any]:
-        return [DefaultPassBuilder.define_nopython_pipeline(self.state)]
+        return [_with_lowering(self.state, _KernelLowering)]
 
     def compile_extra(self, function: Any) -> Any:
-        with _little_effort():
+        with _little_effort(self.wide):
             return super().compile_extra(function)
 
 
+class _WideCompiler(_KernelCompiler):
+    """The same for loops that do several numbers at a time."""
+
+    wide = True
+
+
 class _PartCompiler(CompilerBase):  # type: ignore[misc]
-    """Numba's pipeline with another last step."""
+    """Numba's pipeline without machine code."""
 
     def define_pipelines(self) -> list[Any]:
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        passes.passes = [
-            (_PartLowering if step is NativeLowering else step, why) for step, why in passes.passes
-        ]
-        passes.finalize()
-        return [passes]
+        return [_with_lowering(self.state, _PartLowering)]
 
 
 def kernel(function: F) -> F:
     """Compile `function` on first use and keep the result on disk; it runs without the GIL."""
+    return _kernel(function, _KernelCompiler)
+
+
+def wide_kernel(function: F) -> F:
+    """Like `kernel`, for long loops of arithmetic, which are vectorised."""
+    return _kernel(function, _WideCompiler)
+
+
+def _kernel(function: F, compiler: type) -> F:
     compiled = numba.njit(
-        cache=True, nogil=True, error_model="numpy", _nrt=False, pipeline_class=_KernelCompiler
+        cache=True, nogil=True, error_model="numpy", _nrt=False, pipeline_class=compiler
     )(function)
     compiled._cache._cache_file._source_stamp = _stamp()
     return compiled  # type: ignore[no-any-return]

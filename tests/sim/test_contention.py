@@ -148,3 +148,16 @@ def test_a_fee_is_due_while_a_job_runs() -> None:
     assert simulate(cluster, trace, policy, physics=by_minute).fee == pytest.approx([0.24, 0.06])
     whole = Physics(billing=Billing(whole_nodes=True))
     assert simulate(cluster, trace, policy, physics=whole).fee == pytest.approx([0.2, 0.06])
+
+
+def test_who_crosses_racks_is_freed_by_another_who_leaves() -> None:
+    """Two jobs meet on no node, but on a spine of 8 Gb/s: 4 each of 4 and 10 wanted."""
+    contention = laws(LINKS, uplink_gbps=np.full(4, np.inf), spine_gbps=8.0, floor=0.0)
+    jobs: Jobs = [(0, 50, 2), (0, 100, 2)]
+    physics = Physics(curves=spread_curves(1.0), contention=contention)
+    cluster = cluster_of([1, 1, 1, 1], rack=np.array([0, 1, 0, 1]))
+    fast = simulate(cluster, jobs_with_models(jobs), make_policy("fifo+spread"), physics=physics)
+    # b: talks .6 of its step and gets 4, then 8, of the 10 it wants.
+    beside, alone = 1 / (1 - 0.6 + 0.6 * 10 / 4), 1 / (1 - 0.6 + 0.6 * 10 / 8)
+    assert fast.done_s[0] == 50
+    assert fast.done_s[1] == pytest.approx(50 + (100 - 50 * beside) / alone)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from rota.core.seams import Policy
     from rota.learn.recipe import Recipe
+    from rota.systems.catalogue import System
 
 
 def load_policy(path: Path, name: str = "") -> Policy:
@@ -42,9 +43,15 @@ def load_policy(path: Path, name: str = "") -> Policy:
             f"{path}: The checkpoint has settings that this rota does not know: {error}."
         ) from None
     found.fill(network)
+    return as_policy(kind, lens, network, name or path.name)
+
+
+def as_policy(kind: System, lens: Any, network: Any, name: str) -> LensPolicy:
+    """A network as it is now, as a policy."""
     network.eval()
     act = _one_pass(lens, network) if kind.per_job else _step(network)
-    return LensPolicy(lens, act, name or path.name)
+    play = network.player(lens) if hasattr(network, "player") else None
+    return LensPolicy(lens, act, name, play)
 
 
 def begin_with(network: nn.Module, name: str, recipe: Recipe) -> None:

@@ -12,12 +12,14 @@ import numpy as np
 
 from rota.core.speed import LINKS, MACHINES, PAIRS, Contention
 from rota.core.types import Floats, Ints, Records
-from rota.jit import part
+from rota.jit import inline, part
 
 if TYPE_CHECKING:
     from rota.core.types import Bools
 
 ROUNDING = 1e-9
+MARGIN = 1e-6
+"""Gb/s by which what is wanted of a link stays below what it carries where nobody feels it."""
 
 
 class Traffic(NamedTuple):
@@ -29,8 +31,9 @@ class Traffic(NamedTuple):
     many: Ints  # (N,)
     kind: Ints  # (J,) −1: sends nothing
     rate: Floats  # (J,) Gb/s that max-min fairness gives it
-    left: Floats  # (links,) scratch: N NICs, the racks' uplinks, the spine
-    busy: Ints  # (links,) scratch: jobs that still grow there
+    load: Floats  # (links,) Gb/s wanted of each: N NICs, the racks' uplinks, the spine
+    left: Floats  # (links,) scratch: what is left of it
+    busy: Floats  # (links,) scratch: jobs that still grow there
 
 
 @part
@@ -76,32 +79,65 @@ def crosses(nodes: Records, shares: Records, first: int, count: int) -> bool:
     return False
 
 
+@inline
+def capacity(t: Traffic, link: int) -> float:
+    """What a link carries, Gb/s: N NICs, the racks' uplinks, the spine."""
+    N = t.load.size - t.laws.uplink_gbps.size - 1
+    if link < N:
+        return t.laws.link_gbps[link]
+    return t.laws.spine_gbps if link == t.load.size - 1 else t.laws.uplink_gbps[link - N]
+
+
+@inline
+def is_crowded(t: Traffic, link: int) -> bool:
+    """Whether those who send over a link may want more than it carries; else nobody feels it."""
+    return t.load[link] > capacity(t, link) - MARGIN
+
+
 @part
-def count_on_links(
-    t: Traffic, nodes: Records, shares: Records, first: int, count: int, busy: int
+def add_on_links(
+    column: Floats, nodes: Records, shares: Records, first: int, count: int, much: float
 ) -> None:
-    """Add to `busy` of every link these shares send over: NICs, uplinks, spine."""
-    N, racks = nodes.size, t.laws.uplink_gbps.size
-    over = crosses(nodes, shares, first, count)
+    """Add to every link that these shares send over: NICs, uplinks, spine."""
     for k in range(first, first + count):
-        n = shares[k]["node"]
-        t.busy[n] += busy
-        rack = nodes[n]["rack"]
-        seen = False
-        for e in range(first, k):
-            seen |= nodes[shares[e]["node"]]["rack"] == rack
-        if over and not seen:
-            t.busy[N + rack] += busy
-    if over:
-        t.busy[N + racks] += busy
+        column[shares[k]["node"]] += much
+    if not crosses(nodes, shares, first, count):
+        return
+    column[column.size - 1] += much
+    for k in range(first, first + count):
+        rack, e = nodes[shares[k]["node"]]["rack"], k - 1
+        while e >= first and nodes[shares[e]["node"]]["rack"] != rack:
+            e -= 1  # mostly the one before is of the same rack
+        if e < first:
+            column[nodes.size + rack] += much
+
+
+@part
+def feels_racks(t: Traffic, nodes: Records, shares: Records, first: int, count: int) -> bool:
+    """Whether these shares send over an uplink or a spine that is crowded."""
+    if not crosses(nodes, shares, first, count):
+        return False
+    crowded = is_crowded(t, t.load.size - 1)
+    for k in range(first, first + count):
+        crowded |= is_crowded(t, nodes.size + nodes[shares[k]["node"]]["rack"])
+    return crowded
+
+
+@part
+def feels_others(t: Traffic, nodes: Records, shares: Records, first: int, count: int) -> bool:
+    """Whether these shares send over any link that is crowded."""
+    for k in range(first, first + count):
+        if is_crowded(t, shares[k]["node"]):
+            return True
+    return feels_racks(t, nodes, shares, first, count)
 
 
 @part
 def is_stuck(t: Traffic, nodes: Records, shares: Records, first: int, count: int) -> bool:
     """Whether some link these shares send over is full."""
-    N, racks = nodes.size, t.laws.uplink_gbps.size
+    N, last = nodes.size, t.left.size - 1
     over = crosses(nodes, shares, first, count)
-    if over and t.left[N + racks] <= ROUNDING:
+    if over and t.left[last] <= ROUNDING:
         return True
     for k in range(first, first + count):
         n = shares[k]["node"]
@@ -114,32 +150,35 @@ def is_stuck(t: Traffic, nodes: Records, shares: Records, first: int, count: int
 def share_links(
     t: Traffic, jobs: Any, nodes: Records, shares: Records, who: Ints, size: int, grows: Bools
 ) -> None:
-    """Max-min fair rates for jobs who[:size], which share links with nobody else.
+    """Max-min fair rates for jobs who[:size], who share crowded links with nobody else.
 
-    All grow alike until they have what they want or a link they use is full.
+    Who meets no crowded link has what it wants. The others grow alike until they have that or a
+    link they use is full.
     """
-    N, laws = nodes.size, t.laws
-    for link in range(t.left.size):
-        t.busy[link] = 0
-        if link < N:
-            t.left[link] = laws.link_gbps[link]
-        else:
-            spine = link == t.left.size - 1
-            t.left[link] = laws.spine_gbps if spine else laws.uplink_gbps[link - N]
-    growing = 0
+    laws, growing = t.laws, 0
     for i in range(size):
         j = who[i]
-        t.rate[j], grows[j] = 0.0, t.kind[j] >= 0
-        if grows[j]:
-            count_on_links(t, nodes, shares, jobs[j]["share_at"], jobs[j]["share_len"], 1)
-            growing += 1
+        grows[j] = False
+        if t.kind[j] >= 0:
+            at, length = jobs[j]["share_at"], jobs[j]["share_len"]
+            grows[j] = feels_others(t, nodes, shares, at, length)
+            growing += grows[j]
+            t.rate[j] = 0.0 if grows[j] else laws.traffic_gbps[t.kind[j]]
+    if growing == 0:
+        return
+    for link in range(t.left.size):
+        t.left[link], t.busy[link] = capacity(t, link), 0.0
+    for i in range(size):
+        if grows[who[i]]:
+            job = jobs[who[i]]
+            add_on_links(t.busy, nodes, shares, job["share_at"], job["share_len"], 1.0)
     while growing > 0:
         step = np.inf
         for i in range(size):
             if grows[who[i]]:
                 step = min(step, laws.traffic_gbps[t.kind[who[i]]] - t.rate[who[i]])
         for link in range(t.left.size):
-            if t.busy[link] > 0:
+            if t.busy[link] > 0.0:
                 step = min(step, t.left[link] / t.busy[link])
         for link in range(t.left.size):
             t.left[link] -= t.busy[link] * step
@@ -150,9 +189,10 @@ def share_links(
             j = who[i]
             at, length = jobs[j]["share_at"], jobs[j]["share_len"]
             wanted = laws.traffic_gbps[t.kind[j]]
-            if grows[j] and (
-                t.rate[j] >= wanted - ROUNDING or is_stuck(t, nodes, shares, at, length)
-            ):
-                grows[j] = False
-                count_on_links(t, nodes, shares, at, length, -1)
-                growing -= 1
+            if grows[j] and t.rate[j] >= wanted - ROUNDING:
+                t.rate[j] = wanted
+            elif not (grows[j] and is_stuck(t, nodes, shares, at, length)):
+                continue
+            grows[j] = False
+            add_on_links(t.busy, nodes, shares, at, length, -1.0)
+            growing -= 1

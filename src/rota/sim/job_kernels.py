@@ -239,26 +239,19 @@ def goes_on(s: State, j: int, first: int, count: int) -> bool:
 
 
 @part
-def enact(s: State, j: int, first: int, count: int) -> None:
-    """Bring job j from what it holds to shares[first : first + count].
+def stop(s: State, j: int) -> None:
+    """Running job j makes a checkpoint, so that it loses nothing, and waits."""
+    settle(s.jobs[j], s.truth[j], s.clock[0]["now_s"])
+    log(s, STOP, j, 0, 0)
+    release(s, j)
+    s.jobs[j]["preemptions"] += 1
+    s.clock[0]["stops"] += 1
 
-    The nodes' free room has been updated already. A planned stop makes a checkpoint, so it
-    loses nothing; every restart, move and resize costs the job `restart_s` without progress.
-    """
+
+@part
+def change(s: State, j: int, first: int, count: int) -> None:
+    """Running job j moves to shares[first : first + count], or becomes another size there."""
     job, clock = s.jobs[j], s.clock[0]
-    if job["status"] != RUNNING:
-        if count > 0:
-            begin(s, j, first, count)
-        return
-    if count == 0:
-        settle(s.jobs[j], s.truth[j], s.clock[0]["now_s"])
-        log(s, STOP, j, 0, 0)
-        release(s, j)
-        job["preemptions"] += 1
-        clock["stops"] += 1
-        return
-    if goes_on(s, j, first, count):
-        return
     settle(s.jobs[j], s.truth[j], s.clock[0]["now_s"])
     close_bill(s, j)
     workers, servers = job["held_workers"], job["held_servers"]
@@ -273,6 +266,22 @@ def enact(s: State, j: int, first: int, count: int) -> None:
         log(s, RESIZE, j, first, count)
     s.truth[j]["stint_s"] = job["progress_s"]  # a change goes through a checkpoint
     job["since_s"] = clock["now_s"]
+
+
+@inline
+def enact(s: State, j: int, first: int, count: int) -> None:
+    """Bring job j from what it holds to shares[first : first + count].
+
+    The nodes' free room has been updated already. Every restart, move and resize costs the job
+    `restart_s` without progress.
+    """
+    if s.jobs[j]["status"] != RUNNING:
+        if count > 0:
+            begin(s, j, first, count)
+    elif count == 0:
+        stop(s, j)
+    elif not goes_on(s, j, first, count):
+        change(s, j, first, count)
 
 
 @part

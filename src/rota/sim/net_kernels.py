@@ -11,8 +11,9 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
+from rota.core.speed import LINKS
 from rota.jit import inline, only_with, part
-from rota.perf.contention_kernels import Traffic
+from rota.perf.contention_kernels import Traffic, add_on_links, crosses, feels_racks
 from rota.sim.state import Net
 
 if TYPE_CHECKING:
@@ -37,6 +38,19 @@ def mark_guests(guests: Ints, many: Ints, dirty: Ints, marked: Any, clock: Any, 
 
 
 @part
+def mark_crossing(s: State) -> None:
+    """So must that of all who send from rack to rack: they share uplinks and spine."""
+    net, clock = s.net, s.clock[0]
+    for r in range(clock["running"]):
+        j = s.running[r]
+        job = s.jobs[j]
+        if net.traffic.kind[j] >= 0 and crosses(
+            s.nodes, s.shares, job["share_at"], job["share_len"]
+        ):
+            mark(net.dirty, net.marked, clock, j)
+
+
+@part
 def join_as(s: State, j: int, kind: int) -> None:
     """Job j is from now on a guest of its nodes, if its traffic is of any kind."""
     job, net, clock = s.jobs[j], s.net, s.clock[0]
@@ -52,6 +66,9 @@ def join_as(s: State, j: int, kind: int) -> None:
             g = t.many[n]
             t.guests[n, g], t.gpus[n, g] = j, gpus
             t.many[n] += 1
+    if t.laws.mode == LINKS:
+        wanted = t.laws.traffic_gbps[kind]
+        add_on_links(t.load, s.nodes, s.shares, job["share_at"], job["share_len"], wanted)
 
 
 @only_with("net")
@@ -70,7 +87,12 @@ def leave_all(s: State, j: int) -> None:
     """Job j is no longer a guest of its nodes."""
     job, net, clock = s.jobs[j], s.net, s.clock[0]
     t = net.traffic
-    for k in range(job["share_at"], job["share_at"] + job["share_len"]):
+    at, length = job["share_at"], job["share_len"]
+    if t.laws.mode == LINKS:
+        if feels_racks(t, s.nodes, s.shares, at, length):
+            mark_crossing(s)
+        add_on_links(t.load, s.nodes, s.shares, at, length, -t.laws.traffic_gbps[t.kind[j]])
+    for k in range(at, at + length):
         n = s.shares[k]["node"]
         for g in range(t.many[n]):
             if t.guests[n, g] == j:
@@ -103,8 +125,9 @@ def _net_of(net: Any, b: int) -> Any:  # noqa: ARG001
     def pick(net: Any, b: int) -> Any:
         t = net.traffic
         traffic = Traffic(
-            t.laws, t.guests[b], t.gpus[b], t.many[b], t.kind[b], t.rate[b], t.left[b], t.busy[b]
-        )
+            t.laws, t.guests[b], t.gpus[b], t.many[b], t.kind[b], t.rate[b], t.load[b], t.left[b],
+            t.busy[b],
+        )  # fmt: skip
         return Net(traffic, net.dirty[b], net.marked[b], net.grows[b], net.weather[b])
 
     return pick

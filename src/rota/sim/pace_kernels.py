@@ -1,8 +1,8 @@
 """New paces for the jobs that a change touches, and for all when machines wander.
 
 Touched are those on the nodes that somebody joined or left and, where links are shared, those
-who share a link with them, however indirectly. Whoever keeps his pace is not even settled, so
-he ends exactly when he would have ended.
+who share a crowded link with them, however indirectly. Whoever keeps his pace is not even
+settled, so he ends exactly when he would have ended.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from rota.core.layout import RUNNING
 from rota.core.speed import LINKS
 from rota.jit import inline, only_with, part
-from rota.perf.contention_kernels import crosses, share_links, slowdown
+from rota.perf.contention_kernels import feels_racks, is_crowded, share_links, slowdown
 from rota.sim.job_kernels import schedule, settle
-from rota.sim.net_kernels import mark, mark_guests
+from rota.sim.net_kernels import mark, mark_crossing, mark_guests
 
 if TYPE_CHECKING:
     from rota.sim.state import State
@@ -24,22 +24,20 @@ if TYPE_CHECKING:
 
 @part
 def mark_linked(s: State) -> None:
-    """Mark everybody who shares a link with a marked job, and so on."""
+    """Mark everybody who shares a crowded link with a marked job, and so on."""
     net, clock, i, spread = s.net, s.clock[0], 0, False
     t = net.traffic
     while i < clock["dirty"]:
-        job = s.jobs[s.net.dirty[i]]
+        job = s.jobs[net.dirty[i]]
         at, length = job["share_at"], job["share_len"]
-        for k in range(at, at + length):
-            mark_guests(t.guests, t.many, net.dirty, net.marked, clock, s.shares[k]["node"])
-        if not spread and length > 1 and crosses(s.nodes, s.shares, at, length):
-            spread = True  # uplinks and spine are shared by all who cross racks
-            for r in range(clock["running"]):
-                o = s.jobs[s.running[r]]
-                if t.kind[s.running[r]] >= 0 and crosses(
-                    s.nodes, s.shares, o["share_at"], o["share_len"]
-                ):
-                    mark(net.dirty, net.marked, clock, s.running[r])
+        if t.kind[net.dirty[i]] >= 0:
+            for k in range(at, at + length):
+                n = s.shares[k]["node"]
+                if is_crowded(t, n):
+                    mark_guests(t.guests, t.many, net.dirty, net.marked, clock, n)
+            if not spread and feels_racks(t, s.nodes, s.shares, at, length):
+                spread = True
+                mark_crossing(s)
         i += 1
 
 

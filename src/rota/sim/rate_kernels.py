@@ -57,11 +57,23 @@ def fee_rate(
 
 
 @part
+def same_kinds(nodes: Records, shares: Records, at: int, first: int, count: int) -> bool:
+    """Whether two lots of shares are as many workers each on nodes of the same GPU types."""
+    for k in range(count):
+        a, b = shares[at + k], shares[first + k]
+        if a["workers"] != b["workers"] or nodes[a["node"]]["type"] != nodes[b["node"]]["type"]:
+            return False
+    return True
+
+
+@part
 def is_alike(s: State, j: int, first: int, count: int) -> bool:
     """Whether it is all the same to job j, and to others, if it moves to these shares."""
     job, true, clock = s.jobs[j], s.truth[j], s.clock[0]
     if true["sends"] or clock["drift_step_s"] < np.inf or count != job["share_len"]:
         return False
+    if not clock["priced"] and same_kinds(s.nodes, s.shares, job["share_at"], first, count):
+        return True
     pace = lone_pace(s, j, first, count, job["held_workers"], job["held_servers"])
     if pace != true["alone"]:
         return False

@@ -11,7 +11,7 @@ from rota.policies.draft_kernels import Desk
 from rota.policies.place_kernels import hold
 from rota.policies.round_kernels import decide, decide_free
 from rota.sim.event_kernels import advance, stray, tidy
-from rota.sim.job_kernels import copy_share, enact, goes_on
+from rota.sim.job_kernels import copy_share, enact, stop
 from rota.sim.net_kernels import net_of
 from rota.sim.pace_kernels import rerate
 from rota.sim.state import State
@@ -40,13 +40,10 @@ def enact_draft(s: State) -> None:
     for i in range(s.clock[0]["live"]):
         j = s.order[i]
         if s.length[j] == 0 and s.jobs[j]["status"] == RUNNING:
-            enact(s, j, 0, 0)
+            stop(s, j)
     for i in range(s.clock[0]["live"]):
         j = s.order[i]
-        if s.length[j] == 0:
-            continue
-        # Most go on as before: not worth a call with the whole state.
-        if s.jobs[j]["status"] != RUNNING or not goes_on(s, j, s.at[j], s.length[j]):
+        if s.length[j] > 0:
             enact(s, j, s.at[j], s.length[j])
 
 

@@ -89,7 +89,7 @@ def build_net(cluster: Cluster, physics: Physics, jobs: int, seeds: list[int]) -
     traffic = Traffic(
         laws, np.zeros((B, N, K), np.int64), np.zeros((B, N, K), np.int64),
         np.zeros((B, N), np.int64), np.full((B, jobs), -1, np.int64), np.zeros((B, jobs)),
-        np.zeros((B, links)), np.zeros((B, links), np.int64),
+        np.zeros((B, links)), np.zeros((B, links)), np.zeros((B, links)),
     )  # fmt: skip
     weather = np.zeros((B, N, 0))
     if physics.drift is not None:

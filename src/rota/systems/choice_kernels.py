@@ -15,19 +15,26 @@ GREEDY: Final = -1.0
 
 
 @part
+def likeliest(logits: Any, mask: Bools) -> int:
+    """The allowed action of the largest logit, the first of equals; −1 if none is allowed."""
+    best, most = -1, -inf
+    for a in range(logits.size):
+        if mask[a] and logits[a] > most:
+            best, most = a, logits[a]
+    return best
+
+
+@part
 def pick(logits: Any, mask: Bools, chance: float, log_prob: Any) -> int:
     """An action by masked softmax; −1 if none is allowed. Writes log_prob[0].
 
     chance  uniform in [0, 1), or GREEDY
     """
-    best, most = -1, -inf
-    for a in range(logits.size):
-        if mask[a] and logits[a] > most:
-            best, most = a, logits[a]
+    best = likeliest(logits, mask)
     log_prob[0] = 0.0
     if best < 0:
         return best
-    total = 0.0
+    most, total = logits[best], 0.0
     for a in range(logits.size):
         if mask[a]:
             total += exp(logits[a] - most)

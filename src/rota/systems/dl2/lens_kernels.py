@@ -49,74 +49,91 @@ def open_rounds(view: View, book: Book, which: Bools, keep_capped: bool) -> None
             fill_window(view, book, b, keep_capped)
 
 
-@kernel
-def encode(
-    view: View, book: Book, types: int, ordinal: bool, rescale: bool, one_hot: bool, slot_s: float,
-    most: int, jobs: Floats, cluster: Floats, present: Floats,
+@part
+def show_window(
+    view: View, book: Book, b: int, types: int, ordinal: bool, rescale: bool, one_hot: bool,
+    slot_s: float, most: int, jobs: Floats, present: Floats,
 ) -> None:  # fmt: skip
-    """Fill jobs (B, W, F), cluster (B, GLOBALS) and present (B, W).
+    """Fill jobs (W, F) and present (W,) of one cluster.
 
     F is OWN + types + 2; a type as a number takes one place, a count told apart most + 1.
     """
     stay_s = slot_s * LONG_STAY if rescale else slot_s
     tasks, kinds = (most, types) if rescale else (1, 1)
     first = 1 if ordinal else types
+    now_s = view.now_s[b]
+    for i in range(jobs.shape[0]):
+        row, j = jobs[i], book.rows[b, i]
+        if j < 0:
+            clear_row(row, present, i)
+            continue
+        job, fresh = view.jobs[b, j], present[i] == 0.0
+        present[i] = 1.0
+        model = job["model"]
+        if ordinal:
+            row[0] = (model + 1) / kinds
+        elif fresh or not 0 <= model < types or row[model] != 1.0:
+            for k in range(types):
+                row[k] = 1.0 if k == model else 0.0
+        workers, servers = book.workers[b, j], book.servers[b, j]
+        row[first] = (now_s - job["submit_s"]) / stay_s
+        row[first + 1] = part_left(job, now_s)
+        row[first + 2] = dominant_share(book, b, job, workers, servers)
+        if one_hot:
+            for k in range(2 * (most + 1)):
+                row[first + OWN + k] = 0.0
+            row[first + OWN + min(workers, most)] = 1.0
+            row[first + OWN + most + 1 + min(servers, most)] = 1.0
+        else:
+            row[first + OWN] = workers / tasks
+            row[first + OWN + 1] = servers / tasks
+
+
+@kernel
+def encode(
+    view: View, book: Book, types: int, ordinal: bool, rescale: bool, one_hot: bool, slot_s: float,
+    most: int, jobs: Floats, cluster: Floats, present: Floats,
+) -> None:  # fmt: skip
+    """Fill jobs (B, W, F), cluster (B, GLOBALS) and present (B, W)."""
     for b in range(jobs.shape[0]):
         show_cluster(view, book, b, cluster[b])
-        now_s = view.now_s[b]
-        for i in range(jobs.shape[1]):
-            row, j = jobs[b, i], book.rows[b, i]
-            if j < 0:
-                clear_row(row, present[b], i)
-                continue
-            job, fresh = view.jobs[b, j], present[b, i] == 0.0
-            present[b, i] = 1.0
-            model = job["model"]
-            if ordinal:
-                row[0] = (model + 1) / kinds
-            elif fresh or not 0 <= model < types or row[model] != 1.0:
-                for k in range(types):
-                    row[k] = 1.0 if k == model else 0.0
-            workers, servers = book.workers[b, j], book.servers[b, j]
-            row[first] = (now_s - job["submit_s"]) / stay_s
-            row[first + 1] = part_left(job, now_s)
-            row[first + 2] = dominant_share(book, b, job, workers, servers)
-            if one_hot:
-                for k in range(2 * (most + 1)):
-                    row[first + OWN + k] = 0.0
-                row[first + OWN + min(workers, most)] = 1.0
-                row[first + OWN + most + 1 + min(servers, most)] = 1.0
-            else:
-                row[first + OWN] = workers / tasks
-                row[first + OWN + 1] = servers / tasks
+        show_window(
+            view, book, b, types, ordinal, rescale, one_hot, slot_s, most, jobs[b], present[b]
+        )
+
+
+@part
+def allow(view: View, book: Book, b: int, mask_room: bool, bundles: bool, out: Bools) -> None:
+    """out (3 W + 1,): what each job of one cluster may still be given, and the end."""
+    window = book.rows.shape[1]
+    shown = book.shown[b]
+    free_gpus, free_cpus = book.free_gpus[b], book.free_cpus[b] + SLACK
+    free_gb = book.free_memory_gb[b] + SLACK
+    for i in range(shown):
+        j = book.rows[b, i]
+        job = view.jobs[b, j]
+        w, s = next_workers(book, b, j, job), next_servers(book, b, j, job)
+        worker = book.workers[b, j] + w <= job["max_workers"]
+        server = book.servers[b, j] + s <= job["max_servers"]
+        bundle = bundles and worker and server
+        if mask_room:
+            w_cpus, s_cpus = w * job["cpus_per_worker"], s * job["cpus_per_server"]
+            w_gb, s_gb = w * job["memory_gb_per_worker"], s * job["memory_gb_per_server"]
+            gpus = w * job["gpus_per_worker"] <= free_gpus
+            worker = worker and gpus and w_cpus <= free_cpus and w_gb <= free_gb
+            server = server and s_cpus <= free_cpus and s_gb <= free_gb
+            bundle = bundle and gpus and w_cpus + s_cpus <= free_cpus and w_gb + s_gb <= free_gb
+        out[ROLES * i], out[ROLES * i + 1], out[ROLES * i + 2] = worker, server, bundle
+    for k in range(ROLES * shown, ROLES * window):
+        out[k] = False
+    out[ROLES * window] = True
 
 
 @kernel
 def mask(view: View, book: Book, mask_room: bool, bundles: bool, out: Bools) -> None:
     """out (B, 3 W + 1): what each job may still be given; the end is always allowed."""
-    window = book.rows.shape[1]
     for b in range(out.shape[0]):
-        row, shown = out[b], book.shown[b]
-        free_gpus, free_cpus = book.free_gpus[b], book.free_cpus[b] + SLACK
-        free_gb = book.free_memory_gb[b] + SLACK
-        for i in range(shown):
-            j = book.rows[b, i]
-            job = view.jobs[b, j]
-            w, s = next_workers(book, b, j, job), next_servers(book, b, j, job)
-            worker = book.workers[b, j] + w <= job["max_workers"]
-            server = book.servers[b, j] + s <= job["max_servers"]
-            bundle = bundles and worker and server
-            if mask_room:
-                w_cpus, s_cpus = w * job["cpus_per_worker"], s * job["cpus_per_server"]
-                w_gb, s_gb = w * job["memory_gb_per_worker"], s * job["memory_gb_per_server"]
-                gpus = w * job["gpus_per_worker"] <= free_gpus
-                worker = worker and gpus and w_cpus <= free_cpus and w_gb <= free_gb
-                server = server and s_cpus <= free_cpus and s_gb <= free_gb
-                bundle = bundle and gpus and w_cpus + s_cpus <= free_cpus and w_gb + s_gb <= free_gb
-            row[ROLES * i], row[ROLES * i + 1], row[ROLES * i + 2] = worker, server, bundle
-        for k in range(ROLES * shown, ROLES * window):
-            row[k] = False
-        row[ROLES * window] = True
+        allow(view, book, b, mask_room, bundles, out[b])
 
 
 @part
@@ -144,21 +161,26 @@ def is_full(book: Book, b: int, j: int, job: Any) -> bool:
     return book.workers[b, j] >= job["max_workers"] and book.servers[b, j] >= job["max_servers"]
 
 
+@part
+def act_on(view: View, book: Book, b: int, keep_capped: bool, bundles: bool, action: int) -> bool:
+    """One edit in one cluster; whether its round is over."""
+    book.edits[b] += 1
+    if not edit(view, book, b, action, bundles):
+        return True
+    j = book.rows[b, action // ROLES]
+    if not keep_capped and is_full(book, b, j, view.jobs[b, j]):
+        fill_window(view, book, b, False)
+        return book.shown[b] == 0
+    return False
+
+
 @kernel
 def act(
     view: View, book: Book, keep_capped: bool, bundles: bool, actions: Ints, ended: Bools
 ) -> None:
     """One edit per cluster. The end, an action that fails, or nobody left to serve ends a round."""
     for b in range(actions.size):
-        action = actions[b]
-        book.edits[b] += 1
-        ended[b] = not edit(view, book, b, action, bundles)
-        if ended[b] or keep_capped:
-            continue
-        j = book.rows[b, action // ROLES]
-        if is_full(book, b, j, view.jobs[b, j]):
-            fill_window(view, book, b, False)
-            ended[b] = book.shown[b] == 0
+        ended[b] = act_on(view, book, b, keep_capped, bundles, actions[b])
 
 
 @part

@@ -10,6 +10,10 @@ from torch import nn
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rota.core.types import Floats
+    from rota.systems.dl2.lens import StepByStep
+    from rota.systems.dl2.player import SlotPlayer
+
 
 class PlainNetwork(nn.Module):
     """DL2's own: all jobs of the window in one row, through layers of equal width.
@@ -35,6 +39,12 @@ class PlainNetwork(nn.Module):
         if self._cluster:
             row = torch.cat([row, seen["cluster"]], 1)
         return self.policy(row), self.value(row).squeeze(-1)
+
+    def player(self, lens: StepByStep) -> SlotPlayer:
+        """The policy as it is now, for deployment: no torch, one call per round."""
+        from rota.systems.dl2.player import SlotPlayer
+
+        return SlotPlayer(lens, _folded(self.policy))
 
 
 class SharedNetwork(nn.Module):
@@ -102,3 +112,21 @@ def _layers(size: int, width: int, layers: int, out: int, *, scale: bool) -> nn.
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
     return nn.Sequential(*parts, head)
+
+
+def _folded(stack: nn.Sequential) -> list[tuple[Floats, Floats]]:
+    """Weights and biases of its linear layers, with what scales a layer's input taken in."""
+    layers: list[tuple[Floats, Floats]] = []
+    scale: Scale | None = None
+    with torch.no_grad():
+        for part in stack:
+            if isinstance(part, Scale):
+                scale = part
+            elif isinstance(part, nn.Linear):
+                weight: torch.Tensor = part.weight
+                bias: torch.Tensor = part.bias
+                if scale is not None:
+                    weight, bias = weight * scale.weight, bias + weight @ scale.bias
+                layers.append((weight.numpy(), bias.numpy()))
+                scale = None
+    return layers

@@ -1,0 +1,85 @@
+"""Measure learned systems: a decision at deployment, and training from rollout to update.
+
+Decisions are on 500 nodes with 40 jobs in sight. Weights are random, so that a slot is written to
+its end: nobody stops early. Seconds are of the clock on the wall, as a cluster would wait; the
+first rounds, which compile, do not count.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from rota.learn.deploy import as_policy
+from rota.learn.recipe import load_recipe
+from rota.learn.rollout import play
+from rota.learn.stage import Stage
+from rota.learn.trainer import LEARNERS
+from rota.run.loop import rounds
+from rota.scenarios import load
+from rota.sim import Simulator
+from rota.systems.catalogue import system
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rota.core.types import Floats
+
+WINDOW = 40
+SKIPPED, ROUNDS = 20, 300
+UPDATES = 4
+
+
+def decide_s(name: str, **form: str) -> Floats:
+    """Seconds of each decision of a system whose weights are random."""
+    kind = system(name)
+    lens = kind.make_lens(kind.lens_settings(window=WINDOW))
+    torch.manual_seed(0)
+    network = kind.make_network(kind.network_settings(**form), lens)
+    for part in network.modules():
+        if isinstance(part, torch.nn.Linear):
+            torch.nn.init.normal_(part.weight, std=0.1)
+    world = load("dl2-large").draw(1000)
+    sim = Simulator(world.cluster, world.trace, world.when, seed=1000, physics=world.physics)
+    turns = rounds(as_policy(kind, lens, network, name), sim, deadline_s=3600.0)
+    return np.array([turn.decide_s for turn in islice(turns, SKIPPED, SKIPPED + ROUNDS)])
+
+
+def decisions() -> Iterator[tuple[str, float, float]]:
+    """By system: its name, and the median and the 99th percentile of a decision in ms."""
+    for name, form in (("dl2", {}), ("dl2", {"kind": "shared"}), ("dl2-onepass", {})):
+        p50, p99 = np.percentile(1e3 * decide_s(name, **form), [50, 99])
+        yield " ".join([name, *form.values()]), float(p50), float(p99)
+
+
+def training_rate(preset: str = "dl2") -> float:
+    """Decisions per second of rollout, inference and update together, the best of a few."""
+    recipe = load_recipe(preset)
+    rng = np.random.default_rng(0)
+    stage = Stage(recipe)
+    make, table = LEARNERS[recipe.run.learner]
+    learner = make(stage.network, getattr(recipe, table), torch.Generator().manual_seed(0))
+    games, fastest = stage.games(rng), 0.0
+    for _ in range(1 + UPDATES):  # the first one compiles
+        began_s = perf_counter()
+        torch.set_num_threads(1)
+        rollout = play(games, stage.network, learner.config.steps, rng)
+        torch.set_num_threads(recipe.run.threads)
+        learner.update(rollout, 1.0)
+        fastest = max(fastest, rollout.decisions / (perf_counter() - began_s))
+    return fastest
+
+
+def main() -> None:
+    print(f"dl2-large, 500 nodes, {WINDOW} jobs in sight, with the network")
+    for name, p50, p99 in decisions():
+        print(f"  {name:24} p50 {p50:7.2f} ms   p99 {p99:7.2f} ms")
+    print(f"training dl2, end to end         {training_rate():12,.0f} steps/s")
+
+
+if __name__ == "__main__":
+    main()
