@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 def load_policy(path: Path, name: str = "") -> Policy:
     """The policy whose weights are in a checkpoint; it always takes the likeliest actions."""
+    return as_policy(*load_network(path), name or path.name)
+
+
+def load_network(path: Path) -> tuple[System, Any, nn.Module]:
+    """What a checkpoint holds: its system, its lens and the network."""
     found = checkpoint.load(path)
     try:
         kind = system(found.about.system)
@@ -43,7 +48,7 @@ def load_policy(path: Path, name: str = "") -> Policy:
             f"{path}: The checkpoint has settings that this rota does not know: {error}."
         ) from None
     found.fill(network)
-    return as_policy(kind, lens, network, name or path.name)
+    return kind, lens, network
 
 
 def as_policy(kind: System, lens: Any, network: Any, name: str) -> LensPolicy:
