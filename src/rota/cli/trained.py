@@ -36,13 +36,9 @@ def _shipped() -> dict[str, Path]:
 
 def entries_of_trained() -> list[dict[str, Any]]:
     """The trained policies that rota ships, as `rota policies` lists them."""
-    from rota.systems.catalogue import SYSTEMS
+    from rota.systems.catalogue import about_preset
 
-    return [
-        {"kind": "trained", "name": name, "summary": SYSTEMS[name].summary}
-        for name in _shipped()
-        if name in SYSTEMS
-    ]
+    return [{"kind": "trained", "name": name, "summary": about_preset(name)} for name in _shipped()]
 
 
 def register() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -61,6 +62,12 @@ def system(name: str) -> System:
 def presets() -> dict[str, Path]:
     """The recipes that rota ships, by name."""
     return {path.stem: path for path in sorted(PRESETS.rglob("*.toml"))}
+
+
+def about_preset(name: str) -> str:
+    """What a recipe says of itself."""
+    about: str = tomllib.loads(presets()[name].read_text())["about"]
+    return about
 
 
 def trained() -> dict[str, Path]:
