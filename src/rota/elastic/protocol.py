@@ -38,6 +38,9 @@ PROTOCOL: Final = 1
 MOST_LINE: Final = 1 << 20
 """Bytes in a line; whoever sends more is cut off."""
 
+AHEAD: Final = 2
+"""Steps that a member may go on while the others are asked where they are."""
+
 JOB_FILE: Final = "job.json"
 AGENT_FILE: Final = "agent.json"
 RESULT_FILE: Final = "result.json"
@@ -101,7 +104,9 @@ class Limits:
     """For newcomers to receive the state; then they are ended."""
     silent_s: float = 10.0
     """Between two signs of life of a member; then it is ended and counts as lost."""
-    stall_s: float = 600.0
+    leave_s: float = 30.0
+    """For a member that leaves to end by itself; then it is ended."""
+    stall_s: float = 1800.0
     """Between two steps of a job; then whoever holds up the others is ended."""
 
     def __post_init__(self) -> None:

@@ -1,0 +1,127 @@
+"""Real jobs for the tests of rota.elastic: launched on loopback, gone when the test is over."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+import rota
+from rota.elastic import Job, JobSpec, Limits, Member
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+SCRIPT = Path(__file__).with_name("elastic_script.py")
+SOURCE = str(Path(rota.__file__).parents[1])
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A job, and what its members have written down."""
+
+    job: Job
+    out: Path
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What counts: of a step that was repeated, the last attempt."""
+        found = []
+        for path in sorted(self.out.glob("*.jsonl")):
+            for text in path.read_text().splitlines():
+                with suppress(ValueError):  # cut off by a kill
+                    found.append(json.loads(text))
+        last: dict[int, int] = {}
+        for line in found:
+            if "step" in line:
+                last[line["step"]] = max(last.get(line["step"], 0), line["generation"])
+        return [x for x in found if "step" not in x or x["generation"] == last[x["step"]]]
+
+    def losses(self) -> dict[int, float]:
+        """Mean loss of every step, over all workers."""
+        total: Counter[int] = Counter()
+        for line in self.lines():
+            if "loss" in line:
+                total[line["step"]] += line["loss"]
+        return dict(sorted(total.items()))
+
+    def taken(self) -> Counter[tuple[int, int]]:
+        """How often each (epoch, sample) was trained on."""
+        return Counter(
+            (line["epoch"], sample) for line in self.lines() for sample in line.get("took", ())
+        )
+
+    def ends(self) -> list[float]:
+        """Sum of the parameters at the end, of every member that was there."""
+        return [line["end"] for line in self.lines() if "end" in line]
+
+    def pid(self, name: str) -> int:
+        """The process of a member, as the agent wrote it down."""
+        text = (self.job.folder / "agent.log").read_text()
+        return int(text.split(f"started {name} as process ")[1].split()[0])
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        os.kill(self.pid(name), number)
+
+    def until(self, step: int, timeout_s: float = 60.0) -> None:
+        """Wait until the job has come to a step."""
+        until_s = monotonic() + timeout_s
+        while (status := self.job.observe()).step < step and status.state not in ("failed", "done"):
+            assert monotonic() < until_s, f"step {step} not reached: {status}"
+            sleep(0.02)
+
+
+def script(out: Path, **config: Any) -> tuple[str, ...]:
+    out.mkdir(exist_ok=True)
+    return (sys.executable, str(SCRIPT), json.dumps({"out": str(out), **config}))
+
+
+@contextmanager
+def trial(
+    folder: Path,
+    members: Sequence[str | Member] = ("w0",),
+    *,
+    limits: Limits | None = None,
+    mode: Any = "allreduce",
+    command: tuple[str, ...] | None = None,
+    **config: Any,
+) -> Iterator[Trial]:
+    """A job that is over, with all its processes, when the block is."""
+    out = folder / "out"
+    out.mkdir(parents=True, exist_ok=True)
+    spec = JobSpec(
+        command=command or script(out, **config),
+        members=tuple(Member(m) if isinstance(m, str) else m for m in members),
+        mode=mode,
+        env={"PYTHONPATH": SOURCE},
+        limits=limits or Limits(start_s=60, connect_s=10, silent_s=20, stall_s=60),
+    )
+    job = Job.launch(folder / "job", spec)
+    agent = json.loads((folder / "job" / "agent.json").read_text())["pid"]
+    try:
+        yield Trial(job, out)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(agent, signal.SIGTERM)
+        until_s = monotonic() + 20
+        while left := [pid for pid in (agent, *_started(job)) if _runs(pid)]:
+            assert monotonic() < until_s, f"processes {left} outlived their job"
+            sleep(0.02)
+
+
+def _started(job: Job) -> list[int]:
+    text = (job.folder / "agent.log").read_text()
+    return [int(part.split()[0]) for part in text.split(" as process ")[1:]]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except FileNotFoundError:
+        return False
