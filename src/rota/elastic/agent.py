@@ -233,7 +233,7 @@ class Agent:
         peer.known = True
         if name := message.get("name"):
             try:
-                self.mind.meet(name, message["card"], now_s)
+                self.mind.meet(name, message["card"], message["sizes"], now_s)
             except ConfigError:
                 peer.known = False
                 raise

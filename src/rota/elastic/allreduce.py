@@ -7,12 +7,11 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rota.elastic.exchange import Lost
-from rota.elastic.group import Circle, first_line, is_loss
+from rota.elastic.group import Circle, dist, first_line, is_loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,36 +24,34 @@ if TYPE_CHECKING:
 class AllReduce:
     """The present group of workers, and the model bound to it."""
 
-    def __init__(self, replica: Replica, *, unused: bool) -> None:
-        self.replica, self.unused = replica, unused
+    serves = False
+
+    def __init__(
+        self, replica: Replica, name: str = "", meeting: Meeting | None = None, *, unused: bool
+    ) -> None:
+        self.replica, self._name, self._meeting, self._unused = replica, name, meeting, unused
         self.rank, self.size = 0, 1
         self._circle: Circle | None = None
         self._bound: nn.Module = replica.model
 
-    def connect(
-        self,
-        number: int,
-        name: str,
-        members: list[dict[str, Any]],
-        meeting: Meeting,
-        limits: Limits,
-    ) -> Circle:
+    def connect(self, number: int, members: list[dict[str, Any]], limits: Limits) -> Circle:
         """Form a group beside the present one; in any thread."""
+        assert self._meeting is not None
         names = [card["name"] for card in members]
-        leader = (members[0]["host"], members[0]["store_port"])
         return Circle(
-            meeting,
-            leader,
+            self._meeting,
+            (members[0]["host"], members[0]["store_port"]),
             number,
-            names.index(name),
+            names.index(self._name),
             len(names),
             device=self.replica.device,
             connect_s=limits.connect_s * 0.75,
             step_s=limits.stall_s,
         )
 
-    def adopt(self, circle: Circle) -> None:
+    def adopt(self, circle: Circle, order: dict[str, Any]) -> None:
         """Train in this group from now on; the former one has been left."""
+        del order
         self._circle, self.rank, self.size = circle, circle.rank, circle.size
         if circle.size > 1:
             # All have the same state already, so nothing is to be sent.
@@ -62,8 +59,11 @@ class AllReduce:
                 self.replica.model,
                 process_group=circle.group,
                 init_sync=False,
-                find_unused_parameters=self.unused,
+                find_unused_parameters=self._unused,
             )
+
+    def catch_up(self, at: int) -> None:
+        """Nothing to do: who is behind gets the state of one who is not."""
 
     def leave(self, *, lost: bool = False) -> None:
         """Train in no group; who has lost the others lets them know at once."""
@@ -92,6 +92,9 @@ class AllReduce:
 
     def update(self) -> None:
         self.replica.update()
+
+    def serve(self) -> None:
+        raise AssertionError("a group of workers has no servers")
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

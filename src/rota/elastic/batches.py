@@ -6,6 +6,7 @@ within an epoch, and every sample is still taken exactly once.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -81,7 +82,8 @@ class Batches:
 
     def factor(self, workers: int) -> float:
         """By how much the learning rate exceeds that of one worker."""
-        return float(workers) ** (RULES[self.rule] or 0.0)
+        power: float = RULES[self.rule] or 0.0
+        return math.pow(workers, power)
 
     def over(self, at: Position) -> bool:
         """Whether the last sample of the last epoch is done."""

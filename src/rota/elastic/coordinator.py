@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from rota.elastic.progress import Progress
 from rota.elastic.protocol import AHEAD, Change, Result, Status, check_members
 from rota.elastic.roster import Group, Roster
+from rota.elastic.shards import moves, rebalance
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
     from rota.elastic.protocol import JobSpec, Member, State
     from rota.elastic.roster import Seat
+    from rota.elastic.shards import Shards
 
 TRIES: Final = 3
 """How often members may fail to connect before newcomers are given up, or the job."""
@@ -82,6 +84,8 @@ class Coordinator:
         self._broken = False  # the group has been called back and waits
         self._joins: dict[str, dict[str, Any]] = {}
         self._lost: list[str] = []
+        self._sizes: list[int] = []
+        self._switched: tuple[Group, int] | None = None  # a change that may have come to pass
         self._grace_s: float | None = None
         self._ending: Literal["", "done", "stopped", "failed"] = ""
         self._error = ""
@@ -145,11 +149,14 @@ class Coordinator:
 
     # What happens to members.
 
-    def meet(self, name: str, card: dict[str, Any], now_s: float) -> None:
+    def meet(self, name: str, card: dict[str, Any], sizes: list[int], now_s: float) -> None:
         """Let a member in that says hello."""
         seat = self.roster.seats.get(name)
         if seat is None or seat.card or seat.standing != "starting":
             raise ConfigError(f"Nobody called {name!r} is expected.")
+        if self._sizes and sizes != self._sizes:
+            raise ConfigError(f"Member {name} trains another model than the others.")
+        self._sizes = sizes
         seat.card = {**card, "name": name, "kind": seat.member.kind}
         seat.heard_s = now_s
 
@@ -258,7 +265,11 @@ class Coordinator:
 
     def _prepare(self, names: tuple[str, ...], now_s: float) -> None:
         self._number += 1
-        self._next = Group(self._number, names)
+        shards: Shards = {}
+        if self.spec.mode == "servers":
+            servers = [name for name in names if self.roster[name].member.kind == "server"]
+            shards = rebalance(self._sizes, self._shards(), servers)
+        self._next = Group(self._number, names, shards)
         cards = [self.roster[name].card for name in names]
         self._ask("prepare", self._number, names, now_s, members=cards)
 
@@ -297,19 +308,47 @@ class Coordinator:
             self._regroup(now_s)
 
     def _switch(self, at: int, now_s: float) -> None:
-        """Tell everybody when, and who gets the state from whom."""
+        """Tell everybody when, and who gets what from whom."""
         assert self._next is not None
         names, active = self._next.names, self._active()
-        owners = [s.name for s in active if not self._broken or s.step == at] or [names[0]]
-        givers = [name for name in owners if name in names] or owners
-        needy = [name for name in names if name not in owners]
-        sources = {name: givers[k % len(givers)] for k, name in enumerate(needy)}
-        cards = {name: self.roster[name].card for name in givers}
-        facts = {"at": at, "sources": sources, "givers": cards}
-        self._joins = {}
+        facts: dict[str, Any] = {"at": at, "shards": self._next.shards, "pull": self._broken}
+        if self.spec.mode == "servers":
+            given = self._moves()
+        else:
+            owners = [s.name for s in active if not self._broken or s.step == at] or [names[0]]
+            givers = [name for name in owners if name in names] or owners
+            needy = [name for name in names if name not in owners]
+            given = {(givers[k % len(givers)], name): None for k, name in enumerate(needy)}
+        facts["transfers"] = [
+            {
+                "giver": giver,
+                "taker": taker,
+                "keys": keys,
+                "host": self.roster[giver].card["host"],
+                "port": self.roster[giver].card["state_port"],
+            }
+            for (giver, taker), keys in given.items()
+        ]
+        self._joins, self._switched = {}, (self._next, at)
         self._ask("switch", self._next.number, names, now_s, **facts)
         leavers = [seat.name for seat in active if seat.name not in names]
         self._tell(leavers, {"op": "switch", "number": self._next.number, **facts})
+
+    def _moves(self) -> dict[tuple[str, str], tuple[int, ...] | None]:
+        """With servers: parameters go from server to server, the rest from worker to worker."""
+        assert self._next is not None
+        present = [seat.name for seat in self._active()] or [self._next.names[0]]
+        kinds = {name: self.roster[name].member.kind for name in [*present, *self._next.names]}
+        workers = [name for name in present if kinds[name] == "worker"]
+        before = {name: keys for name, keys in self._shards().items() if name in present}
+        given: dict[tuple[str, str], tuple[int, ...] | None] = {}
+        given |= moves(before, self._next.shards, workers[0])
+        for k, name in enumerate(name for name in self._next.names if name not in present):
+            if kinds[name] == "worker":
+                given[workers[k % len(workers)], name] = None
+            elif not any(taker == name for _, taker in given):
+                given[next(iter(before), workers[0]), name] = ()
+        return given
 
     def _joined(self, now_s: float) -> None:
         """Everybody is in the new group: those who leave may go."""
@@ -333,10 +372,12 @@ class Coordinator:
             pause_s=max(stayed, default=0.0),
             took_s=now_s - self._asked_s,
         )
+        self._switched = None
         self._lost, self._tries, self._broken, self.progress.moved_s = [], 0, False, now_s
         self._idle(now_s)
         for name, message in self._joins.items():
-            self._compare(name, message["step"], message["sum"], now_s)
+            if message["sum"] is not None:
+                self._compare(name, message["step"], message["sum"], now_s)
         self._joins = {}
 
     def _trouble(self, error: str, now_s: float) -> None:
@@ -367,6 +408,13 @@ class Coordinator:
 
     def _regroup(self, now_s: float) -> None:
         """All have left the old group: form one of those who have the state."""
+        if self._switched and max(s.step for s in self._active()) > self._switched[1]:
+            # The last group had begun to train, though not all could say so in time.
+            self._group, _ = self._switched
+            for seat in self._active():
+                if seat.name not in self._group.names:
+                    self._release(seat, now_s, self.limits.leave_s)
+        self._switched = None
         for seat in self.roster.of("ready"):
             if seat.step >= 0:  # it got the state before the change failed
                 seat.place("active", now_s)
@@ -533,6 +581,9 @@ class Coordinator:
 
     def _active(self) -> list[Seat]:
         return self.roster.of("active")
+
+    def _shards(self) -> Shards:
+        return self._group.shards if self._group else {}
 
     def _trained(self) -> int:
         """Number of the group that should be training now, or be about to."""

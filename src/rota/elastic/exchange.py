@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     import torch
 
-    from rota.elastic.group import Meeting
     from rota.elastic.protocol import Limits
 
 
@@ -23,19 +22,19 @@ class Exchange(Protocol):
 
     rank: int
     size: int
+    """Workers in the group."""
+    serves: bool
+    """Whether this member keeps parameters, and takes no samples."""
 
-    def connect(
-        self,
-        number: int,
-        name: str,
-        members: list[dict[str, Any]],
-        meeting: Meeting,
-        limits: Limits,
-    ) -> Any:
+    def connect(self, number: int, members: list[dict[str, Any]], limits: Limits) -> Any:
         """Meet the members of a group to come, beside the present one."""
         ...
 
-    def adopt(self, circle: Any) -> None:
+    def catch_up(self, at: int) -> None:
+        """Come to a step that others have come to, before the group was lost."""
+        ...
+
+    def adopt(self, circle: Any, order: dict[str, Any]) -> None:
         """Train with those who were met."""
         ...
 
@@ -61,4 +60,8 @@ class Exchange(Protocol):
 
     def update(self) -> None:
         """One step with the gradients of all; may raise Lost."""
+        ...
+
+    def serve(self) -> None:
+        """One step of a member that keeps parameters; may raise Lost."""
         ...

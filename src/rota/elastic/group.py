@@ -14,12 +14,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
+import torch.distributed
 
 from rota.errors import JobError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+dist: Any = torch.distributed
+"""Its type stubs know only half of it."""
 
 
 class Meeting:
@@ -30,7 +34,7 @@ class Meeting:
         self._store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
         self.port = self._store.port
 
-    def store(self, host: str, port: int, limit_s: float) -> dist.Store:
+    def store(self, host: str, port: int, limit_s: float) -> Any:
         """The store of whoever leads a group."""
         if (host, port) == (self.host, self.port):
             return self._store
@@ -69,7 +73,7 @@ class Circle:
         except RuntimeError as error:
             raise JobError(first_line(error)) from None
 
-    def _connect_gloo(self, store: dist.Store, host: str, connect_s: float, step_s: float) -> None:
+    def _connect_gloo(self, store: Any, host: str, connect_s: float, step_s: float) -> None:
         before = _listening()
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
@@ -84,13 +88,13 @@ class Circle:
             self._ports = {int(store.get(key)) for key in keys}
         self._register(store, backend, "gloo", torch.device("cpu"))
 
-    def _connect_nccl(self, store: dist.Store, step_s: float) -> None:
+    def _connect_nccl(self, store: Any, step_s: float) -> None:
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = timedelta(seconds=step_s)
         backend = dist.ProcessGroupNCCL(store, self.rank, self.size, options)
         self._register(store, backend, "nccl", torch.device("cuda"))
 
-    def _register(self, store: dist.Store, backend: Any, name: str, device: torch.device) -> None:
+    def _register(self, store: Any, backend: Any, name: str, device: torch.device) -> None:
         kind = getattr(dist.ProcessGroup.BackendType, name.upper())
         self.group = dist.ProcessGroup(store, self.rank, self.size)
         self.group._set_default_backend(kind)

@@ -30,7 +30,7 @@ from rota.elastic.protocol import (
 from rota.errors import ConfigError, JobError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from rota.elastic.protocol import (
         Kind,
@@ -96,7 +96,7 @@ class Event:
 class Link:
     """Speaks with the agent; `step` and `phase` are what it tells of the training thread."""
 
-    def __init__(self, seating: Seating, card: Mapping[str, Any]) -> None:
+    def __init__(self, seating: Seating, card: Mapping[str, Any], sizes: Sequence[int]) -> None:
         self.seating, self.phase = seating, "wait"
         self.on_prepare: Callable[[dict[str, Any]], None] = _ignore
         self.on_drop: Callable[[int], None] = _ignore
@@ -114,7 +114,7 @@ class Link:
             for level, option, value in _OPTIONS:
                 self._socket.setsockopt(level, option, value)
             hello = {"token": seating.token, "protocol": PROTOCOL, "name": seating.name}
-            self.say("hello", **hello, card=dict(card))
+            self.say("hello", **hello, card=dict(card), sizes=list(sizes))
             self._inbox = b""
             welcome = self._lines()[0]
         except OSError as error:

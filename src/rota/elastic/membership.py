@@ -6,8 +6,11 @@ import threading
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from rota.elastic.allreduce import AllReduce
 from rota.elastic.group import Meeting, first_line
 from rota.elastic.link import Link
+from rota.elastic.servers import Servers
+from rota.elastic.state import receive, send
 from rota.elastic.transfer import Door
 from rota.errors import JobError
 
@@ -20,23 +23,25 @@ if TYPE_CHECKING:
 class Membership:
     """One process's place in a job, for as long as it has one."""
 
-    def __init__(self, seating: Seating, replica: Replica, exchange: Exchange) -> None:
-        self.name, self.replica, self.exchange = seating.name, replica, exchange
+    def __init__(self, seating: Seating, replica: Replica, *, unused: bool) -> None:
+        self.name, self.replica = seating.name, replica
         self.released = False
-        self._whole = False  # has the state of the job
         self.number = 0
         """Of the group it is in, or about to enter."""
-        self._meeting, self._door = Meeting(seating.host), Door(seating.host, seating.token)
+        self._whole = False  # has the state of the job
         self._ready: dict[int, Any] = {}  # groups that are connected, by number
         self._stale, self._lock = -1, threading.Lock()
-        card = {
-            "host": seating.host,
-            "store_port": self._meeting.port,
-            "state_port": self._door.port,
-        }
-        self.link = Link(seating, card)
+        meeting, self._door = Meeting(seating.host), Door(seating.host, seating.token)
+        card = {"host": seating.host, "store_port": meeting.port, "state_port": self._door.port}
+        sizes = [parameter.numel() for parameter in replica.parameters]
+        self.link = Link(seating, card, sizes)
+        self.exchange: Exchange
+        if self.link.mode == "servers":
+            self.exchange = Servers(replica, seating.name, seating.kind, self._door)
+        else:
+            self.exchange = AllReduce(replica, seating.name, meeting, unused=unused)
         self.link.on_prepare, self.link.on_drop = self._connect, self._forget
-        self.link.on_shut, self.link.on_cut = self._door.shut, exchange.cut
+        self.link.on_shut, self.link.on_cut = self._door.shut, self.exchange.cut
         self.link.progress = self._progress
         self.link.start()
 
@@ -49,7 +54,7 @@ class Membership:
         """A step is done; take part in whatever is to happen before the next."""
         began_s, step = perf_counter(), self.replica.position.step
         if check:
-            found = [step, self.replica.checksum()]
+            found = None if self.exchange.serves else [step, self.replica.checksum()]
             self.link.say("alive", phase="work", **self._progress(), sum=found)
         if self.link.done(step):
             self.attend(began_s)
@@ -103,12 +108,14 @@ class Membership:
             circle = self._ready.pop(number, None)
         self.exchange.leave()
         try:
-            self._hand_over(order)
+            if self._whole:
+                self.exchange.catch_up(order["at"])
+            self._hand_over(number, order["transfers"])
             if circle is None:  # it leaves, as soon as it is released
                 self.link.park()
                 return
             self.replica.suit(circle.size)
-            self.exchange.adopt(circle)
+            self.exchange.adopt(circle, order)
         except (OSError, JobError) as error:
             self.link.park()
             self.link.say("trouble", number=number, error=first_line(error))
@@ -120,34 +127,58 @@ class Membership:
             number=number,
             **self._progress(),
             pause_s=perf_counter() - began_s,
-            sum=self.replica.checksum(),
+            sum=None if self.exchange.serves else self.replica.checksum(),
         )
 
-    def _hand_over(self, order: Any) -> None:
-        number, sources, limits = order["number"], order["sources"], self.link.limits
-        if self.name in sources:
-            card = order["givers"][sources[self.name]]
-            self._whole = False
-            found = self._door.take(
-                number,
-                self.name,
-                (card["host"], card["state_port"]),
-                self.replica.tensors(),
-                limits.stall_s + limits.transfer_s,
-            )
-            self.replica.load(found)
-            self._whole = True
-        takers = [name for name, giver in sources.items() if giver == self.name]
-        if takers:
-            self._door.give(number, takers, self.replica.state, limits.transfer_s)
+    def _hand_over(self, number: int, transfers: list[dict[str, Any]]) -> None:
+        """Give what others need and take what this member needs, both at a time."""
+        limits = self.link.limits
+        given = [item for item in transfers if item["giver"] == self.name]
+        taken = [item for item in transfers if item["taker"] == self.name]
+        errors: list[BaseException] = []
+
+        def give() -> None:
+            try:
+                for item in given:
+                    link = self._door.guest("state", number, item["taker"], limits.transfer_s)
+                    send(link, self.replica.part(item["keys"]))
+                    link.recv(1)  # the taker has it all
+                    self._door.release([link])
+                    link.close()
+            except (OSError, JobError) as error:
+                errors.append(error)
+
+        if not taken:
+            give()
+        else:
+            giving = threading.Thread(target=give)
+            giving.start()
+            try:
+                self._take(number, taken, limits.stall_s + limits.transfer_s)
+            finally:
+                giving.join()
+        if errors:
+            raise errors[0]
+
+    def _take(self, number: int, taken: list[dict[str, Any]], limit_s: float) -> None:
+        news = not self._whole
+        for item in taken:
+            whole = item["keys"] is None
+            self._whole = self._whole and not whole
+            where = (item["host"], item["port"])
+            link = self._door.visit("state", number, self.name, where, limit_s)
+            found = receive(link, self.replica.places(item["keys"]))
+            link.sendall(b"+")
+            self._door.release([link])
+            link.close()
+            self.replica.take(found, item["keys"], news=news)
+        self._whole = True
 
     def _connect(self, message: dict[str, Any]) -> None:
         """Meet the members of a group to come, in a thread of its own."""
         number = message["number"]
         try:
-            circle = self.exchange.connect(
-                number, self.name, message["members"], self._meeting, self.link.limits
-            )
+            circle = self.exchange.connect(number, message["members"], self.link.limits)
         except (RuntimeError, OSError, JobError) as error:
             self.link.say("prepared", number=number, error=first_line(error))
             return

@@ -12,7 +12,7 @@ from rota.elastic.batches import Position
 from rota.errors import ConfigError, JobError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
@@ -39,40 +39,64 @@ class Replica:
 
     @property
     def device(self) -> torch.device:
-        return self.parameters[0].device
+        device: torch.device = self.parameters[0].device
+        return device
 
     def tensors(self) -> list[torch.Tensor]:
         """Parameters and buffers of the model, each once."""
         return [*self.model.parameters(), *self.model.buffers()]
 
-    def state(self) -> dict[str, Any]:
-        """Everything that a newcomer needs; the model's tensors come first."""
-        return {
-            "model": [tensor.detach() for tensor in self.tensors()],
+    def places(self, keys: Sequence[int] | None) -> list[torch.Tensor]:
+        """Where the tensors of `part(keys)` belong, as far as they have a place."""
+        return self.tensors() if keys is None else [self.parameters[key] for key in keys]
+
+    def part(self, keys: Sequence[int] | None) -> dict[str, Any]:
+        """What another member needs: everything, or some parameters and what belongs to them.
+
+        The tensors that have a place come first.
+        """
+        state = {
+            "values": [tensor.detach() for tensor in self.places(keys)],
             "names": self._names(),
             "batches": asdict(self.batches),
             "position": asdict(self.position),
-            "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler and self.scheduler.state_dict(),
-            "carry": {name: thing.state_dict() for name, thing in self.carry.items()},
         }
+        if keys is not None:
+            moments = [self.optimizer.state.get(self.parameters[key], {}) for key in keys]
+            groups = self.optimizer.state_dict()["param_groups"]
+            return {**state, "moments": moments, "groups": groups}
+        carry = {name: thing.state_dict() for name, thing in self.carry.items()}
+        return {**state, "optimizer": self.optimizer.state_dict(), "carry": carry}
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Take over another member's state; tensors that already lie in place stay there."""
+    def take(self, state: Mapping[str, Any], keys: Sequence[int] | None, *, news: bool) -> None:
+        """Take over what another member has given; tensors that lie in place stay there.
+
+        `news` says that schedule and position are to be taken over as well.
+        """
         if state["names"] != self._names() or state["batches"] != asdict(self.batches):
             raise JobError(
                 "The members train different things: "
-                + _difference([state["names"], state["batches"]], self)
+                + _difference(state["names"], state["batches"], self)
             )
         with torch.no_grad():
-            for own, given in zip(self.tensors(), state["model"], strict=True):
+            for own, given in zip(self.places(keys), state["values"], strict=True):
                 if own.data_ptr() != given.data_ptr():
                     own.copy_(given)
-        self.optimizer.load_state_dict(state["optimizer"])
+        if keys is None:
+            self.optimizer.load_state_dict(state["optimizer"])
+            for name, thing in self.carry.items():
+                thing.load_state_dict(state["carry"][name])
+        else:
+            for key, moments in zip(keys, state["moments"], strict=True):
+                self.optimizer.state[self.parameters[key]] = moments
+        if not (news or keys is None):
+            return
+        if keys is not None:
+            held = self.optimizer.state_dict()["state"]
+            self.optimizer.load_state_dict({"state": held, "param_groups": state["groups"]})
         if self.scheduler is not None:
             self.scheduler.load_state_dict(state["scheduler"])
-        for name, thing in self.carry.items():
-            thing.load_state_dict(state["carry"][name])
         self.position = Position(**state["position"])
 
     def update(self) -> None:
@@ -114,8 +138,7 @@ class Replica:
         return [[name, list(tensor.shape), str(tensor.dtype)] for name, tensor in named]
 
 
-def _difference(theirs: list[Any], replica: Replica) -> str:
-    names, batches = theirs
+def _difference(names: list[Any], batches: Mapping[str, Any], replica: Replica) -> str:
     own = replica._names()
     for a, b in zip(names, own, strict=False):
         if a != b:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rota.elastic.protocol import Member
+    from rota.elastic.shards import Shards
 
 Standing = Literal["starting", "ready", "active", "leaving", "gone"]
 
@@ -53,6 +54,7 @@ class Group:
     number: int
     names: tuple[str, ...]
     """Workers by rank, then servers."""
+    shards: Shards = field(default_factory=dict)
 
 
 @dataclass

@@ -30,8 +30,8 @@ def send(link: socket.socket, tree: Any) -> int:
     tensors: list[torch.Tensor] = []
     text = json.dumps(_encode(tree, tensors, "state")).encode()
     parts = [memoryview(_LENGTH.pack(len(text))), memoryview(text)]
-    parts += [_bytes(tensor) for tensor in tensors]
-    return _send_all(link, [part for part in parts if part.nbytes])
+    parts += [bytes_of(tensor) for tensor in tensors]
+    return send_parts(link, [part for part in parts if part.nbytes])
 
 
 def receive(link: socket.socket, into: Sequence[torch.Tensor] = ()) -> Any:
@@ -46,7 +46,7 @@ def receive(link: socket.socket, into: Sequence[torch.Tensor] = ()) -> Any:
     for k, (shape, kind) in enumerate(shapes):
         ready = k < len(into) and _fits(into[k], shape, kind)
         tensor = into[k].detach() if ready else torch.empty(shape, dtype=kind)
-        _receive_into(link, _bytes(tensor))
+        receive_into(link, bytes_of(tensor))
         tensors.append(tensor)
     return _decode(text, tensors)
 
@@ -81,7 +81,7 @@ def _forms(text: Any, shapes: list[tuple[list[int], torch.dtype]]) -> None:
     elif isinstance(text, dict):
         if "t" in text:
             shapes.append((text["shape"], getattr(torch, text["dtype"])))
-        for item in text.get("d", text.get("u", ())):
+        for item in text.get("d") or text.get("u") or ():
             _forms(item, shapes)
 
 
@@ -102,13 +102,25 @@ def _fits(tensor: torch.Tensor, shape: list[int], kind: torch.dtype) -> bool:
     return same and tensor.device.type == "cpu" and tensor.is_contiguous()
 
 
-def _bytes(tensor: torch.Tensor) -> memoryview:
+def receive_tensor(link: socket.socket, tensor: torch.Tensor) -> None:
+    """Receive into a tensor, wherever it lies."""
+    direct = tensor.device.type == "cpu" and tensor.is_contiguous()
+    place = tensor.detach() if direct else torch.empty(tensor.shape, dtype=tensor.dtype)
+    receive_into(link, bytes_of(place))
+    if not direct:
+        with torch.no_grad():
+            tensor.copy_(place)
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
     """The memory of a tensor; a copy of it, if it lies elsewhere or in pieces."""
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return memoryview(flat.numpy())
+    view: memoryview = memoryview(flat.numpy())  # type: ignore[arg-type]
+    return view
 
 
-def _send_all(link: socket.socket, parts: list[memoryview]) -> int:
+def send_parts(link: socket.socket, parts: list[memoryview]) -> int:
+    """Send buffers one after the other, many in one call; returns their bytes."""
     total, first = 0, 0
     while first < len(parts):
         sent = link.sendmsg(parts[first : first + _MOST_PARTS])
@@ -123,11 +135,12 @@ def _send_all(link: socket.socket, parts: list[memoryview]) -> int:
 
 def _receive_bytes(link: socket.socket, length: int) -> bytes:
     data = bytearray(length)
-    _receive_into(link, memoryview(data))
+    receive_into(link, memoryview(data))
     return bytes(data)
 
 
-def _receive_into(link: socket.socket, part: memoryview) -> None:
+def receive_into(link: socket.socket, part: memoryview) -> None:
+    """Fill a buffer, or OSError."""
     while part.nbytes:
         got = link.recv_into(part)
         if not got:

@@ -69,6 +69,7 @@ class Elastic:
         self._dealer, self._check_every = Dealer(batches), check_every
         self._seating = Seating.of(os.environ)
         self._member: Membership | None = None
+        self._unused = unused_parameters
         self._exchange: Exchange = AllReduce(self._replica, unused=unused_parameters)
         self._batch: Batch | None = None
         self._lost: Lost | None = None
@@ -105,7 +106,8 @@ class Elastic:
         if self._seating is None:
             self._replica.suit(1)
         else:
-            self._member = Membership(self._seating, self._replica, self._exchange)
+            self._member = Membership(self._seating, self._replica, unused=self._unused)
+            self._exchange = self._member.exchange
             warm_up()
             self._member.begin()
         return self
@@ -134,6 +136,9 @@ class Elastic:
                 if self._member is None:
                     return
                 self._member.finish()
+                continue
+            if self._exchange.serves:
+                self._serve()
                 continue
             batch = self._dealer.share(position, self.rank, self.size)
             self._batch = batch
@@ -164,16 +169,25 @@ class Elastic:
             self._try(self._exchange.update)
         self._replica.clear()
         self._batch = None
-        if self._lost is not None:
-            lost, self._lost = self._lost, None
-            assert self._member is not None
-            self._member.lost(str(lost), self._lost_s)
-            return False
-        replica = self._replica
-        replica.position = replica.batches.after(replica.position, self.size)
-        if self._member is not None:
-            self._member.stepped(replica.position.step % self._check_every == 0)
-        return True
+        return self._complete()
+
+    def _serve(self) -> None:
+        """A step of a member that keeps parameters."""
+        self._try(self._exchange.serve)
+        self._complete()
+
+    def _complete(self) -> bool:
+        """Count the step, or repeat it with those who are left; let workers come and go."""
+        member, replica = self._member, self._replica
+        if self._lost is None:
+            replica.position = replica.batches.after(replica.position, self.size)
+            if member is not None:
+                member.stepped(replica.position.step % self._check_every == 0)
+            return True
+        lost, self._lost = self._lost, None
+        assert member is not None
+        member.lost(str(lost), self._lost_s)
+        return False
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What `run.model(…)` calls."""

@@ -1,123 +1,131 @@
-"""Where members hand each other the state: one listening socket per member."""
+"""Where members meet to hand each other tensors: one listening socket per member.
+
+Whoever knocks says for which change, who it is and what for; then the connection waits here until
+the member asks for it. Nothing waits longer than it must: `shut` ends it all.
+"""
 
 from __future__ import annotations
 
 import json
 import socket
+import threading
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from rota.elastic import state
 from rota.errors import JobError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable
 
-    import torch
-
-_LOOK_S: Final = 0.05
 _HELLO_S: Final = 5.0
 _BUFFER: Final = 1 << 22
 """Bytes that the kernel keeps on the way; fewer mean more turns between sender and receiver."""
+Knock = tuple[str, int, str]
+"""What for, number of the change, name of the guest."""
 
 
 class Door:
-    """Hands out and takes in state; `shut` ends whatever is under way."""
+    """Lets other members of the job in."""
 
     def __init__(self, host: str, token: str) -> None:
+        self._token = token
         self._door = socket.create_server((host, 0), backlog=64)
-        self._token, self._links = token, set[socket.socket]()
-        self._shut = False
+        self._guests: dict[Knock, socket.socket] = {}
+        self._links: set[socket.socket] = set()
+        self._changed, self._shut = threading.Condition(), False
         self.port = self._door.getsockname()[1]
+        threading.Thread(target=self._let_in, name="rota-door", daemon=True).start()
 
     def open(self) -> None:
         """Begin anew after `shut`."""
-        self._shut = False
+        with self._changed:
+            self._shut = False
 
     def shut(self) -> None:
-        """Let whoever waits here fail; in any thread."""
-        self._shut = True
-        for link in list(self._links):
-            with suppress(OSError):
-                link.shutdown(socket.SHUT_RDWR)
-
-    def give(
-        self, number: int, takers: Iterable[str], what: Callable[[], Any], limit_s: float
-    ) -> None:
-        """Send the state to all takers of this change, who will knock."""
-        left, until_s = set(takers), monotonic() + limit_s
-        while left:
-            link, name = self._knock(number, until_s)
-            if name not in left:
+        """Let whatever waits here fail, and whatever is under way; in any thread."""
+        with self._changed:
+            self._shut = True
+            for link in [*self._guests.values(), *self._links]:
+                with suppress(OSError):
+                    link.shutdown(socket.SHUT_RDWR)
                 link.close()
-                continue
-            try:
-                state.send(link, what())
-                link.recv(1)  # the taker has it all
-            finally:
-                self._forget(link)
-            left.discard(name)
-
-    def take(
-        self,
-        number: int,
-        name: str,
-        where: tuple[str, int],
-        into: Sequence[torch.Tensor],
-        limit_s: float,
-    ) -> Any:
-        """Receive the state from another member's door."""
-        link = socket.create_connection(where, _HELLO_S)
-        self._keep(link, limit_s)
-        try:
-            hello = {"token": self._token, "number": number, "name": name}
-            link.sendall(json.dumps(hello).encode() + b"\n")
-            found = state.receive(link, into)
-            link.sendall(b"+")
-        finally:
-            self._forget(link)
-        return found
+            self._guests.clear()
+            self._links.clear()
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Nobody comes any more."""
-        self.shut()
+        with suppress(OSError):
+            self._door.shutdown(socket.SHUT_RDWR)
         self._door.close()
+        self.shut()
 
-    def _knock(self, number: int, until_s: float) -> tuple[socket.socket, str]:
-        """The next taker of this change; others are sent away."""
-        self._door.settimeout(_LOOK_S)
-        while True:
+    def guest(self, what: str, number: int, name: str, limit_s: float) -> socket.socket:
+        """The connection of somebody who knocks, now or soon."""
+        until_s = monotonic() + limit_s
+        with self._changed:
+            while (what, number, name) not in self._guests:
+                left_s = until_s - monotonic()
+                if self._shut:
+                    raise JobError("The change was called off.")
+                if left_s <= 0:
+                    raise JobError(f"{name} did not come within {limit_s:g} s.")
+                self._changed.wait(left_s)
+            link = self._guests.pop((what, number, name))
+            self._links.add(link)
+        link.settimeout(limit_s)
+        return link
+
+    def visit(
+        self, what: str, number: int, name: str, where: tuple[str, int], limit_s: float
+    ) -> socket.socket:
+        """Knock at another member's door."""
+        link = socket.create_connection(where, _HELLO_S)
+        _tune(link, limit_s)
+        with self._changed:
             if self._shut:
+                link.close()
                 raise JobError("The change was called off.")
-            if monotonic() > until_s:
-                raise JobError("A member that wants the state did not come.")
+            self._links.add(link)
+        hello = {"token": self._token, "what": what, "number": number, "name": name}
+        link.sendall(json.dumps(hello).encode() + b"\n")
+        return link
+
+    def release(self, links: Iterable[socket.socket]) -> None:
+        """Close connections that are no longer needed, or leave them to somebody else."""
+        with self._changed:
+            self._links.difference_update(links)
+
+    def _let_in(self) -> None:
+        while True:
             try:
                 link, _ = self._door.accept()
-            except TimeoutError:
-                continue
-            self._keep(link, _HELLO_S)
+            except OSError:
+                return
+            _tune(link, _HELLO_S)
             try:
                 hello = json.loads(_line(link))
-                if hello["token"] == self._token and hello["number"] == number:
-                    link.settimeout(max(until_s - monotonic(), _LOOK_S))
-                    return link, str(hello["name"])
+                known = hello["token"] == self._token
+                knock = (str(hello["what"]), int(hello["number"]), str(hello["name"]))
             except (OSError, ValueError, KeyError, TypeError):
-                pass
-            self._forget(link)
+                known = False
+            if not known:
+                link.close()
+                continue
+            with self._changed:
+                # Of changes that never were, nobody asks for.
+                for stale in [k for k in self._guests if k[1] < knock[1]]:
+                    self._guests.pop(stale).close()
+                self._guests[knock] = link
+                self._changed.notify_all()
 
-    def _keep(self, link: socket.socket, limit_s: float) -> None:
-        link.settimeout(limit_s)
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-            link.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
-        self._links.add(link)
-        if self._shut:
-            self.shut()
 
-    def _forget(self, link: socket.socket) -> None:
-        self._links.discard(link)
-        link.close()
+def _tune(link: socket.socket, limit_s: float) -> None:
+    link.settimeout(limit_s)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+        link.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
 
 
 def _line(link: socket.socket) -> bytes:
