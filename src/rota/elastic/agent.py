@@ -121,7 +121,7 @@ class Agent:
         self.log.close()
 
     def _obey(self) -> None:
-        orders = self.mind.orders
+        orders = self.mind.desk.orders
         while orders:
             order = orders.popleft()
             if order.do == "send":
@@ -142,7 +142,7 @@ class Agent:
 
     def _start(self, name: str) -> None:
         try:
-            ended = self.processes.start(self.mind.roster[name].member)
+            ended = self.processes.start(self.mind.desk.roster[name].member)
         except OSError as error:
             what = error.filename or self.processes.spec.command[0]
             self.mind.lose(name, f"{what} cannot be started: {error.strerror}", monotonic())
@@ -201,7 +201,7 @@ class Agent:
             del self.members[peer.member]
             if not self.processes.runs(peer.member):
                 self.mind.lose(peer.member, "its connection ended", monotonic())
-            elif self.mind.roster[peer.member].living:
+            elif self.mind.desk.roster[peer.member].living:
                 # The kernel will tell of its end, and the reason.
                 self.processes.doom(peer.member, _HUNG_UP_S)
 

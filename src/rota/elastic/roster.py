@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rota.elastic.handover import Shards
     from rota.elastic.protocol import Member
-    from rota.elastic.shards import Shards
 
 Standing = Literal["starting", "ready", "active", "leaving", "gone"]
 
@@ -79,8 +79,3 @@ class Roster:
     def ordered(self, names: Iterable[str]) -> tuple[str, ...]:
         """Workers before servers, else as given."""
         return tuple(sorted(names, key=lambda name: self.seats[name].member.kind == "server"))
-
-    def reasons(self, refused: dict[str, str]) -> str:
-        """Why members are missing, the last three."""
-        told = [f"{name}: {why}" for name, why in refused.items()][-3:]
-        return "; ".join(told) or "they were never there"

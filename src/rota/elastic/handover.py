@@ -1,4 +1,4 @@
-"""Which server keeps which parameters, and what moves when servers come and go."""
+"""Who gives what to whom in a change, and which server keeps which parameters."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ if TYPE_CHECKING:
 
 Shards = dict[str, tuple[int, ...]]
 """Numbers of the parameters that each server keeps."""
+Gifts = dict[tuple[str, str], tuple[int, ...] | None]
+"""From giver to taker: some parameters, or None for everything."""
+
+
+def copies(givers: Sequence[str], takers: Sequence[str]) -> Gifts:
+    """Everything, to all takers, the givers in turn."""
+    return {(givers[k % len(givers)], taker): None for k, taker in enumerate(takers)}
 
 
 def rebalance(
@@ -41,9 +48,16 @@ def rebalance(
 
 
 def moves(
-    before: Mapping[str, Sequence[int]], after: Mapping[str, Sequence[int]], spare: str
-) -> dict[tuple[str, str], tuple[int, ...]]:
-    """Which parameters go from whom to whom; `spare` gives those that nobody keeps."""
+    before: Mapping[str, Sequence[int]],
+    after: Mapping[str, Sequence[int]],
+    spare: str,
+    newcomers: Sequence[str],
+) -> Gifts:
+    """Parameters that change their server.
+
+    `spare` gives those whose server is gone. Newcomers without any get the rest of the state
+    all the same, so that they know where the training has come to.
+    """
     owner = {key: name for name, keys in before.items() for key in keys}
     found: dict[tuple[str, str], list[int]] = {}
     for name, keys in after.items():
@@ -51,4 +65,8 @@ def moves(
             giver = owner.get(key, spare)
             if giver != name:
                 found.setdefault((giver, name), []).append(key)
-    return {pair: tuple(keys) for pair, keys in found.items()}
+    gifts: Gifts = {pair: tuple(keys) for pair, keys in found.items()}
+    for name in newcomers:
+        if not any(taker == name for _, taker in found):
+            gifts[next(iter(before), spare), name] = ()
+    return gifts
