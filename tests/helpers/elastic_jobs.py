@@ -17,7 +17,9 @@ import rota
 from rota.elastic import Job, JobSpec, Limits, Member
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rota.elastic import Status
 
 SCRIPT = Path(__file__).with_name("elastic_script.py")
 SOURCE = str(Path(rota.__file__).parents[1])
@@ -69,12 +71,26 @@ class Trial:
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         os.kill(self.pid(name), number)
 
+    def change_at(self, step: int, members: Sequence[Member | str]) -> Status:
+        """Ask for members while all wait at a gate, and open it when they are about to switch."""
+        self.until(step)
+        self.job.resize(members)
+        self.see(lambda status: status.state == "changing")
+        (self.out / f"gate{step}").touch()
+        return self.job.settle(60)
+
+    def see(self, what: Callable[[Status], bool], timeout_s: float = 60.0) -> Status:
+        """Wait until the job is in some state."""
+        until_s = monotonic() + timeout_s
+        while not what(status := self.job.observe()):
+            assert status.state != "failed", status
+            assert monotonic() < until_s, status
+            sleep(0.01)
+        return status
+
     def until(self, step: int, timeout_s: float = 60.0) -> None:
         """Wait until the job has come to a step."""
-        until_s = monotonic() + timeout_s
-        while (status := self.job.observe()).step < step and status.state not in ("failed", "done"):
-            assert monotonic() < until_s, f"step {step} not reached: {status}"
-            sleep(0.02)
+        self.see(lambda status: status.step >= step, timeout_s)
 
 
 def script(out: Path, **config: Any) -> tuple[str, ...]:

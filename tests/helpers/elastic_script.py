@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,8 +15,15 @@ from torch import nn
 from rota.elastic import Elastic
 
 
-def main() -> None:
-    config = json.loads(sys.argv[1])
+def wait_for(gate: Path) -> None:
+    """Until the test has opened a gate, a minute at most."""
+    for _ in range(6000):
+        if gate.exists():
+            return
+        time.sleep(0.01)
+
+
+def main(config: dict[str, Any]) -> None:
     torch.manual_seed(config.get("init", 0) + os.getpid() * config.get("differ", 0))
     width = config.get("width", 16)
     model = nn.Sequential(nn.Linear(8, width), nn.Tanh(), nn.Linear(width, 3))
@@ -43,6 +51,8 @@ def main() -> None:
     ):
         for batch in run:
             time.sleep(config.get("pace_s", 0.0))
+            if batch.step in config.get("gates", ()):
+                wait_for(Path(config["out"], f"gate{batch.step}"))
             if batch.step == config.get("hang_at") and name == config.get("who"):
                 time.sleep(600)
             if batch.step == config.get("raise_at") and name == config.get("who"):
@@ -68,4 +78,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(json.loads(sys.argv[1]))

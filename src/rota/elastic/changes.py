@@ -95,8 +95,8 @@ class Changes:
             seat.step = message["step"]
         if self.phase == "switch":
             self.joins[seat.name] = message
-        if self.phase == "break":
-            seat.finished = False
+        if self.phase in ("switch", "break"):
+            seat.finished = False  # it will say so again
         self.open.discard(seat.name)
         if not self.open:
             self._go_on(now_s)
@@ -231,6 +231,7 @@ class Changes:
             took_s=now_s - self.asked_s,
         )
         self._lost, self._tries, self._broken, self._switched = [], 0, False, None
+        self.joins = {}
         self._rest(now_s)
 
     def _break(self, now_s: float) -> None:
@@ -247,7 +248,8 @@ class Changes:
 
     def _regroup(self, now_s: float) -> None:
         """All have left the old group: form one of those who have the state."""
-        if self._switched and max(s.step for s in self.desk.active()) > self._switched[1]:
+        steps = [seat.step for seat in self.desk.roster.of("ready", "active")]
+        if self._switched and max(steps) > self._switched[1]:
             # The last group had begun to train, though not all could say so in time.
             self.group, _ = self._switched
             for seat in self.desk.active():

@@ -6,16 +6,16 @@ happen. All that waits has a limit.
 
 from __future__ import annotations
 
-import math
 import os
+import select
 import socket
 import threading
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
+from rota.elastic.inbox import Inbox
 from rota.elastic.protocol import (
-    AHEAD,
     ENV_AGENT,
     ENV_HOST,
     ENV_KIND,
@@ -32,6 +32,7 @@ from rota.errors import ConfigError, JobError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from rota.elastic.inbox import Event
     from rota.elastic.protocol import (
         Kind,
         Mode,
@@ -85,14 +86,6 @@ class Seating:
         )
 
 
-@dataclass(frozen=True)
-class Event:
-    """What a member is to do at the end of a step."""
-
-    do: Literal["go", "switch", "break", "halt", "release"]
-    facts: Mapping[str, Any]
-
-
 class Link:
     """Speaks with the agent; `step` and `phase` are what it tells of the training thread."""
 
@@ -103,11 +96,7 @@ class Link:
         self.on_shut: Callable[[], None] = _nothing
         self.on_cut: Callable[[], None] = _nothing
         self.progress: Callable[[], dict[str, Any]] = dict
-        self._step, self._hold_at = -1, math.inf
-        self._switch: dict[str, Any] | None = None
-        self._break: dict[str, Any] | None = None
-        self._halt_at = math.inf
-        self._parked, self._released, self._error = True, False, ""
+        self._inbox, self._rest, self._error, self._closed = Inbox(), b"", "", False
         self._changed, self._sending = threading.Condition(), threading.Lock()
         try:
             self._socket = socket.create_connection(seating.agent, _CONNECT_S)
@@ -115,7 +104,6 @@ class Link:
                 self._socket.setsockopt(level, option, value)
             hello = {"token": seating.token, "protocol": PROTOCOL, "name": seating.name}
             self.say("hello", **hello, card=dict(card), sizes=list(sizes))
-            self._inbox = b""
             welcome = self._lines()[0]
         except OSError as error:
             host, port = seating.agent
@@ -135,8 +123,8 @@ class Link:
     def done(self, step: int) -> bool:
         """So many steps are done; True if something is to happen before the next."""
         with self._changed:
-            self._step = step
-            return self._parked or step >= self._hold_at
+            self._inbox.step = step
+            return self._inbox.due()
 
     def next(self) -> Event:
         """Wait for what is to happen now; "go" if nothing is.
@@ -146,31 +134,16 @@ class Link:
         self.phase = "wait"
         with self._changed:
             while True:
-                if event := self._event():
+                if self._error:
+                    raise JobError(self._error)
+                if event := self._inbox.event():
                     return event
                 self._changed.wait()
 
     def park(self) -> None:
         """Do not go on before the agent has spoken."""
         with self._changed:
-            self._parked = True
-
-    def _event(self) -> Event | None:
-        if self._error:
-            raise JobError(self._error)
-        if self._released:
-            return Event("release", {})
-        if self._break is not None:
-            order, self._break = self._break, None
-            return Event("break", order)
-        if self._switch is not None and (self._parked or self._step >= self._switch["at"]):
-            order, self._switch = self._switch, None
-            self._parked, self._hold_at = False, math.inf
-            return Event("switch", order)
-        if self._step >= self._halt_at:
-            self._parked, self._halt_at = True, math.inf
-            return Event("halt", {})
-        return None if self._parked or self._step >= self._hold_at else Event("go", {})
+            self._inbox.parked = True
 
     def say(self, op: str, **facts: Any) -> None:
         """Tell the agent; if it is gone, the next wait will say so."""
@@ -182,26 +155,25 @@ class Link:
 
     def close(self) -> None:
         """Hang up."""
+        self._closed = True
         self._socket.close()
 
     # For the listening thread.
 
     def _listen(self) -> None:
-        due_s = monotonic()
+        due_s, heard = monotonic(), select.poll()
+        heard.register(self._socket, select.POLLIN)
         try:
-            while True:
+            while not self._closed:
                 if monotonic() >= due_s:
                     due_s = monotonic() + self._beat_s
                     self.say("alive", phase=self.phase, **self.progress())
-                self._socket.settimeout(max(due_s - monotonic(), 0.001))
-                try:
-                    messages = self._lines()
-                except TimeoutError:
-                    continue
-                for message in messages:
-                    self._take(message)
-        except (OSError, ConfigError):
-            if not self._released:
+                # A time limit on the socket itself would hold for what others send, too.
+                if heard.poll(max(due_s - monotonic(), 0.0) * 1000 + 1):
+                    for message in self._lines():
+                        self._take(message)
+        except (OSError, ValueError, ConfigError):
+            if not (self._closed or self._inbox.released):
                 self._end("The job's agent is gone; a member cannot go on without it.")
 
     def _lines(self) -> list[dict[str, Any]]:
@@ -209,8 +181,8 @@ class Link:
             data = self._socket.recv(1 << 16)
             if not data:
                 raise OSError("it hung up")
-            *lines, self._inbox = (self._inbox + data).split(b"\n")
-            if len(self._inbox) > MOST_LINE:
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            if len(self._rest) > MOST_LINE:
                 raise OSError("it sends too long a line")
             if lines:
                 return [decode_line(line) for line in lines]
@@ -229,20 +201,9 @@ class Link:
             # Before the training thread learns of it and opens its door again.
             self.on_shut()
         with self._changed:
+            self._inbox.take(message)
             if op == "hold":
-                self._hold_at = self._step + AHEAD
-                self.say("held", number=message["number"], step=self._step)
-            elif op == "switch":
-                self._switch, self._hold_at = message, message["at"]
-            elif op == "halt":
-                self._halt_at = self._hold_at = message["at"]
-            elif op == "drop":
-                self._hold_at = math.inf
-            elif op == "release":
-                self._released = self._parked = True
-            elif op == "break":
-                self._break, self._switch, self._parked = message, None, True
-                self._halt_at = self._hold_at = math.inf
+                self.say("held", number=message["number"], step=self._inbox.step)
             self._changed.notify_all()
         if op == "break":
             # After it, so that a group which it adopts meanwhile is cut as well.
@@ -251,7 +212,7 @@ class Link:
     def _end(self, error: str) -> None:
         """Let the training thread raise; if it does not come round, end the process."""
         with self._changed:
-            self._error, self._parked = error, True
+            self._error, self._inbox.parked = error, True
             self._changed.notify_all()
         self.on_shut()
         self.on_cut()

@@ -113,7 +113,7 @@ class Processes:
         _signal(process, signal.SIGKILL)
         code = process.wait()
         if code == 0:
-            return "its script ended early"
+            return "its script ended before the training did"
         if code < 0:
             return f"it was killed by {signal.Signals(-code).name}"
         return f"it exited with code {code}: {self._last_words(name)}"

@@ -1,0 +1,135 @@
+"""Trainings in real processes whose members come, go and are killed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+import elastic_script
+from elastic_jobs import Trial, trial
+from rota.elastic import Job, Member
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAMPLES, BATCH, EPOCHS = 230, 24, 9  # ten steps an epoch, the last one of 14 samples
+CONFIG = {"samples": SAMPLES, "batch": BATCH, "epochs": EPOCHS, "differ": 1}
+
+
+def alone(folder: Path, **config: object) -> Trial:
+    """The same training in this process, without an agent."""
+    folder.mkdir()
+    elastic_script.main({"out": str(folder), "samples": SAMPLES, "batch": BATCH, **config})
+    return Trial(Job(folder), folder)
+
+
+def every_sample_once(epochs: int) -> Counter[tuple[int, int]]:
+    return Counter({(epoch, k): 1 for epoch in range(epochs) for k in range(SAMPLES)})
+
+
+def servers(*names: str) -> list[Member]:
+    return [Member(name, "server") for name in names]
+
+
+def gates(seed: int, count: int) -> list[int]:
+    """Random steps, far enough apart that each change is over before the next."""
+    rng = random.Random(seed)
+    return [k * 80 // count + rng.randint(3, 80 // count - 5) for k in range(count)]
+
+
+def test_a_resized_training_equals_one_that_was_not(tmp_path: Path) -> None:
+    steps = gates(1, 4)
+    with trial(tmp_path, ["a"], gates=steps, **CONFIG) as run:
+        sizes = []
+        for step, members in zip(
+            steps, (["a", "b"], list("abcd"), list("bcd"), ["d"]), strict=True
+        ):
+            status = run.change_at(step, members)
+            sizes.append(len(status.active))
+            assert status.last is not None
+            assert status.last.step >= step
+        assert sizes == [2, 4, 3, 1]
+        result = run.job.wait(60)
+        assert (result.state, result.samples) == ("done", SAMPLES * EPOCHS)
+    # The state of d descends from a; a and d never met.
+    reference = alone(tmp_path / "alone", epochs=EPOCHS, init=init_of(run))
+    assert run.taken() == every_sample_once(EPOCHS)
+    np.testing.assert_allclose(
+        list(run.losses().values()), list(reference.losses().values()), rtol=2e-5
+    )
+    np.testing.assert_allclose(run.ends(), reference.ends(), rtol=1e-5)
+
+
+def init_of(run: Trial) -> int:
+    """With which seed the first member began."""
+    return run.pid("a")
+
+
+def test_with_servers_a_resized_training_equals_one_that_was_not(tmp_path: Path) -> None:
+    steps = gates(2, 4)
+    first = [Member("a"), *servers("s")]
+    with trial(tmp_path, first, mode="servers", gates=steps, **CONFIG) as run:
+        run.change_at(steps[0], [*first, "b"])
+        run.change_at(steps[1], [*first, "b", *servers("t")])
+        run.change_at(steps[2], ["b", "c", *servers("t")])
+        status = run.change_at(steps[3], ["c", *servers("t")])
+        assert status.active == ("c", "t")
+        assert run.job.wait(60).state == "done"
+    reference = alone(tmp_path / "alone", epochs=EPOCHS, init=init_of(run))
+    assert run.taken() == every_sample_once(EPOCHS)
+    np.testing.assert_allclose(
+        list(run.losses().values()), list(reference.losses().values()), rtol=2e-5
+    )
+
+
+def soak(folder: Path, seed: int, resizes: int, kills: int, mode: str = "allreduce") -> None:
+    """Change and kill at random; every sample counts once, nothing hangs, nobody is left over."""
+    rng, count = random.Random(seed), 1
+    now = ["m0"]
+    keepers = servers("s0", "s1") if mode == "servers" else []
+    todo = ["resize"] * resizes + ["kill"] * kills
+    rng.shuffle(todo)
+    with trial(folder, [*now, *keepers], mode=mode, epochs=10**6, pace_s=0.005, differ=1) as run:
+        run.job.settle(60)
+        for what in ["resize", *todo]:
+            if what == "kill" and len(now) > 1:
+                victim = now.pop(rng.randrange(len(now)))
+                run.kill(victim)
+                run.see(lambda s: s.state == "running" and set(s.active[: len(now)]) == set(now))
+                continue
+            now = rng.sample(now, rng.randint(1, len(now)))
+            while len(now) < rng.randint(1, 4) or len(now) == 1:
+                now.append(f"m{count}")
+                count += 1
+            run.job.resize([*now, *keepers])
+            status = run.job.settle(60)
+            assert set(status.active) == {*now, *(m.name for m in keepers)}
+        run.until(run.job.observe().step + 20)
+        run.job.stop(30)
+        result = run.job.wait(60)
+        assert (result.state, result.error) == ("stopped", "")
+    taken = run.taken()
+    whole = max(epoch for epoch, _ in taken)
+    assert {key: n for key, n in taken.items() if n != 1} == {}
+    assert sum(epoch < whole for epoch, _ in taken) == whole * 240
+    assert sum(taken.values()) == result.samples
+
+
+def test_a_few_resizes_and_kills(tmp_path: Path) -> None:
+    soak(tmp_path, seed=3, resizes=4, kills=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_a_hundred_resizes_and_twenty_kills(tmp_path: Path, seed: int) -> None:
+    soak(tmp_path, seed, resizes=25, kills=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_resizes_and_kills_with_servers(tmp_path: Path, seed: int) -> None:
+    soak(tmp_path, seed, resizes=15, kills=5, mode="servers")
