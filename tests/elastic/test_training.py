@@ -6,11 +6,11 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import elastic_script
 import numpy as np
 import pytest
-
-import elastic_script
 from elastic_jobs import Trial, trial
+
 from rota.elastic import Job, Member
 
 if TYPE_CHECKING:
@@ -97,9 +97,8 @@ def soak(folder: Path, seed: int, resizes: int, kills: int, mode: str = "allredu
         run.job.settle(60)
         for what in ["resize", *todo]:
             if what == "kill" and len(now) > 1:
-                victim = now.pop(rng.randrange(len(now)))
-                run.kill(victim)
-                run.see(lambda s: s.state == "running" and set(s.active[: len(now)]) == set(now))
+                run.kill(now.pop(rng.randrange(len(now))))
+                run.workers(now)
                 continue
             now = rng.sample(now, rng.randint(1, len(now)))
             while len(now) < rng.randint(1, 4) or len(now) == 1:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rota.elastic import Status
 
 SCRIPT = Path(__file__).with_name("elastic_script.py")
+PRELOAD = ("torch", "torch._dynamo", "rota.elastic.trainer")
 SOURCE = str(Path(rota.__file__).parents[1])
 
 
@@ -65,8 +66,11 @@ class Trial:
 
     def pid(self, name: str) -> int:
         """The process of a member, as the agent wrote it down."""
-        text = (self.job.folder / "agent.log").read_text()
-        return int(text.split(f"started {name} as process ")[1].split()[0])
+        return int(self.text().split(f"started {name} as process ")[1].split()[0])
+
+    def text(self, name: str = "agent.log") -> str:
+        """What the agent, or a member, has written."""
+        return (self.job.folder / name).read_text()
 
     def kill(self, name: str, number: int = signal.SIGKILL) -> None:
         os.kill(self.pid(name), number)
@@ -87,6 +91,14 @@ class Trial:
             assert monotonic() < until_s, status
             sleep(0.01)
         return status
+
+    def workers(self, names: Sequence[str]) -> None:
+        """Wait until exactly these workers train."""
+        self.see(
+            lambda status: (
+                status.state == "running" and sorted(status.active[: len(names)]) == sorted(names)
+            )
+        )
 
     def until(self, step: int, timeout_s: float = 60.0) -> None:
         """Wait until the job has come to a step."""
@@ -116,6 +128,7 @@ def trial(
         members=tuple(Member(m) if isinstance(m, str) else m for m in members),
         mode=mode,
         env={"PYTHONPATH": SOURCE},
+        preload=() if command else PRELOAD,
         limits=limits or Limits(start_s=60, connect_s=10, silent_s=20, stall_s=60),
     )
     job = Job.launch(folder / "job", spec)
@@ -126,7 +139,7 @@ def trial(
         with suppress(ProcessLookupError):
             os.kill(agent, signal.SIGTERM)
         until_s = monotonic() + 20
-        while left := [pid for pid in (agent, *_started(job)) if _runs(pid)]:
+        while left := [pid for pid in (agent, *_started(job)) if runs(pid)]:
             assert monotonic() < until_s, f"processes {left} outlived their job"
             sleep(0.02)
 
@@ -136,7 +149,8 @@ def _started(job: Job) -> list[int]:
     return [int(part.split()[0]) for part in text.split(" as process ")[1:]]
 
 
-def _runs(pid: int) -> bool:
+def runs(pid: int) -> bool:
+    """Whether a process is there, and not only its exit code."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
     except FileNotFoundError:

@@ -53,13 +53,17 @@ def main(config: dict[str, Any]) -> None:
             time.sleep(config.get("pace_s", 0.0))
             if batch.step in config.get("gates", ()):
                 wait_for(Path(config["out"], f"gate{batch.step}"))
-            if batch.step == config.get("hang_at") and name == config.get("who"):
-                time.sleep(600)
-            if batch.step == config.get("raise_at") and name == config.get("who"):
-                raise ValueError("the script is wrong")
-            if batch.step == config.get("spoil_at") and name == config.get("who"):
-                with torch.no_grad():
-                    model[0].bias[0] += 1.0
+            misdeed = config.get("misdeeds", {}).get(name, ["", -1])
+            if batch.step == misdeed[1]:
+                if misdeed[0] == "hang":
+                    time.sleep(600)
+                elif misdeed[0] == "raise":
+                    raise ValueError("the script is wrong")
+                elif misdeed[0] == "forget":
+                    continue
+                elif misdeed[0] == "spoil":
+                    with torch.no_grad():
+                        model[0].bias[0] += 1.0
             chosen = torch.from_numpy(batch.indices)
             loss = nn.functional.cross_entropy(run.model(inputs[chosen]), targets[chosen])
             line = {

@@ -28,6 +28,9 @@ from rota.elastic.processes import Processes
 from rota.elastic.protocol import (
     AGENT_FILE,
     AGENT_LOG,
+    ENV_AGENT,
+    ENV_HOST,
+    ENV_TOKEN,
     JOB_FILE,
     LOCK_FILE,
     MOST_LINE,
@@ -92,8 +95,9 @@ class Agent:
         self.folder, self.token, self.door = folder, token, door
         self.log = (folder / AGENT_LOG).open("a", buffering=1)
         host, port = door.getsockname()[:2]
-        self.processes = Processes(folder, spec, f"{host}:{port}", token)
-        self.selector = selectors.DefaultSelector()
+        self.spec, self.selector = spec, selectors.DefaultSelector()
+        env = {ENV_AGENT: f"{host}:{port}", ENV_TOKEN: token, ENV_HOST: spec.bind}
+        self.processes = Processes(folder, spec, env, self.selector, self._began, self._ended)
         self.selector.register(door, selectors.EVENT_READ, self._accept)
         self.members: dict[str, Peer] = {}
         self.mind = Coordinator(spec, monotonic())
@@ -102,9 +106,10 @@ class Agent:
         """Until the job is over."""
         while self.mind.result is None:
             self._obey()
-            for key, _ in self.selector.select(self.processes.patience(TICK_S)):
+            for key, _ in self.selector.select(TICK_S):
                 key.data()
             self.mind.tick(monotonic())
+            self.processes.bury()
             for name in self.processes.kill_due():
                 self._say(f"killed {name}")
         self._obey()
@@ -128,7 +133,7 @@ class Agent:
                 if peer := self.members.get(order.name):
                     self._write(peer, order.message)
             elif order.do == "start":
-                self._start(order.name)
+                self.processes.start(self.mind.desk.roster[order.name].member)
             elif not self.processes.doom(order.name, order.after_s):
                 self._cut_off(order.name, order.after_s)
             if order.message.get("op") not in (None, "welcome"):
@@ -140,21 +145,13 @@ class Agent:
         if peer and after_s == 0:
             self._hang_up(peer)
 
-    def _start(self, name: str) -> None:
-        try:
-            ended = self.processes.start(self.mind.desk.roster[name].member)
-        except OSError as error:
-            what = error.filename or self.processes.spec.command[0]
-            self.mind.lose(name, f"{what} cannot be started: {error.strerror}", monotonic())
-            return
-        self._say(f"started {name} as process {self.processes.pid(name)}")
-        self.selector.register(ended, selectors.EVENT_READ, lambda: self._ended(name, ended))
+    def _began(self, name: str, pid: int) -> None:
+        self._say(f"started {name} as process {pid}")
+        if not self.mind.desk.roster[name].living:  # not wanted any more
+            self.processes.doom(name, 0.0)
 
-    def _ended(self, name: str, watch: int) -> None:
-        self.selector.unregister(watch)
-        os.close(watch)
-        why = self.processes.reap(name)
-        self._say(f"{name}: {why}")
+    def _ended(self, name: str, why: str) -> None:
+        self._say(f"{name} ended: {why}")
         if peer := self.members.get(name):
             # Its last words may tell more than its exit code.
             self._serve(peer)
@@ -238,8 +235,8 @@ class Agent:
                 peer.known = False
                 raise
             peer.member, self.members[name] = name, peer
-            spec = self.processes.spec
-            return {"ok": True, "op": "welcome", "mode": spec.mode, "limits": asdict(spec.limits)}
+            limits = asdict(self.spec.limits)
+            return {"ok": True, "op": "welcome", "mode": self.spec.mode, "limits": limits}
         return {"ok": True, "protocol": PROTOCOL, "pid": os.getpid()}
 
     def _resize(self, facts: Any, now_s: float) -> int:

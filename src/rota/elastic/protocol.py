@@ -134,6 +134,8 @@ class JobSpec:
     """Where members run, relative to the job's folder."""
     threads: int = 1
     """OMP_NUM_THREADS of every member."""
+    preload: tuple[str, ...] = ()
+    """Modules to import once, such as "torch": members are then forked, in milliseconds."""
     bind: str = "127.0.0.1"
     """Address at which the agent listens; that of the host, if members run on others."""
     port: int = 0
@@ -143,6 +145,9 @@ class JobSpec:
     def __post_init__(self) -> None:
         if not self.command:
             raise ConfigError("job.command is empty; give the program that starts one member.")
+        if self.preload and (len(self.command) < 2 or not self.command[1].endswith(".py")):
+            said = " ".join(self.command)
+            raise ConfigError(f"job.preload needs a command `python script.py …`, not `{said}`.")
         if self.mode not in get_args(Mode):
             raise ConfigError(f"job.mode={self.mode!r} is unknown; say allreduce or servers.")
         if not 0 <= self.port < 65536:
@@ -160,6 +165,7 @@ class JobSpec:
                 **{
                     **facts,
                     "command": tuple(facts["command"]),
+                    "preload": tuple(facts.get("preload", ())),
                     "members": decode_members(facts["members"]),
                     "limits": Limits(**facts.get("limits", {})),
                 }
