@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rota.elastic.exchange import Lost
-from rota.elastic.group import Circle, dist, first_line, is_loss
+from rota.elastic.group import Circle, dispose, dist, first_line, is_loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -124,5 +124,4 @@ def warm_up() -> None:
         optimizer.step()
         optimizer.zero_grad()
     optimizer.load_state_dict(optimizer.state_dict())
-    with suppress(RuntimeError):
-        group.shutdown()
+    dispose(group)

@@ -11,7 +11,8 @@ import socket
 import threading
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from time import sleep
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.distributed
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 dist: Any = torch.distributed
 """Its type stubs know only half of it."""
+
+
+_QUIET_S: Final = 1.0
+"""Between the end of a group's work and its end."""
 
 
 class Meeting:
@@ -122,13 +127,22 @@ class Circle:
             self.cut()
         group, self.group = self.group, None
         if group is not None:
-            # Not a daemon: torch aborts a process that ends while one of its groups is closing.
-            threading.Thread(target=_close, args=([group],)).start()
+            dispose(group)
 
 
-def _close(groups: list[Any]) -> None:
+def dispose(group: Any) -> None:
+    """Close a group behind the caller's back; the caller must drop it, too."""
+    # Not a daemon: torch aborts a process that ends while one of its groups is closing.
+    threading.Thread(target=_dispose, args=([group],)).start()
+
+
+def _dispose(held: list[Any]) -> None:
     with suppress(RuntimeError):
-        groups.pop().shutdown()
+        held[0].shutdown()
+    # To drop a group is to wait, with Python's lock in hand, for its threads; and these may want
+    # the lock to drop their last tensors. Here they have time to.
+    sleep(_QUIET_S)
+    held.clear()
 
 
 def is_loss(error: BaseException) -> bool:
