@@ -51,7 +51,7 @@ class Batch:
     epoch: int
     step: int
     seed: int
-    """A number of its own for every step and rank; torch, NumPy and random are seeded with it."""
+    """A number of its own for every step and rank; torch is seeded with it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,11 +10,9 @@ with Elastic(model, optimizer, samples=len(data), batch=256, epochs=10) as run:
 from __future__ import annotations
 
 import os
-import random
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -142,7 +140,7 @@ class Elastic:
                 continue
             batch = self._dealer.share(position, self.rank, self.size)
             self._batch = batch
-            _seed(batch.seed)
+            self._seed(batch.seed)
             yield batch
             if self._batch is batch:
                 raise ConfigError(
@@ -210,6 +208,13 @@ class Elastic:
             if self._member is not None:
                 self._member.link.phase = "work"
 
+    def _seed(self, seed: int) -> None:
+        """Draw the same in every repetition of a step."""
+        # torch.manual_seed() notes the call stack for devices not in use: a millisecond.
+        torch.default_generator.manual_seed(seed)
+        if self._replica.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+
     def _present(self) -> Batch:
         if self._batch is None:
             raise ConfigError("step() and backward() belong into the loop: for batch in run: …")
@@ -229,10 +234,3 @@ class _Front(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self._call(*args, **kwargs)
-
-
-def _seed(seed: int) -> None:
-    """Draw the same in every repetition of a step."""
-    torch.manual_seed(seed)
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002, scripts use it
