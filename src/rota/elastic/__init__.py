@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rota.elastic.job import Job
 from rota.elastic.protocol import Change, JobSpec, Limits, Member, Result, Status
+from rota.errors import ConfigError
 
 if TYPE_CHECKING:
     from rota.elastic.trainer import Elastic
@@ -18,7 +19,13 @@ __all__ = ["Change", "Elastic", "Job", "JobSpec", "Limits", "Member", "Result", 
 
 def __getattr__(name: str) -> Any:
     if name == "Elastic":
-        from rota.elastic.trainer import Elastic
-
+        try:
+            from rota.elastic.trainer import Elastic
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ConfigError(
+                "Elastic needs torch, which is not installed: pip install 'rota[elastic]'."
+            ) from None
         return Elastic
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,13 +20,14 @@ import torch.distributed
 from rota.errors import JobError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
 
 dist: Any = torch.distributed
 """Its type stubs know only half of it."""
 
 
+Address = tuple[str, int]
 _QUIET_S: Final = 1.0
 """Between the end of a group's work and its end."""
 
@@ -64,8 +65,7 @@ class Circle:
     ) -> None:
         self.number, self.rank, self.size = number, rank, size
         self.group: Any = None
-        self._ports: set[int] = set()
-        self._own_port = 0
+        self._doors: set[Address] = set()  # where gloo listens, here and at the others
         if size == 1:
             return
         store = dist.PrefixStore(f"g{number}", meeting.store(*leader, connect_s))
@@ -79,18 +79,19 @@ class Circle:
             raise JobError(first_line(error)) from None
 
     def _connect_gloo(self, store: Any, host: str, connect_s: float, step_s: float) -> None:
-        before = _listening()
+        before = set(_listening())
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
         options._timeout, options._threads = timedelta(seconds=connect_s), 2
-        opened = _listening() - before
+        opened = [f"{address[0]} {address[1]}" for address in set(_listening()) - before]
         backend = dist.ProcessGroupGloo(store, self.rank, self.size, options)
         backend._set_default_timeout(timedelta(seconds=step_s))
-        if len(opened) == 1:
-            self._own_port = opened.pop()
-            store.set(f"port{self.rank}", str(self._own_port))
-            keys = [f"port{rank}" for rank in range(self.size)]
-            self._ports = {int(store.get(key)) for key in keys}
+        # Should the script open a socket at the same moment, nobody's can be told apart.
+        store.set(f"door{self.rank}", opened[0] if len(opened) == 1 else "")
+        for rank in range(self.size):
+            if known := store.get(f"door{rank}").decode():
+                address, port = known.split()
+                self._doors.add((address, int(port)))
         self._register(store, backend, "gloo", torch.device("cpu"))
 
     def _connect_nccl(self, store: Any, step_s: float) -> None:
@@ -108,17 +109,16 @@ class Circle:
     def cut(self) -> None:
         """Let every call that waits in this group fail at once, here and at the others.
 
-        gloo cannot be interrupted, but its connections can: they are those of the port that
-        it listens at and those to the ports that the others listen at.
+        gloo cannot be interrupted, but its connections can: they are those with an end at a
+        place where it listens, here or at another member.
         """
         if self.group is None:
             return
         with suppress(RuntimeError):
             self.group.abort()
-        for number in _sockets():
-            with suppress(OSError), socket.socket(fileno=os.dup(number)) as link:
-                mine, theirs = link.getsockname(), link.getpeername()
-                if mine[1] == self._own_port or theirs[1] in self._ports:
+        for link in _sockets():
+            with suppress(OSError):
+                if {link.getsockname()[:2], link.getpeername()[:2]} & self._doors:
                     link.shutdown(socket.SHUT_RDWR)
 
     def close(self, *, lost: bool = False) -> None:
@@ -151,23 +151,21 @@ def is_loss(error: BaseException) -> bool:
     return isinstance(error, dist.DistError) or "gloo" in text or "nccl" in text
 
 
-def _sockets() -> Sequence[int]:
-    found = []
+def _sockets() -> Iterator[socket.socket]:
+    """All TCP sockets of this process, by handles of their own."""
     for entry in os.listdir("/proc/self/fd"):
         with suppress(OSError):
             if os.readlink(f"/proc/self/fd/{entry}").startswith("socket:"):
-                found.append(int(entry))
-    return found
+                with socket.socket(fileno=os.dup(int(entry))) as link:
+                    if link.family in (socket.AF_INET, socket.AF_INET6):
+                        yield link
 
 
-def _listening() -> set[int]:
-    """Ports at which this process listens."""
-    ports = set()
-    for number in _sockets():
-        with suppress(OSError), socket.socket(fileno=os.dup(number)) as link:
-            if link.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                ports.add(link.getsockname()[1])
-    return ports
+def _listening() -> Iterator[Address]:
+    """Where this process listens."""
+    for link in _sockets():
+        if link.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            yield link.getsockname()[:2]
 
 
 def first_line(error: BaseException) -> str:
