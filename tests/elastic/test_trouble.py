@@ -13,7 +13,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from elastic_jobs import SOURCE, runs, trial
+from elastic_jobs import SOURCE, runs, script, trial
 
 from rota.elastic import Job, JobSpec, Limits, Member
 from rota.errors import ConfigError, JobError
@@ -40,6 +40,28 @@ def test_who_is_stopped_raises_or_hangs_is_done_without(tmp_path: Path) -> None:
     assert "ValueError: the script is wrong" in run.text("logs/b.log")
     assert "c ended: it was killed by SIGKILL" in said
     assert {line["step"] for line in run.lines() if "step" in line} == set(range(200))
+
+
+def test_a_member_started_by_somebody_else_joins_and_is_missed(tmp_path: Path) -> None:
+    with trial(tmp_path, ["a"], epochs=10**6, pace_s=0.01) as run:
+        run.until(3)
+        run.job.resize(["a", Member("b", outside=True)])
+        address = json.loads(run.text("agent.json"))
+        env = {
+            "PYTHONPATH": SOURCE,
+            "OMP_NUM_THREADS": "1",
+            "ROTA_AGENT": f"{address['host']}:{address['port']}",
+            "ROTA_TOKEN": address["token"],
+            "ROTA_MEMBER": "b",
+        }
+        command = script(run.out, epochs=10**6, pace_s=0.01)
+        with subprocess.Popen(command, env={**os.environ, **env}) as guest:
+            try:
+                assert run.job.settle(60).active == ("a", "b")
+            finally:
+                guest.kill()
+        run.workers(["a"])
+        assert run.job.observe().refused == {"b": "its connection ended"}
 
 
 def test_members_that_differ_are_found_out(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ class Limits:
     """For members to connect with one another; then the change is tried again."""
     transfer_s: float = 120.0
     """For newcomers to receive the state; then they are ended."""
-    silent_s: float = 10.0
+    silent_s: float = 30.0
     """Between two signs of life of a member; then it is ended and counts as lost."""
     leave_s: float = 30.0
     """For a member that leaves to end by itself; then it is ended."""
