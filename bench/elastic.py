@@ -35,7 +35,7 @@ SCRIPT = Path(__file__).with_name("elastic_job.py")
 ENV = {"PYTHONPATH": f"{Path(rota.__file__).parents[1]}:{Path(__file__).parent}"}
 PACE_S = 0.01
 REPEATS = 5
-LIMIT_S = 180.0
+LIMIT_S = 600.0
 
 Line = tuple[float, str, int]
 

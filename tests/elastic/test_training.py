@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import elastic_script
 import numpy as np
 import pytest
-from elastic_jobs import Trial, trial
+from elastic_jobs import PATIENCE_S, Trial, trial
 
 from rota.elastic import Job, Member
 
@@ -53,7 +53,7 @@ def test_a_resized_training_equals_one_that_was_not(tmp_path: Path) -> None:
             assert status.last is not None
             assert status.last.step >= step
         assert sizes == [2, 4, 3, 1]
-        result = run.job.wait(60)
+        result = run.job.wait(PATIENCE_S)
         assert (result.state, result.samples) == ("done", SAMPLES * EPOCHS)
     # The state of d descends from a; a and d never met.
     reference = alone(tmp_path / "alone", epochs=EPOCHS, init=init_of(run))
@@ -78,7 +78,7 @@ def test_with_servers_a_resized_training_equals_one_that_was_not(tmp_path: Path)
         run.change_at(steps[2], ["b", "c", *servers("t")])
         status = run.change_at(steps[3], ["c", *servers("t")])
         assert status.active == ("c", "t")
-        assert run.job.wait(60).state == "done"
+        assert run.job.wait(PATIENCE_S).state == "done"
     reference = alone(tmp_path / "alone", epochs=EPOCHS, init=init_of(run))
     assert run.taken() == every_sample_once(EPOCHS)
     np.testing.assert_allclose(
@@ -94,7 +94,7 @@ def soak(folder: Path, seed: int, resizes: int, kills: int, mode: str = "allredu
     todo = ["resize"] * resizes + ["kill"] * kills
     rng.shuffle(todo)
     with trial(folder, [*now, *keepers], mode=mode, epochs=10**6, pace_s=0.005, differ=1) as run:
-        run.job.settle(60)
+        run.job.settle(PATIENCE_S)
         for what in ["resize", *todo]:
             if what == "kill" and len(now) > 1:
                 run.kill(now.pop(rng.randrange(len(now))))
@@ -105,11 +105,11 @@ def soak(folder: Path, seed: int, resizes: int, kills: int, mode: str = "allredu
                 now.append(f"m{count}")
                 count += 1
             run.job.resize([*now, *keepers])
-            status = run.job.settle(60)
+            status = run.job.settle(PATIENCE_S)
             assert set(status.active) == {*now, *(m.name for m in keepers)}
         run.until(run.job.observe().step + 20)
-        run.job.stop(30)
-        result = run.job.wait(60)
+        run.job.stop(PATIENCE_S)
+        result = run.job.wait(PATIENCE_S)
         assert (result.state, result.error) == ("stopped", "")
     taken = run.taken()
     whole = max(epoch for epoch, _ in taken)

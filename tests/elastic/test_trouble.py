@@ -13,7 +13,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from elastic_jobs import SOURCE, runs, script, trial
+from elastic_jobs import PATIENCE_S, SOURCE, runs, script, trial
 
 from rota.elastic import Job, JobSpec, Limits, Member
 from rota.errors import ConfigError, JobError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(600)")
-HASTY = Limits(start_s=60, connect_s=10, silent_s=2, stall_s=3)
+HASTY = Limits(start_s=PATIENCE_S, connect_s=60, silent_s=6, stall_s=8)
 
 
 def test_who_is_stopped_raises_or_hangs_is_done_without(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_who_is_stopped_raises_or_hangs_is_done_without(tmp_path: Path) -> None:
     ) as run:
         run.until(5)
         run.kill("d", signal.SIGSTOP)
-        result = run.job.wait(60)
+        result = run.job.wait(PATIENCE_S)
         assert (result.state, result.step) == ("done", 200)
         said = run.text()
     assert "d ended: it was killed by SIGKILL" in said
@@ -57,7 +57,7 @@ def test_a_member_started_by_somebody_else_joins_and_is_missed(tmp_path: Path) -
         command = script(run.out, epochs=10**6, pace_s=0.01)
         with subprocess.Popen(command, env={**os.environ, **env}) as guest:
             try:
-                assert run.job.settle(60).active == ("a", "b")
+                assert run.job.settle(PATIENCE_S).active == ("a", "b")
             finally:
                 guest.kill()
         run.workers(["a"])
@@ -66,7 +66,7 @@ def test_a_member_started_by_somebody_else_joins_and_is_missed(tmp_path: Path) -
 
 def test_members_that_differ_are_found_out(tmp_path: Path) -> None:
     with trial(tmp_path, list("ab"), misdeeds={"b": ["spoil", 14]}, epochs=1000) as run:
-        result = run.job.wait(60)
+        result = run.job.wait(PATIENCE_S)
     assert result.state == "failed"
     assert "differ" in result.error
     assert "after step 20" in result.error
@@ -74,7 +74,7 @@ def test_members_that_differ_are_found_out(tmp_path: Path) -> None:
 
 def test_a_loop_without_step_is_told_so(tmp_path: Path) -> None:
     with trial(tmp_path, ["a"], misdeeds={"a": ["forget", 3]}) as run:
-        result = run.job.wait(60)
+        result = run.job.wait(PATIENCE_S)
     assert result.state == "failed"
     assert "The loop did not call step() for step 3" in result.error
 
@@ -92,7 +92,7 @@ def test_a_script_that_takes_no_part_fails_the_job(
     tmp_path: Path, command: tuple[str, ...], reason: str
 ) -> None:
     with trial(tmp_path, ["a"], command=command, limits=Limits(start_s=0.5)) as run:
-        result = run.job.wait(20)
+        result = run.job.wait(PATIENCE_S)
     assert result.state == "failed"
     assert result.error.startswith("Nobody could begin; a: ")
     assert reason in result.error
@@ -103,7 +103,7 @@ def test_members_end_with_their_agent(tmp_path: Path) -> None:
         run.see(lambda _: "started a" in run.text())
         member = run.pid("a")
         os.kill(json.loads(run.text("agent.json"))["pid"], signal.SIGKILL)
-        result = run.job.wait(10)
+        result = run.job.wait(PATIENCE_S)
         assert (result.state, result.error) == ("failed", "The job's agent was killed.")
         for _ in range(500):
             if not runs(member):
@@ -137,7 +137,7 @@ def test_the_agent_survives_its_launcher_and_is_found_again(tmp_path: Path) -> N
     assert again.returncode == 1
     assert again.stderr.strip().endswith("the job has an agent already.")
     job.stop(0.1)
-    assert job.wait(20).state == "stopped"
+    assert job.wait(PATIENCE_S).state == "stopped"
     with pytest.raises(JobError, match=r"the job is over \(stopped\)"):
         job.resize(["a"])
 
@@ -166,7 +166,7 @@ def test_a_full_disk_ends_no_job_by_itself(tmp_path: Path) -> None:
     program = "import time; time.sleep(0.2); print('x' * 10000, flush=True)"
     spec = JobSpec(command=(sys.executable, "-c", program), members=(Member("a"),))
     job = Job.launch(logs.parent, spec)
-    result = job.wait(20)
+    result = job.wait(PATIENCE_S)
     assert "Nobody could begin; a: it exited with code 1" in result.error
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from rota.elastic import Status
 
 SCRIPT = Path(__file__).with_name("elastic_script.py")
+# Others may use the machine: what takes a second may take a minute. Nothing waits for nothing.
+PATIENCE_S = 300.0
+PATIENT = Limits(start_s=PATIENCE_S, connect_s=60, silent_s=60, stall_s=PATIENCE_S)
 PRELOAD = ("torch", "torch._dynamo", "rota.elastic.trainer")
 SOURCE = str(Path(rota.__file__).parents[1])
 
@@ -81,9 +84,9 @@ class Trial:
         self.job.resize(members)
         self.see(lambda status: status.state == "changing")
         (self.out / f"gate{step}").touch()
-        return self.job.settle(60)
+        return self.job.settle(PATIENCE_S)
 
-    def see(self, what: Callable[[Status], bool], timeout_s: float = 60.0) -> Status:
+    def see(self, what: Callable[[Status], bool], timeout_s: float = PATIENCE_S) -> Status:
         """Wait until the job is in some state."""
         until_s = monotonic() + timeout_s
         while not what(status := self.job.observe()):
@@ -100,7 +103,7 @@ class Trial:
             )
         )
 
-    def until(self, step: int, timeout_s: float = 60.0) -> None:
+    def until(self, step: int, timeout_s: float = PATIENCE_S) -> None:
         """Wait until the job has come to a step."""
         self.see(lambda status: status.step >= step, timeout_s)
 
@@ -129,7 +132,7 @@ def trial(
         mode=mode,
         env={"PYTHONPATH": SOURCE},
         preload=() if command else PRELOAD,
-        limits=limits or Limits(start_s=60, connect_s=10, silent_s=20, stall_s=60),
+        limits=limits or PATIENT,
     )
     job = Job.launch(folder / "job", spec)
     agent = json.loads((folder / "job" / "agent.json").read_text())["pid"]
@@ -138,7 +141,7 @@ def trial(
     finally:
         with suppress(ProcessLookupError):
             os.kill(agent, signal.SIGTERM)
-        until_s = monotonic() + 20
+        until_s = monotonic() + PATIENCE_S
         while left := [pid for pid in (agent, *_started(job)) if runs(pid)]:
             assert monotonic() < until_s, f"processes {left} outlived their job"
             sleep(0.02)

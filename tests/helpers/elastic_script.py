@@ -16,8 +16,8 @@ from rota.elastic import Elastic
 
 
 def wait_for(gate: Path) -> None:
-    """Until the test has opened a gate, a minute at most."""
-    for _ in range(6000):
+    """Until the test has opened a gate, five minutes at most."""
+    for _ in range(30_000):
         if gate.exists():
             return
         time.sleep(0.01)
