@@ -55,8 +55,7 @@ def demo() -> None:
         time.sleep(2)
         assert status.last is not None
         print(f"{'+'.join(status.active):8} pause {1e3 * status.last.pause_s:.1f} ms")
-    log = (job.folder / "agent.log").read_text()
-    os.kill(int(log.split("started b as process ")[1].split()[0]), signal.SIGKILL)
+    os.kill(job.observe().pids["b"], signal.SIGKILL)
     time.sleep(1)
     status = job.observe()
     assert status.last is not None

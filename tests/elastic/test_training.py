@@ -88,25 +88,30 @@ def test_with_servers_a_resized_training_equals_one_that_was_not(tmp_path: Path)
 
 def soak(folder: Path, seed: int, resizes: int, kills: int, mode: str = "allreduce") -> None:
     """Change and kill at random; every sample counts once, nothing hangs, nobody is left over."""
-    rng, count = random.Random(seed), 1
-    now = ["m0"]
-    keepers = servers("s0", "s1") if mode == "servers" else []
+    rng, names = random.Random(seed), (f"m{k}" for k in range(10**6))
+    kinds = ["worker", "server"] if mode == "servers" else ["worker"]
+    now = {kind: [next(names)] for kind in kinds}
     todo = ["resize"] * resizes + ["kill"] * kills
     rng.shuffle(todo)
-    with trial(folder, [*now, *keepers], mode=mode, epochs=10**6, pace_s=0.005, differ=1) as run:
+
+    def members() -> list[Member]:
+        return [Member(name, kind) for kind in kinds for name in now[kind]]
+
+    with trial(folder, members(), mode=mode, epochs=10**6, pace_s=0.005, differ=1) as run:
         run.job.settle(PATIENCE_S)
         for what in ["resize", *todo]:
-            if what == "kill" and len(now) > 1:
-                run.kill(now.pop(rng.randrange(len(now))))
-                run.workers(now)
+            many = [kind for kind in kinds if len(now[kind]) > 1]
+            if what == "kill" and many:
+                group = now[rng.choice(many)]
+                run.kill(group.pop(rng.randrange(len(group))))
+                run.members([member.name for member in members()])
                 continue
-            now = rng.sample(now, rng.randint(1, len(now)))
-            while len(now) < rng.randint(1, 4) or len(now) == 1:
-                now.append(f"m{count}")
-                count += 1
-            run.job.resize([*now, *keepers])
+            for kind in kinds:
+                kept = rng.sample(now[kind], rng.randint(1, len(now[kind])))
+                now[kind] = kept + [next(names) for _ in range(rng.randint(0, 4 - len(kept)))]
+            run.job.resize(members())
             status = run.job.settle(PATIENCE_S)
-            assert set(status.active) == {*now, *(m.name for m in keepers)}
+            assert set(status.active) == {member.name for member in members()}
         run.until(run.job.observe().step + 20)
         run.job.stop(PATIENCE_S)
         result = run.job.wait(PATIENCE_S)

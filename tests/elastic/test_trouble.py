@@ -60,7 +60,7 @@ def test_a_member_started_by_somebody_else_joins_and_is_missed(tmp_path: Path) -
                 assert run.job.settle(PATIENCE_S).active == ("a", "b")
             finally:
                 guest.kill()
-        run.workers(["a"])
+        run.members(["a"])
         assert run.job.observe().refused == {"b": "its connection ended"}
 
 

@@ -95,13 +95,9 @@ class Trial:
             sleep(0.01)
         return status
 
-    def workers(self, names: Sequence[str]) -> None:
-        """Wait until exactly these workers train."""
-        self.see(
-            lambda status: (
-                status.state == "running" and sorted(status.active[: len(names)]) == sorted(names)
-            )
-        )
+    def members(self, names: Sequence[str]) -> None:
+        """Wait until exactly these train."""
+        self.see(lambda status: status.state == "running" and set(status.active) == set(names))
 
     def until(self, step: int, timeout_s: float = PATIENCE_S) -> None:
         """Wait until the job has come to a step."""

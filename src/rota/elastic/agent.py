@@ -16,8 +16,9 @@ import selectors
 import signal
 import socket
 import sys
+import traceback
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic, strftime
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -213,7 +214,8 @@ class Agent:
             self.mind.hear(peer.member, message, now_s)
             return None
         if op == "observe":
-            return {"ok": True, "status": asdict(self.mind.status(now_s))}
+            status = replace(self.mind.status(now_s), pids=self.processes.pids())
+            return {"ok": True, "status": asdict(status)}
         if op == "resize":
             return {"ok": True, "target": self._resize(message["members"], now_s)}
         if op == "stop":
@@ -319,6 +321,9 @@ def _detach(folder: Path) -> None:
         code = _admit(said, f"error: {error}")
     except OSError as error:
         code = _admit(said, f"error: {folder}: {error.strerror or error}")
+    except Exception:
+        # A defect of ours: whoever looks into the log shall find it.
+        code = _admit(said, traceback.format_exc())
     finally:
         os._exit(code)
 

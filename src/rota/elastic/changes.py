@@ -187,7 +187,7 @@ class Changes:
             }
             for (giver, taker), keys in self._gifts(group, at).items()
         ]
-        facts = {"at": at, "transfers": transfers, "shards": group.shards, "pull": self._broken}
+        facts = {"at": at, "transfers": transfers, "shards": group.shards, "broken": self._broken}
         self.joins, self._switched = {}, (group, at)
         self._ask("switch", group.number, group.names, now_s, **facts)
         self.desk.tell(leavers, op="switch", number=group.number, **facts)

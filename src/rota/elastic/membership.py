@@ -107,7 +107,7 @@ class Membership:
             circle = self._ready.pop(number, None)
         self.exchange.leave()
         try:
-            if self._whole:
+            if self._whole and order["broken"]:
                 self.exchange.catch_up(order["at"])
             self._hand_over(number, order["transfers"])
             if circle is None:  # it leaves, as soon as it is released

@@ -98,6 +98,10 @@ class Processes:
         """Whether a member is a process of this host."""
         return name in self._running
 
+    def pids(self) -> dict[str, int]:
+        """Process ids by name."""
+        return {name: process.pid for name, process in self._running.items()}
+
     def doom(self, name: str, after_s: float) -> bool:
         """See that a process ends: at once, or if it still runs after a while."""
         process = self._running.get(name)

@@ -226,6 +226,8 @@ class Status:
     """Number of the last request to resize; the first members are request 0."""
     reached: int = -1
     """The last request that has come to pass; equal to `target` when nothing is left to do."""
+    pids: Mapping[str, int] = field(default_factory=dict)
+    """Process ids of the members on the agent's host."""
     refused: Mapping[str, str] = field(default_factory=dict)
     """Members that were wanted and could not join, or were lost: why, by name."""
     last: Change | None = None

@@ -88,9 +88,9 @@ class Servers:
         if self.serves:
             own = self._kept(self.name)
             self._sums, self._parts = ([torch.empty_like(p) for p in own] for _ in range(2))
-        if order["pull"] and self.serves:
+        if order["broken"] and self.serves:
             self._push(lanes)
-        elif order["pull"]:
+        elif order["broken"]:
             self._pull(lanes)
 
     def catch_up(self, at: int) -> None:
