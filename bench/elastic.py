@@ -59,7 +59,7 @@ def wait(what: Callable[[], bool]) -> None:
     until_s = monotonic() + LIMIT_S
     while not what():
         if monotonic() > until_s:
-            raise SystemExit("a measurement took too long")
+            raise TimeoutError(f"nothing happened for {LIMIT_S:g} s")
         sleep(0.05)
 
 
@@ -83,6 +83,9 @@ def job(out: Path, way: str, size: str, members: list[Member], **config: Any) ->
     run = Job.launch(out.parent / "job", spec)
     try:
         yield run
+    except TimeoutError as error:
+        error.add_note((run.folder / "agent.log").read_text()[-4000:])
+        raise
     finally:
         if run.result is None:
             run.stop(10)
@@ -274,6 +277,7 @@ def main() -> None:
         "parameters", "way", "change", "gap", "pause", "restart / elastic", title="Changes"
     )
     for size in options.size or SIZES:
+        console.print(f"{size} parameters …", style="dim")
         ways: dict[str, dict[str, tuple[float, float]]] = {
             "elastic": elastic(size, "allreduce"),
             "elastic, servers": elastic(size, "servers"),

@@ -264,7 +264,10 @@ class Changes:
         names = self.desk.roster.ordered(_names(self.desk.active()))
         if self.desk.enough(names):
             self.begin(names, now_s)
-        elif self.last is None:  # nothing had begun
+        elif self.last is None:  # nothing had begun: begin anew
+            for seat in self.desk.active():
+                seat.place("ready", now_s)
+                seat.step = -1
             self._broken = False
             self._rest(now_s)
         else:
