@@ -5,10 +5,10 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: test-slow help demo test check bench fit results-dl2 format clean
+.PHONY: test-slow help demo test check bench bench-elastic fit results-dl2 format clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.base ## Compare six policies on a production-like trace and write a report
 	$(RUN)/rota compare examples/demo.toml --out out/demo --force
@@ -29,6 +29,9 @@ check: $(VENV)/.dev ## Lint, types, import rules
 bench: $(VENV)/.dev ## Measure speed; also written to bench/latest.json
 	$(RUN)/python bench/run.py
 
+bench-elastic: $(VENV)/.dev ## Measure the pauses of elastic trainings against restarts
+	$(RUN)/python bench/elastic.py
+
 DATA ?= ../shared/data
 fit: $(VENV)/.dev ## Fit the speed models to the profiles below DATA; rewrite docs/speed.md
 	$(RUN)/python fit/fit.py $(DATA)
@@ -41,7 +44,7 @@ format: $(VENV)/.dev ## Format the code
 	$(RUN)/ruff format .
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) out bench/latest.json .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) out bench/latest.json bench/elastic.json .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find src -name '*.nb[ci]' -delete
 
 $(VENV)/bin/python:

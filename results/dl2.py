@@ -1,8 +1,8 @@
 """Train DL2 in both forms with several seeds, test it on traces nobody learned from, write it down.
 
 `make results-dl2` goes on where an earlier run stopped: trainings in out/results/dl2 that are over
-are not repeated, nor are tables. Checkpoints are those that each training kept by its validation traces (seeds
-1000 to 1049); the tables below are of seeds 2000 to 2099, which decided nothing.
+are not repeated, nor are tables. Checkpoints are those that each training kept by its validation
+traces (seeds 1000 to 1049); the tables are of seeds from 2000 on, which decided nothing.
 """
 
 from __future__ import annotations

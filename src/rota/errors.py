@@ -10,6 +10,7 @@ RotaError
 │   └── OverfillError     more asked of a node than it has
 ├── PolicyError           a policy raised, looped or starved the cluster
 ├── TrainingError         training cannot go on
+├── JobError              a running job cannot be reached, or has failed
 └── JournalError          the journal cannot be written or read
 """
 
@@ -81,6 +82,10 @@ class PolicyError(RotaError):
 
 class TrainingError(RotaError):
     """Training cannot go on, and going on regardless would give a wrong result."""
+
+
+class JobError(RotaError):
+    """A running job cannot be launched, reached or changed, or has failed."""
 
 
 class JournalError(RotaError):

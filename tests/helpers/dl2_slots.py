@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from elastic import with_left
 
+from elastic import with_left
 from rota.core import Cluster, Job, Snapshot
 from rota.core.speed import Curves
 

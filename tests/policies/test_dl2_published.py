@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from dl2_slots import SMALL, replay, speed_table, uniform_trace
-from elastic import curves_of, dl2_nodes, moments, ps_job, sizes, with_left
 from hypothesis import given
 from worlds import examples
 
+from elastic import curves_of, dl2_nodes, moments, ps_job, sizes, with_left
 from rota.core import Cluster, Job, Snapshot
 from rota.policies import make_policy
 from rota.testing import check_policy

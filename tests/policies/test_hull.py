@@ -6,6 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from worlds import examples
+
 from elastic import (
     along_workers,
     curves_of,
@@ -17,10 +21,6 @@ from elastic import (
     with_left,
     worker_job,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-from worlds import examples
-
 from rota.core import Cluster, Job, Snapshot
 from rota.core.speed import Curves
 from rota.errors import ConfigError

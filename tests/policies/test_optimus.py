@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from dl2_slots import SMALL, ali_trace, lower_bound, replay, speed_table
-from elastic import along_workers, curves_of, dl2_nodes, ps_job, sizes, worker_job
 
+from elastic import along_workers, curves_of, dl2_nodes, ps_job, sizes, worker_job
 from rota.core import Cluster, Snapshot
 from rota.policies import make_policy
 from rota.testing import check_policy

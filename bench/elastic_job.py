@@ -1,0 +1,126 @@
+"""One training, four ways to run it: elastic, under torchrun, restarted by hand, and compared.
+
+Started by bench/elastic.py; writes a line per step: time, group, step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.functional import mse_loss
+from torch.nn.parallel import DistributedDataParallel
+
+from rota.elastic import Elastic
+
+SIZES = {"26 k": (64, 6), "2.5 M": (640, 6), "25 M": (2048, 6)}
+"""Width and depth by the number of parameters."""
+SAMPLES, BATCH = 4800, 24
+
+
+def build(size: str) -> tuple[nn.Module, torch.optim.Optimizer, torch.Tensor]:
+    torch.manual_seed(0)
+    width, depth = SIZES[size]
+    layers = [m for _ in range(depth) for m in (nn.Linear(width, width), nn.Tanh())]
+    model = nn.Sequential(*layers)
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-4), torch.randn(SAMPLES, width)
+
+
+def elastic(config: dict[str, Any]) -> None:
+    model, optimizer, data = build(config["size"])
+    name = os.environ["ROTA_MEMBER"]
+    with (
+        Path(config["out"], name).open("w", buffering=1) as out,
+        Elastic(model, optimizer, samples=SAMPLES, batch=BATCH, epochs=10**9) as run,
+    ):
+        for batch in run:
+            time.sleep(config["pace_s"])
+            x = data[torch.from_numpy(batch.indices)]
+            run.step(mse_loss(run.model(x), x))
+            print(time.monotonic(), run.generation, run.steps, file=out)
+
+
+def restarted(config: dict[str, Any]) -> None:
+    """Plain DDP that begins with the last checkpoint, as torchrun and people do it."""
+    dist.init_process_group("gloo")
+    rank, n = dist.get_rank(), dist.get_world_size()
+    model, optimizer, data = build(config["size"])
+    saved, stop, step = Path(config["out"], "saved.pt"), Path(config["out"], "stop"), 0
+    if saved.exists():
+        state = torch.load(saved, weights_only=True)
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+        step = state["step"]
+    net = DistributedDataParallel(model)
+    group = f"{n}.{os.environ['MASTER_PORT']}"
+    ending = torch.zeros(1)
+    with Path(config["out"], f"{os.getpid()}").open("w", buffering=1) as out:
+        while not ending.item():
+            time.sleep(config["pace_s"])
+            start = step * BATCH % SAMPLES
+            x = data[start + rank : start + BATCH : n]
+            mse_loss(net(x), x).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            step += 1
+            print(time.monotonic(), group, step, file=out)
+            ending[0] = float(stop.exists())
+            dist.all_reduce(ending, dist.ReduceOp.MAX)
+            if rank == 0 and (ending.item() or step % config["save_every"] == 0):
+                state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+                torch.save({**state, "step": step}, saved.with_suffix(".part"))
+                saved.with_suffix(".part").replace(saved)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def compared(config: dict[str, Any]) -> None:
+    """Blocks of elastic steps and of plain ones in turn, in the same processes."""
+    name, n, blocks, steps = os.environ["ROTA_MEMBER"], config["workers"], config["blocks"], 40
+    model, optimizer, data = build(config["size"])
+    plain, plain_optimizer, _ = build(config["size"])
+    store = dist.FileStore(str(Path(config["out"], "store")), n)
+    net: nn.Module = plain
+    if n > 1:
+        dist.init_process_group("gloo", store=store, rank=int(name[1:]), world_size=n)
+        net = DistributedDataParallel(plain)
+    order, taken, times = torch.randperm(SAMPLES), 0, {"elastic": [], "plain": []}
+    with Elastic(model, optimizer, samples=SAMPLES, batch=BATCH, epochs=10**9) as run:
+        began_s, count = time.perf_counter(), 0
+        for batch in run:
+            x = data[torch.from_numpy(batch.indices)]
+            run.step(mse_loss(run.model(x), x))
+            count += 1
+            if count % steps:
+                continue
+            times["elastic"].append((time.perf_counter() - began_s) / steps)
+            began_s = time.perf_counter()
+            for _ in range(steps):
+                share = order[taken : taken + BATCH][int(name[1:]) :: n]
+                taken = (taken + BATCH) % SAMPLES
+                x = data[share]
+                mse_loss(net(x), x).backward()
+                plain_optimizer.step()
+                plain_optimizer.zero_grad()
+            times["plain"].append((time.perf_counter() - began_s) / steps)
+            if len(times["plain"]) == blocks:
+                break
+            began_s = time.perf_counter()
+    if run.rank == 0:
+        ratios = [e / p for e, p in zip(times["elastic"], times["plain"], strict=True)][1:]
+        found = {"ratio": median(ratios), "plain_ms": 1e3 * median(times["plain"])}
+        Path(config["out"], "cost.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    settings = json.loads(sys.argv[1])
+    torch.set_num_threads(1)
+    {"elastic": elastic, "restarted": restarted, "compared": compared}[settings["way"]](settings)

@@ -1,0 +1,127 @@
+"""Gradients that meet among the workers: torch's DistributedDataParallel on a changing group."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from rota.elastic.exchange import Lost
+from rota.elastic.group import Circle, dispose, dist, first_line, is_loss
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rota.elastic.group import Meeting
+    from rota.elastic.protocol import Limits
+    from rota.elastic.replica import Replica
+
+
+class AllReduce:
+    """The present group of workers, and the model bound to it."""
+
+    serves = False
+
+    def __init__(
+        self, replica: Replica, name: str = "", meeting: Meeting | None = None, *, unused: bool
+    ) -> None:
+        self.replica, self._name, self._meeting, self._unused = replica, name, meeting, unused
+        self.rank, self.size = 0, 1
+        self._circle: Circle | None = None
+        self._bound: nn.Module = replica.model
+
+    def connect(self, number: int, members: list[dict[str, Any]], limits: Limits) -> Circle:
+        """Form a group beside the present one; in any thread."""
+        assert self._meeting is not None
+        names = [card["name"] for card in members]
+        return Circle(
+            self._meeting,
+            (members[0]["host"], members[0]["store_port"]),
+            number,
+            names.index(self._name),
+            len(names),
+            device=self.replica.device,
+            connect_s=limits.connect_s * 0.75,
+            step_s=limits.stall_s,
+        )
+
+    def adopt(self, circle: Circle, order: dict[str, Any]) -> None:
+        """Train in this group from now on; the former one has been left."""
+        del order
+        self._circle, self.rank, self.size = circle, circle.rank, circle.size
+        if circle.size > 1:
+            # All have the same state already, so nothing is to be sent.
+            self._bound = DistributedDataParallel(
+                self.replica.model,
+                process_group=circle.group,
+                init_sync=False,
+                find_unused_parameters=self._unused,
+            )
+
+    def catch_up(self, at: int) -> None:
+        """Nothing to do: who is behind gets the state of one who is not."""
+
+    def leave(self, *, lost: bool = False) -> None:
+        """Train in no group; who has lost the others lets them know at once."""
+        self._bound = self.replica.model
+        circle, self._circle = self._circle, None
+        if circle is not None:
+            circle.close(lost=lost)
+
+    def cut(self) -> None:
+        """Let whatever waits for the others fail at once; in any thread."""
+        circle = self._circle
+        if circle is not None:
+            circle.cut()
+
+    def weight(self, share: int, total: int) -> float:
+        """What a mean over a share counts for; the group takes the mean over its members."""
+        return share * self.size / total
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        with self._watched():
+            return self._bound(*args, **kwargs)
+
+    def backward(self, loss: torch.Tensor) -> None:
+        with self._watched():
+            loss.backward()  # type: ignore[no-untyped-call]
+
+    def update(self) -> None:
+        self.replica.update()
+
+    def serve(self) -> None:
+        raise AssertionError("a group of workers has no servers")
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            if self.size == 1 or not is_loss(error):
+                raise
+            raise Lost(first_line(error)) from None
+
+
+def warm_up() -> None:
+    """Do once, on next to nothing, all that the first steps in a group will do.
+
+    What torch imports and sets up late takes seconds; here nobody waits for it.
+    """
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    store = dist.HashStore()
+    backend = dist.ProcessGroupGloo(store, 0, 1, timedelta(seconds=10))
+    group = dist.ProcessGroup(store, 0, 1)
+    group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+    group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)
+    bound = DistributedDataParallel(model, process_group=group, init_sync=False)
+    for _ in range(2):
+        bound(torch.zeros(1, 1)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    optimizer.load_state_dict(optimizer.state_dict())
+    dispose(group)

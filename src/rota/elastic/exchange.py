@@ -1,0 +1,67 @@
+"""How the gradients of several workers meet: the seam between a training and its group."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+    from rota.elastic.protocol import Limits
+
+
+class Lost(Exception):  # noqa: N818, it is an event
+    """The others do not answer; the step does not count."""
+
+
+class Exchange(Protocol):
+    """Whatever lets workers train one model together.
+
+    `connect` and `cut` are called from other threads than the one that trains.
+    """
+
+    rank: int
+    size: int
+    """Workers in the group."""
+    serves: bool
+    """Whether this member keeps parameters, and takes no samples."""
+
+    def connect(self, number: int, members: list[dict[str, Any]], limits: Limits) -> Any:
+        """Meet the members of a group to come, beside the present one."""
+        ...
+
+    def catch_up(self, at: int) -> None:
+        """Come to a step that others have come to, before the group was lost."""
+        ...
+
+    def adopt(self, circle: Any, order: dict[str, Any]) -> None:
+        """Train with those who were met."""
+        ...
+
+    def leave(self, *, lost: bool = False) -> None:
+        """Train with nobody; `lost` says that calls may still wait for the others."""
+        ...
+
+    def cut(self) -> None:
+        """Let whatever waits for the others raise Lost at once."""
+        ...
+
+    def weight(self, share: int, total: int) -> float:
+        """What the gradient of a mean over a share counts for."""
+        ...
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """The model's output; may raise Lost."""
+        ...
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add to the gradients; may raise Lost."""
+        ...
+
+    def update(self) -> None:
+        """One step with the gradients of all; may raise Lost."""
+        ...
+
+    def serve(self) -> None:
+        """One step of a member that keeps parameters; may raise Lost."""
+        ...

@@ -1,0 +1,70 @@
+"""What a member has been told and has still to do; no sockets, no threads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from rota.elastic.protocol import AHEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a member is to do at the end of a step."""
+
+    do: Literal["go", "switch", "break", "halt", "release"]
+    facts: Mapping[str, Any]
+
+
+class Inbox:
+    """Orders of the agent, until it is time for them."""
+
+    def __init__(self) -> None:
+        self.step = -1
+        """Steps done; -1 before the state of the job is here."""
+        self.parked, self.released = True, False
+        """Parked: not to go on before the agent has spoken."""
+        self._hold_at = self._halt_at = math.inf
+        self._switch: dict[str, Any] | None = None
+        self._break: dict[str, Any] | None = None
+
+    def due(self) -> bool:
+        """Whether something is to happen before the next step."""
+        return self.parked or self.step >= self._hold_at
+
+    def take(self, message: dict[str, Any]) -> None:
+        """Keep an order."""
+        op = message["op"]
+        if op == "hold":
+            self._hold_at = self.step + AHEAD
+        elif op == "switch":
+            self._switch, self._hold_at = message, message["at"]
+        elif op == "halt":
+            self._halt_at = self._hold_at = message["at"]
+        elif op == "drop":
+            self._hold_at = math.inf
+        elif op == "release":
+            self.released = self.parked = True
+        elif op == "break":
+            self._break, self._switch, self.parked = message, None, True
+            self._halt_at = self._hold_at = math.inf
+
+    def event(self) -> Event | None:
+        """What is to be done now; "go" if nothing is, None if it is not known yet."""
+        if self.released:
+            return Event("release", {})
+        if self._break is not None:
+            order, self._break = self._break, None
+            return Event("break", order)
+        if self._switch is not None and (self.parked or self.step >= self._switch["at"]):
+            order, self._switch = self._switch, None
+            self.parked, self._hold_at = False, math.inf
+            return Event("switch", order)
+        if self.step >= self._halt_at:
+            self.parked, self._halt_at = True, math.inf
+            return Event("halt", {})
+        return None if self.due() else Event("go", {})

@@ -1,0 +1,200 @@
+"""A running job as its scheduler sees it: launch, find, resize, observe, stop. Needs no torch."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Final
+
+from rota.elastic.protocol import (
+    AGENT_FILE,
+    ENDED,
+    JOB_FILE,
+    LOCK_FILE,
+    MOST_LINE,
+    PROTOCOL,
+    RESULT_FILE,
+    Address,
+    Member,
+    Result,
+    Status,
+    decode_line,
+    encode_line,
+)
+from rota.errors import ConfigError, JobError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rota.elastic.protocol import (
+        JobSpec,
+    )
+
+_ANSWER_S: Final = 10.0
+_LAUNCH_S: Final = 20.0
+_LOOK_S: Final = 0.02
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job with an agent; every call opens its own connection, so nothing is kept open."""
+
+    folder: Path
+
+    @classmethod
+    def launch(cls, folder: Path | str, spec: JobSpec) -> Job:
+        """Start an agent that outlives the caller, and return when it answers."""
+        folder = Path(folder).absolute()
+        if (folder / JOB_FILE).exists():
+            raise ConfigError(f"{folder} already holds a job; give every job its own folder.")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            replace_file(folder / JOB_FILE, asdict(spec))
+            agent = subprocess.run(
+                [sys.executable, "-m", "rota.elastic.agent", "--detach", str(folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                timeout=_LAUNCH_S,
+                check=False,
+            )
+        except OSError as error:
+            raise JobError(f"{folder}: the job cannot be launched: {error.strerror}.") from None
+        except subprocess.TimeoutExpired:
+            raise JobError(f"{folder}: the agent did not start within {_LAUNCH_S:g} s.") from None
+        if agent.returncode:
+            said = agent.stderr.strip().splitlines() or ["it said nothing."]
+            raise JobError(f"{folder}: the agent did not start: {said[-1]}")
+        return cls(folder)
+
+    @classmethod
+    def find(cls, folder: Path | str) -> Job:
+        """A job that somebody launched before, over or not."""
+        folder = Path(folder).absolute()
+        if not (folder / JOB_FILE).exists():
+            raise ConfigError(f"{folder} holds no job: {JOB_FILE} is missing.")
+        return cls(folder)
+
+    @property
+    def result(self) -> Result | None:
+        """How the job ended, or None while it runs."""
+        facts = read_file(self.folder / RESULT_FILE)
+        if facts is not None:
+            return Result(**facts)
+        if _locked(self.folder / LOCK_FILE):
+            return None
+        # The agent may have written its result between the two looks.
+        facts = read_file(self.folder / RESULT_FILE)
+        if facts is not None:
+            return Result(**facts)
+        return Result(state="failed", step=0, samples=0, error="The job's agent was killed.")
+
+    def observe(self) -> Status:
+        """The job now; after its end, how it ended."""
+        result = self.result
+        if result is None:
+            try:
+                return Status.decode(self._ask({"op": "observe"})["status"])
+            except JobError:
+                if (result := self.result) is None:
+                    raise
+        return Status(
+            state=result.state, step=result.step, samples=result.samples, error=result.error
+        )
+
+    def resize(self, members: Iterable[Member | str]) -> int:
+        """Ask for exactly these members; the number of the request is returned at once."""
+        wanted = [Member(item) if isinstance(item, str) else item for item in members]
+        answer = self._ask({"op": "resize", "members": [asdict(member) for member in wanted]})
+        return int(answer["target"])
+
+    def settle(self, timeout_s: float = 120.0) -> Status:
+        """Wait until the last request is done, as far as it can be."""
+        until_s = monotonic() + timeout_s
+        while True:
+            status = self.observe()
+            if status.reached == status.target or status.state in ENDED:
+                return status
+            if monotonic() > until_s:
+                raise JobError(
+                    f"{self.folder}: request {status.target} was not done within {timeout_s:g} s; "
+                    f"active {', '.join(status.active)}, waiting {', '.join(status.waiting)}."
+                )
+            sleep(_LOOK_S)
+
+    def stop(self, grace_s: float = 30.0) -> None:
+        """End the job at a step; members that have not ended after `grace_s` are killed."""
+        self._ask({"op": "stop", "grace_s": grace_s})
+
+    def wait(self, timeout_s: float) -> Result:
+        """Wait for the end of the job."""
+        until_s = monotonic() + timeout_s
+        while (result := self.result) is None:
+            if monotonic() > until_s:
+                raise JobError(f"{self.folder}: the job was not over after {timeout_s:g} s.")
+            sleep(_LOOK_S)
+        return result
+
+    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        facts = read_file(self.folder / AGENT_FILE)
+        if facts is None:
+            raise JobError(f"{self.folder}: no agent listens here ({AGENT_FILE} is missing).")
+        address = Address(**facts)
+        hello = {"op": "hello", "token": address.token, "protocol": PROTOCOL}
+        try:
+            with socket.create_connection((address.host, address.port), _ANSWER_S) as link:
+                link.sendall(encode_line(hello) + encode_line(request))
+                with link.makefile("rb") as lines:
+                    for _ in range(2):
+                        line = lines.readline(MOST_LINE)
+                        answer = decode_line(line) if line else {"error": "it hung up"}
+                        if not answer.get("ok"):
+                            break
+        except OSError as error:
+            why = f"the agent at {address.host}:{address.port} does not answer: {error}"
+            if result := self.result:
+                why = f"the job is over ({result.state})"
+            raise JobError(f"{self.folder}: {why}.") from None
+        if not answer.get("ok"):
+            raise JobError(f"{self.folder}: {answer.get('error', 'the agent gave no reason')}")
+        return answer
+
+
+def replace_file(path: Path, facts: dict[str, Any]) -> None:
+    """Write a JSON file that others see whole or not at all, and only its owner can read."""
+    part = path.with_suffix(".part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(facts, file)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def read_file(path: Path) -> dict[str, Any] | None:
+    """A JSON file of the job's folder, or None if it is not there."""
+    try:
+        return dict(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return None
+
+
+def _locked(path: Path) -> bool:
+    """Whether a living agent holds the lock."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

@@ -1,0 +1,238 @@
+"""The members of one host as processes: started, watched, ended by their process id."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from rota.elastic.nursery import adopt_orphans, die_with_parent
+from rota.elastic.protocol import ENV_KIND, ENV_MEMBER, LOGS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rota.elastic.protocol import JobSpec, Member
+
+TERM_S: Final = 5.0
+"""Between SIGTERM and SIGKILL."""
+_NURSERY: Final = "nursery"
+
+
+@dataclass
+class _Process:
+    pid: int
+    watch: int
+    """A file descriptor that becomes readable when it ends."""
+    born: subprocess.Popen[bytes] | None
+    """Set if it is a child of this process by birth."""
+    due_s: float = float("inf")
+    warned: bool = False
+
+    def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+
+class Processes:
+    """Every process that the agent has started and not yet seen end."""
+
+    def __init__(
+        self,
+        folder: Path,
+        spec: JobSpec,
+        env: dict[str, str],
+        selector: selectors.BaseSelector,
+        began: Callable[[str, int], None],
+        ended: Callable[[str, str], None],
+    ) -> None:
+        self.folder, self.spec, self._env = folder, spec, env
+        self._selector, self._began, self._ended = selector, began, ended
+        self._running: dict[str, _Process] = {}
+        self._expected: set[str] = set()  # asked of the nursery
+        self._nursery: subprocess.Popen[bytes] | None = None
+        (folder / LOGS).mkdir(exist_ok=True)
+        if spec.preload:
+            adopt_orphans()
+            self._open_nursery()
+
+    def start(self, member: Member) -> None:
+        """Start a member; `began` or `ended` will tell."""
+        env = {
+            **os.environ,
+            "OMP_NUM_THREADS": str(self.spec.threads),
+            "PYTHONUNBUFFERED": "1",
+            **self.spec.env,
+            **member.env,
+            **self._env,
+            ENV_MEMBER: member.name,
+            ENV_KIND: member.kind,
+        }
+        log, cwd = self.folder / LOGS / f"{member.name}.log", self.folder / self.spec.cwd
+        try:
+            if self._nursery is None:
+                self._adopt(member.name, _spawn(self.spec.command, env, cwd, log))
+                return
+            wish = {
+                "name": member.name,
+                "argv": self.spec.command[1:],
+                "env": env,
+                "cwd": str(cwd),
+                "log": str(log),
+            }
+            assert self._nursery.stdin is not None
+            self._nursery.stdin.write(json.dumps(wish).encode() + b"\n")
+            self._expected.add(member.name)
+        except OSError as error:
+            what = error.filename or self.spec.command[0]
+            self._ended(member.name, f"{what} cannot be started: {error.strerror}")
+
+    def runs(self, name: str) -> bool:
+        """Whether a member is a process of this host."""
+        return name in self._running
+
+    def pids(self) -> dict[str, int]:
+        """Process ids by name."""
+        return {name: process.pid for name, process in self._running.items()}
+
+    def doom(self, name: str, after_s: float) -> bool:
+        """See that a process ends: at once, or if it still runs after a while."""
+        process = self._running.get(name)
+        if process is None:
+            return False
+        if after_s <= 0:
+            process.signal(signal.SIGKILL)
+        else:
+            process.due_s = min(process.due_s, monotonic() + after_s)
+        return True
+
+    def kill_due(self) -> list[str]:
+        """Signal those whose time is over, SIGTERM first and SIGKILL later; their names."""
+        now_s = monotonic()
+        over = [name for name, process in self._running.items() if process.due_s <= now_s]
+        for name in over:
+            process = self._running[name]
+            process.signal(signal.SIGKILL if process.warned else signal.SIGTERM)
+            process.due_s, process.warned = now_s + TERM_S, True
+        return over
+
+    def kill_all(self) -> None:
+        """End everybody at once."""
+        for process in self._running.values():
+            process.signal(signal.SIGKILL)
+            _wait(process)
+        self._running.clear()
+        if self._nursery is not None:
+            self._nursery.kill()
+            self._nursery.wait()
+
+    def bury(self) -> None:
+        """Take note of the end of orphans that nobody else will."""
+        with suppress(ChildProcessError):
+            while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                known = {process.pid for process in self._running.values()}
+                if self._nursery is not None:
+                    known.add(self._nursery.pid)
+                if found.si_pid in known:
+                    return  # its own watch will tell
+                os.waitpid(found.si_pid, 0)
+
+    def _adopt(self, name: str, born: subprocess.Popen[bytes] | int) -> None:
+        """Watch a process that has begun."""
+        pid = born if isinstance(born, int) else born.pid
+        watch = os.pidfd_open(pid)
+        self._running[name] = _Process(pid, watch, None if isinstance(born, int) else born)
+        self._selector.register(watch, selectors.EVENT_READ, lambda: self._reap(name))
+        self._began(name, pid)
+
+    def _reap(self, name: str) -> None:
+        """Take note of an end, and say how it came."""
+        process = self._running.pop(name)
+        self._selector.unregister(process.watch)
+        os.close(process.watch)
+        # Whatever it started, a data loader perhaps, goes with it; before the wait, while the
+        # number of its process group cannot belong to anybody else.
+        process.signal(signal.SIGKILL)
+        self._ended(name, self._reason(_wait(process), name))
+
+    def _reason(self, code: int, name: str) -> str:
+        if code == 0:
+            return "its script ended before the training did"
+        if code < 0:
+            return f"it was killed by {signal.Signals(-code).name}"
+        return f"it exited with code {code}: {self._last_words(name)}"
+
+    def _last_words(self, name: str) -> str:
+        with (self.folder / LOGS / f"{name}.log").open("rb") as log:
+            log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
+            lines = log.read(4096).decode(errors="replace").strip("\0\n ").splitlines()
+        return lines[-1][:300] if lines else "it printed nothing"
+
+    # The nursery.
+
+    def _open_nursery(self) -> None:
+        with (self.folder / LOGS / f"{_NURSERY}.log").open("ab") as log:
+            self._nursery = subprocess.Popen(
+                [self.spec.command[0], "-u", "-m", "rota.elastic.nursery", *self.spec.preload],
+                cwd=self.folder / self.spec.cwd,
+                env={
+                    **os.environ,
+                    "OMP_NUM_THREADS": str(self.spec.threads),
+                    **self.spec.env,
+                },
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                bufsize=0,
+            )
+        assert self._nursery.stdout is not None
+        self._selector.register(self._nursery.stdout, selectors.EVENT_READ, self._born)
+
+    def _born(self) -> None:
+        """A member was born in the nursery, or the nursery is no more."""
+        nursery = self._nursery
+        assert nursery is not None
+        assert nursery.stdout is not None
+        line = nursery.stdout.readline()
+        if line:
+            birth = json.loads(line)
+            self._expected.discard(birth["name"])
+            self._adopt(birth["name"], birth["pid"])
+            return
+        self._selector.unregister(nursery.stdout)
+        why = self._reason(nursery.wait(), _NURSERY).replace("it ", "its nursery ", 1)
+        self._nursery = None
+        expected, self._expected = sorted(self._expected), set()
+        for name in expected:
+            self._ended(name, why)
+
+
+def _spawn(
+    command: tuple[str, ...], env: dict[str, str], cwd: Path, log: Path
+) -> subprocess.Popen[bytes]:
+    with log.open("ab") as out:
+        return subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            # The agent has one thread, so this is safe; no member outlives its agent.
+            preexec_fn=die_with_parent,  # noqa: PLW1509
+        )
+
+
+def _wait(process: _Process) -> int:
+    """The exit code, negative for a signal."""
+    if process.born is not None:
+        return process.born.wait()
+    return os.waitstatus_to_exitcode(os.waitpid(process.pid, 0)[1])

@@ -1,0 +1,47 @@
+"""How far a job has come, as its members tell."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RATE_S: Final = 5.0
+"""Window of the samples per second."""
+
+
+class Progress:
+    """Steps, samples and their rate; and whether the members still agree."""
+
+    def __init__(self, now_s: float) -> None:
+        self.step = self.epoch = self.samples = 0
+        self.moved_s = now_s
+        """When the last step was heard of."""
+        self._rates: deque[tuple[float, int]] = deque([(now_s, 0)])
+        self._sum: tuple[int, Any, str] = (-1, None, "")
+
+    def note(self, message: Mapping[str, Any], now_s: float) -> bool:
+        """Take in a sign of life; True if the job has moved on."""
+        moved = bool(message["step"] > self.step)
+        if moved:
+            self.moved_s = now_s
+            self.step, self.epoch = message["step"], message["epoch"]
+            self.samples = message["samples"]
+        self._rates.append((now_s, self.samples))
+        while len(self._rates) > 2 and now_s - self._rates[1][0] > RATE_S:
+            self._rates.popleft()
+        return moved
+
+    def samples_per_s(self, now_s: float) -> float:
+        """Of the last seconds."""
+        begun_s, begun = self._rates[0]
+        return (self.samples - begun) / max(now_s - begun_s, 0.5)
+
+    def differs(self, name: str, step: int, value: Any) -> str:
+        """Who had other parameters after the same step, or nobody."""
+        known_step, known, other = self._sum
+        if step > known_step:
+            self._sum = (step, value, name)
+        return other if step == known_step and value != known else ""

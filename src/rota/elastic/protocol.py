@@ -1,0 +1,304 @@
+"""What a scheduler and a running job say to each other: files, environment, messages.
+
+A job has one agent process. It starts the workers of its host, knows all members and leads every
+change; it needs no scheduler to live. The scheduler finds it by a file in the job's folder and
+speaks JSON lines with it over TCP: one request per line, one answer per line, in order.
+
+    FOLDER/job.json      what to run (`JobSpec`); written by the scheduler, read by the agent
+    FOLDER/agent.json    where the agent listens (`Address`), readable by its owner only
+    FOLDER/result.json   how it ended (`Result`); exists exactly when the job is over
+    FOLDER/agent.log     what the agent did, one line each
+    FOLDER/logs/NAME.log what member NAME printed
+    FOLDER/agent.lock    locked as long as the agent lives
+
+    request                                          answer, besides "ok": true
+    {"op": "hello", "token": T, "protocol": 1}       {"protocol": 1, "pid": …}
+    {"op": "observe"}                                {"status": {…}}               see `Status`
+    {"op": "resize", "members": [{…}, …]}            {"target": 3}                 see `Member`
+    {"op": "stop", "grace_s": 30}                    {}
+
+A request that cannot be carried out is answered {"ok": false, "error": "one line"}. Hello comes
+first. How members speak with the agent is in `rota.elastic.coordinator`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from rota.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROTOCOL: Final = 1
+"""Raised when old and new could misunderstand each other."""
+MOST_LINE: Final = 1 << 20
+"""Bytes in a line; whoever sends more is cut off."""
+
+AHEAD: Final = 2
+"""Steps that a member may go on while the others are asked where they are."""
+
+JOB_FILE: Final = "job.json"
+AGENT_FILE: Final = "agent.json"
+RESULT_FILE: Final = "result.json"
+AGENT_LOG: Final = "agent.log"
+LOCK_FILE: Final = "agent.lock"
+LOGS: Final = "logs"
+
+ENV_AGENT: Final = "ROTA_AGENT"
+"""host:port of the agent. Without it a script runs alone, as a single worker."""
+ENV_TOKEN: Final = "ROTA_TOKEN"
+"""The word that opens the agent's door."""
+ENV_MEMBER: Final = "ROTA_MEMBER"
+"""The member's name, one per process."""
+ENV_KIND: Final = "ROTA_KIND"
+"""worker or server."""
+ENV_HOST: Final = "ROTA_HOST"
+"""The address at which the other members reach this one."""
+
+Kind = Literal["worker", "server"]
+Mode = Literal["allreduce", "servers"]
+State = Literal["starting", "running", "changing", "stopping", "done", "stopped", "failed"]
+ENDED: Final = ("done", "stopped", "failed")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process of a job that the scheduler wants to exist.
+
+    Names are never reused within a job: who was lost or has left does not come back.
+    """
+
+    name: str
+    kind: Kind = "worker"
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment of the process, such as CUDA_VISIBLE_DEVICES."""
+    outside: bool = False
+    """Started by somebody else, on another host perhaps, with the ROTA_* environment."""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ConfigError(
+                f"A member cannot be called {self.name!r}; use up to 64 letters, digits, '.', "
+                "'_' and '-', a letter or digit first."
+            )
+        if self.kind not in get_args(Kind):
+            raise ConfigError(
+                f"Member {self.name}: no kind is called {self.kind!r}; say worker or server."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How long the agent waits, in seconds, before it does without."""
+
+    start_s: float = 120.0
+    """From the start of a process to its being ready; then it is ended and not joined."""
+    connect_s: float = 20.0
+    """For members to connect with one another; then the change is tried again."""
+    transfer_s: float = 120.0
+    """For newcomers to receive the state; then they are ended."""
+    silent_s: float = 30.0
+    """Between two signs of life of a member; then it is ended and counts as lost."""
+    leave_s: float = 30.0
+    """For a member that leaves to end by itself; then it is ended."""
+    stall_s: float = 1800.0
+    """Between two steps of a job; then whoever holds up the others is ended."""
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if not (isinstance(value, int | float) and 0 < value < 1e7):
+                raise ConfigError(
+                    f"limits.{item.name}={value!r} is not a number of seconds above 0."
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSpec:
+    """What the agent is to run."""
+
+    command: tuple[str, ...]
+    """Starts one member, such as ("python", "train.py"); every member runs the same."""
+    members: tuple[Member, ...]
+    """Who is there from the first step on."""
+    mode: Mode = "allreduce"
+    """How gradients meet: among the workers, or at parameter servers."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment of every member."""
+    cwd: str = "."
+    """Where members run, relative to the job's folder."""
+    threads: int = 1
+    """OMP_NUM_THREADS of every member."""
+    preload: tuple[str, ...] = ()
+    """Modules to import once, such as "torch": members are then forked, in milliseconds."""
+    bind: str = "127.0.0.1"
+    """Address at which the agent listens; that of the host, if members run on others."""
+    port: int = 0
+    """Port at which the agent listens; 0 lets the kernel choose."""
+    limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        if not self.command:
+            raise ConfigError("job.command is empty; give the program that starts one member.")
+        if self.preload and (len(self.command) < 2 or not self.command[1].endswith(".py")):
+            said = " ".join(self.command)
+            raise ConfigError(f"job.preload needs a command `python script.py …`, not `{said}`.")
+        if self.mode not in get_args(Mode):
+            raise ConfigError(f"job.mode={self.mode!r} is unknown; say allreduce or servers.")
+        if not 0 <= self.port < 65536:
+            raise ConfigError(f"job.port={self.port} is no port; 0 lets the kernel choose.")
+        check_members(self.members, self.mode)
+
+    @classmethod
+    def decode(cls, facts: Mapping[str, Any]) -> JobSpec:
+        """Read what `asdict` wrote, or say which setting is wrong."""
+        known = {item.name for item in fields(cls)}
+        if foreign := sorted(facts.keys() - known):
+            raise ConfigError(f"job.json: there is no setting {foreign[0]!r}.")
+        try:
+            return cls(
+                **{
+                    **facts,
+                    "command": tuple(facts["command"]),
+                    "preload": tuple(facts.get("preload", ())),
+                    "members": decode_members(facts["members"]),
+                    "limits": Limits(**facts.get("limits", {})),
+                }
+            )
+        except KeyError as error:
+            raise ConfigError(f"job.json: {error.args[0]} is missing.") from None
+        except TypeError as error:
+            raise ConfigError(f"job.json: {error}.") from None
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where an agent listens, and the word that it wants to hear first."""
+
+    host: str
+    port: int
+    token: str = field(repr=False)
+    pid: int
+    protocol: int = PROTOCOL
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One change of the members that has come to pass."""
+
+    generation: int
+    cause: Literal["start", "resize", "loss"]
+    joined: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    step: int = 0
+    """Steps done when it happened."""
+    pause_s: float = 0.0
+    """Longest time that a member which stayed did no work."""
+    took_s: float = 0.0
+    """From the request, or the loss, to the first step of the new group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """A job as its agent sees it."""
+
+    state: State
+    step: int = 0
+    """Steps done since the job began."""
+    epoch: int = 0
+    samples: int = 0
+    """Samples done, over all workers and epochs."""
+    samples_per_s: float = 0.0
+    """Of the last seconds."""
+    generation: int = 0
+    """Number of the present group; grows with every change, and may skip numbers."""
+    active: tuple[str, ...] = ()
+    """Members of the present group, by rank, workers before servers."""
+    waiting: tuple[str, ...] = ()
+    """Members that are starting, or ready and not joined yet."""
+    target: int = 0
+    """Number of the last request to resize; the first members are request 0."""
+    reached: int = -1
+    """The last request that has come to pass; equal to `target` when nothing is left to do."""
+    pids: Mapping[str, int] = field(default_factory=dict)
+    """Process ids of the members on the agent's host."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Members that were wanted and could not join, or were lost: why, by name."""
+    last: Change | None = None
+    error: str = ""
+    """Why the job has failed."""
+
+    @classmethod
+    def decode(cls, facts: Mapping[str, Any]) -> Status:
+        """Read what `asdict` wrote."""
+        last = facts.get("last")
+        return cls(
+            **{
+                **facts,
+                "active": tuple(facts["active"]),
+                "waiting": tuple(facts["waiting"]),
+                "last": last and Change(**{k: _tuple(v) for k, v in last.items()}),
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """How a job ended."""
+
+    state: Literal["done", "stopped", "failed"]
+    step: int
+    samples: int
+    error: str = ""
+
+
+def check_members(members: tuple[Member, ...], mode: Mode) -> None:
+    """Refuse a list of members that no job of this mode could have."""
+    names = [member.name for member in members]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"Two members are called {twice!r}; every process has its own name.")
+    kinds = [member.kind for member in members]
+    if "worker" not in kinds:
+        raise ConfigError("A job needs at least one worker; to end it, stop it.")
+    if mode == "servers" and "server" not in kinds:
+        raise ConfigError("A job with parameter servers needs at least one server.")
+    if mode == "allreduce" and "server" in kinds:
+        server = names[kinds.index("server")]
+        raise ConfigError(f"Member {server} is a server, but the job's mode is allreduce.")
+
+
+def decode_members(facts: Any) -> tuple[Member, ...]:
+    """Read members from a message or a file."""
+    try:
+        return tuple(Member(**item) for item in facts)
+    except TypeError:
+        raise ConfigError(
+            f"{facts!r} is no list of members; each is "
+            '{"name": …, "kind": "worker" | "server", "env": {…}, "outside": false}.'
+        ) from None
+
+
+def encode_line(message: Mapping[str, Any]) -> bytes:
+    """A message as it is sent."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def decode_line(line: bytes) -> dict[str, Any]:
+    """A message as it was sent, or ConfigError."""
+    try:
+        message = json.loads(line)
+    except ValueError:
+        message = None
+    if not isinstance(message, dict):
+        raise ConfigError(f"{line[:80]!r} is not a message; send one JSON object per line.")
+    return message
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,148 @@
+"""The state of a training as it goes from one member's memory into another's.
+
+A message is the length of a JSON text, the text, and the bytes of all tensors in order. The text
+is the tree of dicts, lists, tuples and plain values with tensors as references. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+
+from rota.errors import ConfigError, JobError
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Sequence
+
+_LENGTH: Final = struct.Struct("!Q")
+_MOST_TEXT: Final = 1 << 28
+_MOST_PARTS: Final = 512
+"""Buffers handed to the kernel in one call; it takes 1024."""
+_PLAIN: Final = (str, int, float, bool, type(None))
+
+
+def send(link: socket.socket, tree: Any) -> int:
+    """Send a tree; returns its bytes."""
+    tensors: list[torch.Tensor] = []
+    text = json.dumps(_encode(tree, tensors, "state")).encode()
+    parts = [memoryview(_LENGTH.pack(len(text))), memoryview(text)]
+    parts += [bytes_of(tensor) for tensor in tensors]
+    return send_parts(link, [part for part in parts if part.nbytes])
+
+
+def receive(link: socket.socket, into: Sequence[torch.Tensor] = ()) -> Any:
+    """Receive a tree; its first tensors go into those of `into`, where form and type agree."""
+    (length,) = _LENGTH.unpack(_receive_bytes(link, _LENGTH.size))
+    if length > _MOST_TEXT:
+        raise JobError(f"A state with a text of {length:,} bytes is not what was expected.")
+    shapes: list[tuple[list[int], torch.dtype]] = []
+    text = json.loads(_receive_bytes(link, length))
+    _forms(text, shapes)
+    tensors = []
+    for k, (shape, kind) in enumerate(shapes):
+        ready = k < len(into) and _fits(into[k], shape, kind)
+        tensor = into[k].detach() if ready else torch.empty(shape, dtype=kind)
+        receive_into(link, bytes_of(tensor))
+        tensors.append(tensor)
+    return _decode(text, tensors)
+
+
+def _encode(value: Any, tensors: list[torch.Tensor], where: str) -> Any:
+    if isinstance(value, torch.Tensor):
+        tensors.append(value)
+        kind = str(value.dtype).removeprefix("torch.")
+        return {"t": len(tensors) - 1, "shape": list(value.shape), "dtype": kind}
+    if isinstance(value, dict):
+        pairs = [
+            [_encode(key, tensors, where), _encode(item, tensors, f"{where}.{key}")]
+            for key, item in value.items()
+        ]
+        return {"d": pairs}
+    if isinstance(value, tuple):
+        return {"u": [_encode(item, tensors, where) for item in value]}
+    if isinstance(value, list):
+        return [_encode(item, tensors, where) for item in value]
+    if isinstance(value, _PLAIN):
+        return value
+    raise ConfigError(
+        f"{where} is a {type(value).__name__}, which cannot be handed to another worker; a state "
+        "may hold tensors, numbers, text, lists, tuples and dicts."
+    )
+
+
+def _forms(text: Any, shapes: list[tuple[list[int], torch.dtype]]) -> None:
+    if isinstance(text, list):
+        for item in text:
+            _forms(item, shapes)
+    elif isinstance(text, dict):
+        if "t" in text:
+            shapes.append((text["shape"], getattr(torch, text["dtype"])))
+        for item in text.get("d") or text.get("u") or ():
+            _forms(item, shapes)
+
+
+def _decode(text: Any, tensors: list[torch.Tensor]) -> Any:
+    if isinstance(text, list):
+        return [_decode(item, tensors) for item in text]
+    if not isinstance(text, dict):
+        return text
+    if "t" in text:
+        return tensors[text["t"]]
+    if "u" in text:
+        return tuple(_decode(item, tensors) for item in text["u"])
+    return {_decode(key, tensors): _decode(item, tensors) for key, item in text["d"]}
+
+
+def _fits(tensor: torch.Tensor, shape: list[int], kind: torch.dtype) -> bool:
+    same = list(tensor.shape) == shape and tensor.dtype == kind
+    return same and tensor.device.type == "cpu" and tensor.is_contiguous()
+
+
+def receive_tensor(link: socket.socket, tensor: torch.Tensor) -> None:
+    """Receive into a tensor, wherever it lies."""
+    direct = tensor.device.type == "cpu" and tensor.is_contiguous()
+    place = tensor.detach() if direct else torch.empty(tensor.shape, dtype=tensor.dtype)
+    receive_into(link, bytes_of(place))
+    if not direct:
+        with torch.no_grad():
+            tensor.copy_(place)
+
+
+def bytes_of(tensor: torch.Tensor) -> memoryview:
+    """The memory of a tensor; a copy of it, if it lies elsewhere or in pieces."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    view: memoryview = memoryview(flat.numpy())  # type: ignore[arg-type]
+    return view
+
+
+def send_parts(link: socket.socket, parts: list[memoryview]) -> int:
+    """Send buffers one after the other, many in one call; returns their bytes."""
+    total, first = 0, 0
+    while first < len(parts):
+        sent = link.sendmsg(parts[first : first + _MOST_PARTS])
+        total += sent
+        while first < len(parts) and sent >= parts[first].nbytes:
+            sent -= parts[first].nbytes
+            first += 1
+        if sent:
+            parts[first] = parts[first][sent:]
+    return total
+
+
+def _receive_bytes(link: socket.socket, length: int) -> bytes:
+    data = bytearray(length)
+    receive_into(link, memoryview(data))
+    return bytes(data)
+
+
+def receive_into(link: socket.socket, part: memoryview) -> None:
+    """Fill a buffer, or OSError."""
+    while part.nbytes:
+        got = link.recv_into(part)
+        if not got:
+            raise OSError("the other side hung up")
+        part = part[got:]

@@ -1,0 +1,145 @@
+"""The agent's head through all courses of events: see `elastic_world`."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from elastic_world import LIMITS, ServerWorld, World
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rota.elastic.protocol import Member
+from rota.errors import ConfigError
+
+
+def members(names: list[str]) -> list[Member]:
+    return [Member(name) for name in names]
+
+
+def play(seed: int, kills: int, resizes: int) -> World:
+    """Train, change and kill at random; then let all come to rest."""
+    rng = random.Random(seed)
+    world = World(seed, rng.randint(1, 3), length=10_000)
+    todo = ["kill"] * kills + ["resize"] * resizes
+    rng.shuffle(todo)
+    for what in todo:
+        world.run(rng.randint(0, 60))
+        if world.mind.result or world.mind._ending:
+            break
+        if what == "kill":
+            candidates = [p for p in world.puppets.values() if p.alive]
+            if len(candidates) > 1:
+                world.kill(rng.choice(candidates))
+            continue
+        present = [m.name for m in world.mind.wanted if world.mind.desk.roster.seats.get(m.name)]
+        present = [name for name in present if world.mind.desk.roster[name].living]
+        keep = [name for name in present if rng.random() < 0.7]
+        new = [f"m{world.count + k}" for k in range(rng.randint(0 if keep else 1, 2))]
+        world.count += len(new)
+        world.mind.resize(members(keep + new), world.now_s)
+    return world
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 10**9), st.integers(0, 4), st.integers(0, 5))
+def test_every_course_of_events_ends_in_the_wanted_group(seed: int, kills: int, sizes: int) -> None:
+    world = play(seed, kills, sizes)
+    status = world.settle()
+    if status.state in ("failed", "stopping"):
+        # Only when everybody who had the state was killed.
+        assert kills
+        return
+    roster = world.mind.desk.roster
+    wanted = {m.name for m in world.mind.wanted if roster[m.name].living}
+    assert status.state == "running", status
+    assert status.reached == status.target
+    assert set(status.active) == wanted or not wanted
+    chains = {p.chain for p in world.puppets.values() if p.alive and p.name in status.active}
+    longest = max(chains, key=len)
+    assert all(chain == longest[: len(chain)] for chain in chains if chain is not None)
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 10**9), st.integers(0, 3), st.integers(0, 5))
+def test_no_parameter_is_ever_ahead_of_another(seed: int, kills: int, sizes: int) -> None:
+    rng = random.Random(seed)
+    world = ServerWorld(seed, rng.randint(1, 2), length=10_000)
+    servers, todo = ["s0", "s1"], ["kill"] * kills + ["resize"] * sizes
+    rng.shuffle(todo)
+    for what in todo:
+        world.run(rng.randint(0, 80))
+        if world.mind.result or world.mind._ending:
+            return
+        roster = world.mind.desk.roster
+        living = [m.name for m in world.mind.wanted if m.name in world.puppets]
+        workers = [n for n in living if roster[n].living and n not in servers]
+        if what == "kill":
+            if len(workers) > 1:
+                world.kill(world.puppets[rng.choice(workers)])
+            continue
+        keep = [name for name in workers if rng.random() < 0.7]
+        new = [f"m{world.count + k}" for k in range(rng.randint(0 if keep else 1, 2))]
+        world.count += len(new) + 2
+        servers = rng.sample(servers, rng.randint(1, len(servers)))
+        servers += [f"s{world.count + k}" for k in range(rng.randint(0, 2))]
+        kept = [Member(name, "server") for name in servers]
+        world.mind.resize([*members(keep + new), *kept], world.now_s)
+    status = world.settle()
+    if status.state in ("failed", "stopping"):
+        assert kills
+        return
+    assert (status.state, status.reached) == ("running", status.target)
+    world.run(300)
+    shards = world.mind.changes.group.shards if world.mind.changes.group else {}
+    assert sorted(key for keys in shards.values() for key in keys) == [0, 1, 2, 3, 4]
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10**9), st.integers(0, 2), st.integers(0, 3))
+def test_a_stopped_job_ends(seed: int, kills: int, sizes: int) -> None:
+    world = play(seed, kills, sizes)
+    world.mind.stop(1e5, world.now_s)
+    world.run(6000)
+    assert world.mind.result is not None
+    assert not any(puppet.alive for puppet in world.puppets.values())
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10**9), st.integers(0, 2), st.integers(0, 3))
+def test_a_training_ends_when_its_samples_do(seed: int, kills: int, sizes: int) -> None:
+    world = play(seed, 0, sizes)
+    rng = random.Random(seed)
+    done = max((len(p.chain or ()) for p in world.puppets.values()), default=0)
+    world.length = done + rng.randint(1, 6)
+    for _ in range(kills):
+        world.run(rng.randint(0, 30))
+        living = [puppet for puppet in world.puppets.values() if puppet.alive]
+        if len(living) > 1 and not world.mind.result:
+            world.kill(rng.choice(living))
+    world.run(9000)
+    assert world.mind.result is not None
+    if not kills:
+        assert world.mind.result.state == "done"
+        assert world.mind.result.step == world.length
+
+
+def test_names_are_not_reused() -> None:
+    world = World(0, 2, length=1000)
+    world.run(200)
+    world.mind.resize(members(["m1"]), world.now_s)
+    world.run(400)
+    with pytest.raises(ConfigError, match="m0 was here before"):
+        world.mind.resize(members(["m0", "m1"]), world.now_s)
+
+
+def test_a_member_that_never_gets_ready_is_left_out() -> None:
+    world = World(0, 1, length=1000)
+    world.run(100)
+    world.mind.resize([Member("m0"), Member("late", outside=True)], world.now_s)
+    world.now_s += LIMITS.start_s + 1
+    world.say(world.puppets["m0"], "alive", phase="work", **world.progress(world.puppets["m0"]))
+    world.mind.tick(world.now_s)
+    status = world.mind.status(world.now_s)
+    assert status.reached == status.target == 1
+    assert "was not heard of" in status.refused["late"]

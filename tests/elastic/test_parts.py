@@ -1,0 +1,296 @@
+"""The parts of rota.elastic that need no second process."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from rota.elastic import Elastic
+from rota.elastic.batches import Batches, Dealer, Position
+from rota.elastic.group import Circle, Meeting
+from rota.elastic.handover import moves, rebalance
+from rota.elastic.replica import Replica
+from rota.elastic.state import receive, send
+from rota.errors import ConfigError, JobError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+sizes = st.lists(st.integers(1, 5), min_size=1, max_size=40)
+
+
+@given(st.integers(1, 50), st.integers(1, 12), sizes, st.sampled_from(["constant", "linear"]))
+def test_every_sample_is_dealt_once_whoever_is_there(
+    samples: int, batch: int, workers: list[int], rule: str
+) -> None:
+    plan = Batches(samples=samples, batch=batch, epochs=2, rule=rule)
+    dealer, at, taken = Dealer(plan), Position(), Counter[tuple[int, int]]()
+    while not plan.over(at):
+        n = workers[at.step % len(workers)]
+        shares = [dealer.share(at, rank, n) for rank in range(n)]
+        assert sum(share.share for share in shares) == shares[0].total
+        assert all(share.indices.size == max(share.share, 1) for share in shares)
+        taken.update((at.epoch, int(k)) for s in shares for k in s.indices[: s.share])
+        at = plan.after(at, n)
+    assert taken == Counter({(epoch, k): 1 for epoch in range(2) for k in range(samples)})
+    assert at.samples == 2 * samples
+
+
+def test_the_order_depends_on_seed_and_epoch_alone() -> None:
+    plan = Batches(samples=100, batch=10, seed=3)
+    a, b = Dealer(plan), Dealer(plan)
+    b.share(Position(epoch=5), 0, 1)
+    for epoch in (0, 1):
+        at = Position(epoch=epoch)
+        assert a.share(at, 0, 1).indices.tolist() == b.share(at, 0, 1).indices.tolist()
+    assert a.share(Position(), 0, 1).indices.tolist() != sorted(range(10))
+    with pytest.raises(UnknownNameError, match="Did you mean 'linear'"):
+        Batches(samples=1, batch=1, rule="linaer")
+
+
+weights = st.lists(st.integers(1, 1000), min_size=1, max_size=30)
+
+
+@given(weights, st.lists(st.sets(st.sampled_from("abcdef"), min_size=1), min_size=2, max_size=5))
+def test_parameters_are_spread_evenly_and_few_move(
+    elements: list[int], courses: list[set[str]]
+) -> None:
+    held: dict[str, tuple[int, ...]] = {}
+    for course in courses:
+        servers = sorted(course)
+        after = rebalance(elements, held, servers)
+        kept = sorted(key for keys in after.values() for key in keys)
+        assert kept == list(range(len(elements)))
+        load = {name: sum(elements[k] for k in keys) for name, keys in after.items()}
+        rich = max(load, key=load.__getitem__)
+        gap = load[rich] - min(load.values())
+        assert all(elements[key] >= gap for key in after[rich]) or gap == 0
+        gifts = moves(held, after, "w", [name for name in servers if name not in held])
+        moved = {key for keys in gifts.values() for key in keys or ()}
+        owner = {key: name for name, keys in held.items() for key in keys}
+        assert moved == {k for name, keys in after.items() for k in keys if owner.get(k) != name}
+        assert {taker for _, taker in gifts} >= set(servers) - set(held)
+        held = after
+
+
+def test_a_new_server_takes_what_lies_closest_to_its_share() -> None:
+    # 10 + 6 + 4 on a; b should get 10. The first move is that of 10, then both have 10.
+    assert rebalance([10, 6, 4], {"a": (0, 1, 2)}, ["a", "b"]) == {"a": (1, 2), "b": (0,)}
+    # b leaves: a takes all back.
+    assert rebalance([10, 6, 4], {"a": (1, 2), "b": (0,)}, ["a"]) == {"a": (0, 1, 2)}
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[socket.socket, socket.socket]]:
+    a, b = socket.socketpair()
+    with a, b:
+        a.settimeout(10)
+        b.settimeout(10)
+        yield a, b
+
+
+def passed_on(pipe: tuple[socket.socket, socket.socket], tree: Any, into: Any = ()) -> Any:
+    sender = threading.Thread(target=send, args=(pipe[0], tree))
+    sender.start()
+    found = receive(pipe[1], into)
+    sender.join()
+    return found
+
+
+def test_a_state_arrives_as_it_was_sent(pipe: tuple[socket.socket, socket.socket]) -> None:
+    tree = {
+        "model": [torch.randn(3, 4), torch.arange(5), torch.tensor(2.5), torch.zeros(0, 2)],
+        "half": torch.randn(300, 500).to(torch.bfloat16),
+        "slice": torch.arange(20).reshape(4, 5)[:, 1:3],
+        0: {
+            "lr": 0.1,
+            "betas": (0.9, 0.999),
+            "none": None,
+            "flag": True,
+            "text": "ü",
+            "inf": 1e999,
+        },
+        "empty": [{}, (), []],
+    }
+    place = torch.zeros(3, 4)
+    found = passed_on(pipe, tree, [place, torch.zeros(7)])
+    assert found["model"][0].data_ptr() == place.data_ptr()
+    assert torch.equal(place, tree["model"][0])
+    assert found[0] == tree[0]
+    assert found["empty"] == tree["empty"]
+    for a, b in zip(found["model"], tree["model"], strict=True):
+        assert torch.equal(a, b)
+        assert a.dtype == b.dtype
+    assert torch.equal(found["half"], tree["half"])
+    assert torch.equal(found["slice"], tree["slice"])
+
+
+def test_what_cannot_be_handed_over_is_named(pipe: tuple[socket.socket, socket.socket]) -> None:
+    with pytest.raises(ConfigError, match=r"state\.ema\.rng is a Generator"):
+        send(pipe[0], {"ema": {"rng": torch.Generator()}})
+
+
+def trained(steps: int = 3) -> Replica:
+    torch.manual_seed(steps)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
+    replica = Replica(model, optimizer, Batches(samples=9, batch=3, rule="linear"), scheduler, {})
+    for _ in range(steps):
+        model(torch.randn(5, 3)).square().sum().backward()
+        replica.update()
+        replica.clear()
+        replica.position = replica.batches.after(replica.position, 1)
+    return replica
+
+
+def test_a_replica_goes_on_as_the_one_it_was_copied_from(
+    pipe: tuple[socket.socket, socket.socket],
+) -> None:
+    a, b = trained(3), trained(0)
+    b.take(passed_on(pipe, a.part(None), b.places(None)), None, news=True)
+    assert a.position == b.position
+    for replica in (a, b):
+        replica.model(torch.ones(2, 3) * torch.tensor([[1.0], [2.0]])).square().sum().backward()
+        replica.update()
+    assert a.checksum() == b.checksum()
+    assert a.optimizer.param_groups[0]["lr"] == b.optimizer.param_groups[0]["lr"]
+    for one, other in zip(a.tensors(), b.tensors(), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_parameters_move_with_their_moments(pipe: tuple[socket.socket, socket.socket]) -> None:
+    a, b = trained(3), trained(0)
+    b.take(passed_on(pipe, a.part([1, 2]), b.places([1, 2])), [1, 2], news=True)
+    for key in (1, 2):
+        moments = a.optimizer.state[a.parameters[key]], b.optimizer.state[b.parameters[key]]
+        assert torch.equal(moments[0]["exp_avg"], moments[1]["exp_avg"])
+        assert torch.equal(a.parameters[key], b.parameters[key])
+    assert not b.optimizer.state.get(b.parameters[0])
+    assert b.position == a.position
+
+
+def test_members_that_train_different_things_do_not_mix() -> None:
+    a = trained(1)
+    model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5))
+    b = Replica(model, torch.optim.SGD(model.parameters()), a.batches, None, {})
+    with pytest.raises(JobError, match=r"0.weight \[4, 3\] there is 0.weight \[5, 3\] here"):
+        b.take(a.part(None), None, news=True)
+    c = trained(0)
+    c.batches = Batches(samples=9, batch=4, rule="linear")
+    with pytest.raises(JobError, match="batch is 3 there and 4 here"):
+        c.take(a.part(None), None, news=True)
+
+
+def test_the_learning_rate_follows_the_rule() -> None:
+    # 0.1 for one worker, 0.1 · 4 for four, back again for one; the schedule's base with it.
+    replica = trained(0)
+    replica.suit(4)
+    assert replica.optimizer.param_groups[0]["lr"] == pytest.approx(0.4)
+    assert replica.scheduler is not None
+    assert replica.scheduler.base_lrs == pytest.approx([0.4])
+    replica.suit(1)
+    assert replica.optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
+
+
+def test_a_single_bit_changes_the_checksum() -> None:
+    a, b = trained(2), trained(2)
+    assert a.checksum() == b.checksum()
+    with torch.no_grad():
+        bits = b.parameters[0].view(torch.int32)
+        bits[0, 0] ^= 1
+    assert a.checksum() != b.checksum()
+
+
+def test_a_script_runs_alone_without_an_agent() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    seen = []
+    with Elastic(model, optimizer, samples=10, batch=4, epochs=2, shuffle=False) as run:
+        for batch in run:
+            seen += batch.indices.tolist()
+            assert run.step(run.model(torch.ones(batch.share, 2)).mean())
+    assert seen == [*range(10), *range(10)]
+    assert (run.steps, run.size, run.rank, run.leaving) == (6, 1, 0, False)
+
+
+def test_what_elastic_cannot_do_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.SyncBatchNorm(2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ConfigError, match="SyncBatchNorm"):
+        Elastic(model, optimizer, samples=1, batch=1)
+    with pytest.raises(ConfigError, match="2 parameters that are not the model's"):
+        Elastic(nn.Linear(2, 2), torch.optim.SGD(nn.Linear(1, 1).parameters()), samples=1, batch=1)
+    plain = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(plain.parameters())
+    with pytest.raises(ConfigError, match=r"carry\['ema'\] has no state_dict"):
+        Elastic(plain, optimizer, samples=1, batch=1, carry={"ema": 3})
+    with pytest.raises(ConfigError, match="batch=0"):
+        Elastic(plain, optimizer, samples=1, batch=0)
+    run = Elastic(plain, optimizer, samples=1, batch=1)
+    with pytest.raises(ConfigError, match="belong into the loop"):
+        run.step(torch.zeros(()))
+
+
+def test_a_sharded_model_is_refused() -> None:
+    class FSDPModule:
+        """By this name torch marks what fully_shard has sharded."""
+
+    class Sharded(FSDPModule, nn.Linear):
+        pass
+
+    model = Sharded(2, 2)
+    with pytest.raises(ConfigError, match="hand Elastic the plain module"):
+        Elastic(model, torch.optim.SGD(model.parameters()), samples=1, batch=1)
+
+
+def test_a_group_that_is_cut_wakes_who_waits_in_it() -> None:
+    # Rank 0 waits for a reduction that rank 1 never joins; without the cut it would for 600 s.
+    meetings = [Meeting("127.0.0.1") for _ in range(2)]
+    leader = ("127.0.0.1", meetings[0].port)
+    circles: dict[int, Circle] = {}
+
+    def connect(rank: int) -> None:
+        circles[rank] = Circle(
+            meetings[rank],
+            leader,
+            1,
+            rank,
+            2,
+            device=torch.device("cpu"),
+            connect_s=20,
+            step_s=600,
+        )
+
+    threads = [threading.Thread(target=connect, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    work = circles[0].group.allreduce([torch.ones(3)])
+    cutter = threading.Timer(0.2, circles[0].cut)
+    cutter.start()
+    with pytest.raises(RuntimeError, match="gloo"):
+        work.wait()
+    del work
+    for circle in circles.values():
+        circle.close(lost=True)
+
+
+def test_the_scheduler_needs_no_torch() -> None:
+    program = (
+        "import sys; import rota, rota.elastic.agent; from rota.elastic import Job, JobSpec; "
+        "sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,139 @@
+"""Trainings in real processes whose members come, go and are killed."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import elastic_script
+import numpy as np
+import pytest
+from elastic_jobs import PATIENCE_S, Trial, trial
+
+from rota.elastic import Job, Member
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAMPLES, BATCH, EPOCHS = 230, 24, 9  # ten steps an epoch, the last one of 14 samples
+CONFIG = {"samples": SAMPLES, "batch": BATCH, "epochs": EPOCHS, "differ": 1}
+
+
+def alone(folder: Path, **config: object) -> Trial:
+    """The same training in this process, without an agent."""
+    folder.mkdir()
+    elastic_script.main({"out": str(folder), "samples": SAMPLES, "batch": BATCH, **config})
+    return Trial(Job(folder), folder)
+
+
+def every_sample_once(epochs: int) -> Counter[tuple[int, int]]:
+    return Counter({(epoch, k): 1 for epoch in range(epochs) for k in range(SAMPLES)})
+
+
+def servers(*names: str) -> list[Member]:
+    return [Member(name, "server") for name in names]
+
+
+def gates(seed: int, count: int) -> list[int]:
+    """Random steps, far enough apart that each change is over before the next."""
+    rng = random.Random(seed)
+    return [k * 80 // count + rng.randint(3, 80 // count - 5) for k in range(count)]
+
+
+def test_a_resized_training_equals_one_that_was_not(tmp_path: Path) -> None:
+    steps = gates(1, 4)
+    with trial(tmp_path, ["a"], gates=steps, **CONFIG) as run:
+        sizes = []
+        for step, members in zip(
+            steps, (["a", "b"], list("abcd"), list("bcd"), ["d"]), strict=True
+        ):
+            status = run.change_at(step, members)
+            sizes.append(len(status.active))
+            assert status.last is not None
+            assert status.last.step >= step
+        assert sizes == [2, 4, 3, 1]
+        result = run.job.wait(PATIENCE_S)
+        assert (result.state, result.samples) == ("done", SAMPLES * EPOCHS)
+    # The state of d descends from a; a and d never met.
+    reference = alone(tmp_path / "alone", epochs=EPOCHS, init=init_of(run))
+    assert run.taken() == every_sample_once(EPOCHS)
+    np.testing.assert_allclose(
+        list(run.losses().values()), list(reference.losses().values()), rtol=2e-5
+    )
+    np.testing.assert_allclose(run.ends(), reference.ends(), rtol=1e-5)
+
+
+def init_of(run: Trial) -> int:
+    """With which seed the first member began."""
+    return run.pid("a")
+
+
+def test_with_servers_a_resized_training_equals_one_that_was_not(tmp_path: Path) -> None:
+    steps = gates(2, 4)
+    first = [Member("a"), *servers("s")]
+    with trial(tmp_path, first, mode="servers", gates=steps, **CONFIG) as run:
+        run.change_at(steps[0], [*first, "b"])
+        run.change_at(steps[1], [*first, "b", *servers("t")])
+        run.change_at(steps[2], ["b", "c", *servers("t")])
+        status = run.change_at(steps[3], ["c", *servers("t")])
+        assert status.active == ("c", "t")
+        assert run.job.wait(PATIENCE_S).state == "done"
+    reference = alone(tmp_path / "alone", epochs=EPOCHS, init=init_of(run))
+    assert run.taken() == every_sample_once(EPOCHS)
+    np.testing.assert_allclose(
+        list(run.losses().values()), list(reference.losses().values()), rtol=2e-5
+    )
+
+
+def soak(folder: Path, seed: int, resizes: int, kills: int, mode: str = "allreduce") -> None:
+    """Change and kill at random; every sample counts once, nothing hangs, nobody is left over."""
+    rng, names = random.Random(seed), (f"m{k}" for k in range(10**6))
+    kinds = ["worker", "server"] if mode == "servers" else ["worker"]
+    now = {kind: [next(names)] for kind in kinds}
+    todo = ["resize"] * resizes + ["kill"] * kills
+    rng.shuffle(todo)
+
+    def members() -> list[Member]:
+        return [Member(name, kind) for kind in kinds for name in now[kind]]
+
+    with trial(folder, members(), mode=mode, epochs=10**6, pace_s=0.005, differ=1) as run:
+        run.job.settle(PATIENCE_S)
+        for what in ["resize", *todo]:
+            many = [kind for kind in kinds if len(now[kind]) > 1]
+            if what == "kill" and many:
+                group = now[rng.choice(many)]
+                run.kill(group.pop(rng.randrange(len(group))))
+                run.members([member.name for member in members()])
+                continue
+            for kind in kinds:
+                kept = rng.sample(now[kind], rng.randint(1, len(now[kind])))
+                now[kind] = kept + [next(names) for _ in range(rng.randint(0, 4 - len(kept)))]
+            run.job.resize(members())
+            status = run.job.settle(PATIENCE_S)
+            assert set(status.active) == {member.name for member in members()}
+        run.until(run.job.observe().step + 20)
+        run.job.stop(PATIENCE_S)
+        result = run.job.wait(PATIENCE_S)
+        assert (result.state, result.error) == ("stopped", "")
+    taken = run.taken()
+    whole = max(epoch for epoch, _ in taken)
+    assert {key: n for key, n in taken.items() if n != 1} == {}
+    assert sum(epoch < whole for epoch, _ in taken) == whole * 240
+    assert sum(taken.values()) == result.samples
+
+
+def test_a_few_resizes_and_kills(tmp_path: Path) -> None:
+    soak(tmp_path, seed=3, resizes=4, kills=2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_a_hundred_resizes_and_twenty_kills(tmp_path: Path, seed: int) -> None:
+    soak(tmp_path, seed, resizes=25, kills=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_resizes_and_kills_with_servers(tmp_path: Path, seed: int) -> None:
+    soak(tmp_path, seed, resizes=15, kills=5, mode="servers")

@@ -1,0 +1,229 @@
+"""What goes wrong ends in one clear line, and leaves nobody behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from elastic_jobs import PATIENCE_S, SOURCE, runs, script, trial
+
+from rota.elastic import Job, JobSpec, Limits, Member
+from rota.errors import ConfigError, JobError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SLEEPER = (sys.executable, "-c", "import time; time.sleep(600)")
+HASTY = Limits(start_s=PATIENCE_S, connect_s=60, silent_s=6, stall_s=8)
+
+
+def test_who_is_stopped_raises_or_hangs_is_done_without(tmp_path: Path) -> None:
+    misdeeds = {"b": ["raise", 30], "c": ["hang", 60]}
+    with trial(
+        tmp_path, list("abcd"), limits=HASTY, misdeeds=misdeeds, epochs=20, pace_s=0.02
+    ) as run:
+        run.until(5)
+        run.kill("d", signal.SIGSTOP)
+        result = run.job.wait(PATIENCE_S)
+        assert (result.state, result.step) == ("done", 200)
+        said = run.text()
+    assert "d ended: it was killed by SIGKILL" in said
+    assert "'op': 'failed', 'error': 'ValueError: the script is wrong'" in said
+    assert "ValueError: the script is wrong" in run.text("logs/b.log")
+    assert "c ended: it was killed by SIGKILL" in said
+    assert {line["step"] for line in run.lines() if "step" in line} == set(range(200))
+
+
+def test_a_member_started_by_somebody_else_joins_and_is_missed(tmp_path: Path) -> None:
+    with trial(tmp_path, ["a"], epochs=10**6, pace_s=0.01) as run:
+        run.until(3)
+        run.job.resize(["a", Member("b", outside=True)])
+        address = json.loads(run.text("agent.json"))
+        env = {
+            "PYTHONPATH": SOURCE,
+            "OMP_NUM_THREADS": "1",
+            "ROTA_AGENT": f"{address['host']}:{address['port']}",
+            "ROTA_TOKEN": address["token"],
+            "ROTA_MEMBER": "b",
+        }
+        command = script(run.out, epochs=10**6, pace_s=0.01)
+        with subprocess.Popen(command, env={**os.environ, **env}) as guest:
+            try:
+                assert run.job.settle(PATIENCE_S).active == ("a", "b")
+            finally:
+                guest.kill()
+        run.members(["a"])
+        assert run.job.observe().refused == {"b": "its connection ended"}
+
+
+def test_members_that_differ_are_found_out(tmp_path: Path) -> None:
+    with trial(tmp_path, list("ab"), misdeeds={"b": ["spoil", 14]}, epochs=1000) as run:
+        result = run.job.wait(PATIENCE_S)
+    assert result.state == "failed"
+    assert "differ" in result.error
+    assert "after step 20" in result.error
+
+
+def test_a_loop_without_step_is_told_so(tmp_path: Path) -> None:
+    with trial(tmp_path, ["a"], misdeeds={"a": ["forget", 3]}) as run:
+        result = run.job.wait(PATIENCE_S)
+    assert result.state == "failed"
+    assert "The loop did not call step() for step 3" in result.error
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ((sys.executable, "-c", "pass"), "its script ended before the training did"),
+        ((sys.executable, "-c", "raise SystemExit('no data')"), "code 1: no data"),
+        (("/no/such/program",), "/no/such/program cannot be started: No such file"),
+        (SLEEPER, "it was not heard of within 0.5 s"),
+    ],
+)
+def test_a_script_that_takes_no_part_fails_the_job(
+    tmp_path: Path, command: tuple[str, ...], reason: str
+) -> None:
+    with trial(tmp_path, ["a"], command=command, limits=Limits(start_s=0.5)) as run:
+        result = run.job.wait(PATIENCE_S)
+    assert result.state == "failed"
+    assert result.error.startswith("Nobody could begin; a: ")
+    assert reason in result.error
+
+
+def test_members_end_with_their_agent(tmp_path: Path) -> None:
+    with trial(tmp_path, ["a"], command=SLEEPER) as run:
+        run.see(lambda _: "started a" in run.text())
+        member = run.pid("a")
+        os.kill(json.loads(run.text("agent.json"))["pid"], signal.SIGKILL)
+        result = run.job.wait(PATIENCE_S)
+        assert (result.state, result.error) == ("failed", "The job's agent was killed.")
+        for _ in range(500):
+            if not runs(member):
+                break
+            sleep(0.01)
+        assert not runs(member)
+
+
+def test_the_agent_survives_its_launcher_and_is_found_again(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    program = (
+        "import sys; from rota.elastic import *; "
+        f"Job.launch({str(folder)!r}, JobSpec(command={SLEEPER!r}, members=(Member('a'),))); "
+        "import os; os.kill(os.getpid(), 9)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": SOURCE}, check=False
+    )
+    assert done.returncode == -signal.SIGKILL
+    job = Job.find(folder)
+    assert job.observe().state == "starting"
+    with pytest.raises(ConfigError, match="already holds a job"):
+        Job.launch(folder, JobSpec(command=SLEEPER, members=(Member("a"),)))
+    again = subprocess.run(
+        [sys.executable, "-m", "rota.elastic.agent", str(folder)],
+        env={**os.environ, "PYTHONPATH": SOURCE},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert again.returncode == 1
+    assert again.stderr.strip().endswith("the job has an agent already.")
+    job.stop(0.1)
+    assert job.wait(PATIENCE_S).state == "stopped"
+    with pytest.raises(JobError, match=r"the job is over \(stopped\)"):
+        job.resize(["a"])
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        spec = JobSpec(command=SLEEPER, members=(Member("a"),), port=port)
+        with pytest.raises(JobError, match=f"cannot listen at 127.0.0.1:{port}: Address already"):
+            Job.launch(tmp_path / "job", spec)
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    (folder / "agent.part").symlink_to("/dev/full")
+    with pytest.raises(JobError, match="No space left on device"):
+        Job.launch(folder, JobSpec(command=SLEEPER, members=(Member("a"),)))
+
+
+def test_a_full_disk_ends_no_job_by_itself(tmp_path: Path) -> None:
+    logs = tmp_path / "job" / "logs"
+    logs.mkdir(parents=True)
+    (logs.parent / "agent.log").symlink_to("/dev/full")
+    (logs / "a.log").symlink_to("/dev/full")
+    program = "import time; time.sleep(0.2); print('x' * 10000, flush=True)"
+    spec = JobSpec(command=(sys.executable, "-c", program), members=(Member("a"),))
+    job = Job.launch(logs.parent, spec)
+    result = job.wait(PATIENCE_S)
+    assert "Nobody could begin; a: it exited with code 1" in result.error
+
+
+def ask(address: dict[str, Any], *lines: str) -> list[dict[str, Any]]:
+    with socket.create_connection((address["host"], address["port"]), 10) as link:
+        link.sendall("".join(line + "\n" for line in lines).encode())
+        link.shutdown(socket.SHUT_WR)
+        return [json.loads(line) for line in link.makefile("rb").read().splitlines()]
+
+
+def test_requests_that_make_no_sense_are_answered(tmp_path: Path) -> None:
+    with trial(tmp_path, ["a"], command=SLEEPER) as run:
+        address = json.loads(run.text("agent.json"))
+        hello = json.dumps({"op": "hello", "token": address["token"], "protocol": 1})
+        cases = {
+            "what": "is not a message",
+            '{"op": "dance"}': "There is no request 'dance'",
+            '{"op": "stop"}': "is not understood: KeyError('grace_s')",
+            '{"op": "resize", "members": []}': "at least one worker",
+            '{"op": "resize", "members": [{"name": "a b"}]}': "cannot be called 'a b'",
+            '{"op": "resize", "members": [{"nam": "b"}]}': "is no list of members",
+            '{"op": "resize", "members": [{"name": "a"}, {"name": "a"}]}': "Two members",
+            '{"op": "resize", "members": [{"name": "a"}, {"name": "s", "kind": "server"}]}': (
+                "Member s is a server"
+            ),
+        }
+        for line, error in cases.items():
+            first, answer = ask(address, hello, line)
+            assert first["ok"]
+            assert (answer["ok"], error in answer["error"]) == (False, True), answer
+        for line in ('{"op": "observe"}', hello.replace(address["token"], "guess")):
+            (answer,) = ask(address, line)
+            assert not answer["ok"]
+        assert run.job.observe().state == "starting"
+        assert (tmp_path / "job" / "agent.json").stat().st_mode & 0o077 == 0
+
+
+def test_settings_that_make_no_sense_are_refused() -> None:
+    spec = JobSpec(command=SLEEPER, members=(Member("a"),))
+    for change, error in (
+        ({"command": ()}, "command is empty"),
+        ({"mode": "ring"}, "mode='ring'"),
+        ({"mode": "servers"}, "needs at least one server"),
+        ({"port": 70000}, "70000 is no port"),
+        ({"preload": ("torch",), "command": ("train",)}, "preload needs a command"),
+    ):
+        with pytest.raises(ConfigError, match=error):
+            replace(spec, **change)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="stall_s=0"):
+        Limits(stall_s=0)
+
+
+def test_a_job_waits_no_longer_than_told(tmp_path: Path) -> None:
+    with trial(tmp_path, ["a"], command=SLEEPER) as run:
+        began_s = monotonic()
+        with pytest.raises(JobError, match="was not done within"):
+            run.job.settle(0.2)
+        with pytest.raises(JobError, match="was not over"):
+            run.job.wait(0.2)
+        assert monotonic() - began_s < 60

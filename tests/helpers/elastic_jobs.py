@@ -1,0 +1,156 @@
+"""Real jobs for the tests of rota.elastic: launched on loopback, gone when the test is over."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+import rota
+from rota.elastic import Job, JobSpec, Limits, Member
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rota.elastic import Status
+
+SCRIPT = Path(__file__).with_name("elastic_script.py")
+# Others may use the machine: what takes a second may take a minute. Nothing waits for nothing.
+PATIENCE_S = 300.0
+PATIENT = Limits(start_s=PATIENCE_S, connect_s=60, silent_s=60, stall_s=PATIENCE_S)
+PRELOAD = ("torch", "torch._dynamo", "rota.elastic.trainer")
+SOURCE = str(Path(rota.__file__).parents[1])
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A job, and what its members have written down."""
+
+    job: Job
+    out: Path
+
+    def lines(self) -> list[dict[str, Any]]:
+        """What counts: of a step that was repeated, the last attempt."""
+        found = []
+        for path in sorted(self.out.glob("*.jsonl")):
+            for text in path.read_text().splitlines():
+                with suppress(ValueError):  # cut off by a kill
+                    found.append(json.loads(text))
+        last: dict[int, int] = {}
+        for line in found:
+            if "step" in line:
+                last[line["step"]] = max(last.get(line["step"], 0), line["generation"])
+        return [x for x in found if "step" not in x or x["generation"] == last[x["step"]]]
+
+    def losses(self) -> dict[int, float]:
+        """Mean loss of every step, over all workers."""
+        total: Counter[int] = Counter()
+        for line in self.lines():
+            if "loss" in line:
+                total[line["step"]] += line["loss"]
+        return dict(sorted(total.items()))
+
+    def taken(self) -> Counter[tuple[int, int]]:
+        """How often each (epoch, sample) was trained on."""
+        return Counter(
+            (line["epoch"], sample) for line in self.lines() for sample in line.get("took", ())
+        )
+
+    def ends(self) -> list[float]:
+        """Sum of the parameters at the end, of every member that was there."""
+        return [line["end"] for line in self.lines() if "end" in line]
+
+    def pid(self, name: str) -> int:
+        """The process of a member, as the agent wrote it down."""
+        return int(self.text().split(f"started {name} as process ")[1].split()[0])
+
+    def text(self, name: str = "agent.log") -> str:
+        """What the agent, or a member, has written."""
+        return (self.job.folder / name).read_text()
+
+    def kill(self, name: str, number: int = signal.SIGKILL) -> None:
+        os.kill(self.pid(name), number)
+
+    def change_at(self, step: int, members: Sequence[Member | str]) -> Status:
+        """Ask for members while all wait at a gate, and open it when they are about to switch."""
+        self.until(step)
+        self.job.resize(members)
+        self.see(lambda status: status.state == "changing")
+        (self.out / f"gate{step}").touch()
+        return self.job.settle(PATIENCE_S)
+
+    def see(self, what: Callable[[Status], bool], timeout_s: float = PATIENCE_S) -> Status:
+        """Wait until the job is in some state."""
+        until_s = monotonic() + timeout_s
+        while not what(status := self.job.observe()):
+            assert status.state != "failed", status
+            assert monotonic() < until_s, status
+            sleep(0.01)
+        return status
+
+    def members(self, names: Sequence[str]) -> None:
+        """Wait until exactly these train."""
+        self.see(lambda status: status.state == "running" and set(status.active) == set(names))
+
+    def until(self, step: int, timeout_s: float = PATIENCE_S) -> None:
+        """Wait until the job has come to a step."""
+        self.see(lambda status: status.step >= step, timeout_s)
+
+
+def script(out: Path, **config: Any) -> tuple[str, ...]:
+    out.mkdir(exist_ok=True)
+    return (sys.executable, str(SCRIPT), json.dumps({"out": str(out), **config}))
+
+
+@contextmanager
+def trial(
+    folder: Path,
+    members: Sequence[str | Member] = ("w0",),
+    *,
+    limits: Limits | None = None,
+    mode: Any = "allreduce",
+    command: tuple[str, ...] | None = None,
+    **config: Any,
+) -> Iterator[Trial]:
+    """A job that is over, with all its processes, when the block is."""
+    out = folder / "out"
+    out.mkdir(parents=True, exist_ok=True)
+    spec = JobSpec(
+        command=command or script(out, **config),
+        members=tuple(Member(m) if isinstance(m, str) else m for m in members),
+        mode=mode,
+        env={"PYTHONPATH": SOURCE},
+        preload=() if command else PRELOAD,
+        limits=limits or PATIENT,
+    )
+    job = Job.launch(folder / "job", spec)
+    agent = json.loads((folder / "job" / "agent.json").read_text())["pid"]
+    try:
+        yield Trial(job, out)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(agent, signal.SIGTERM)
+        until_s = monotonic() + PATIENCE_S
+        while left := [pid for pid in (agent, *_started(job)) if runs(pid)]:
+            assert monotonic() < until_s, f"processes {left} outlived their job"
+            sleep(0.02)
+
+
+def _started(job: Job) -> list[int]:
+    text = (job.folder / "agent.log").read_text()
+    return [int(part.split()[0]) for part in text.split(" as process ")[1:]]
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there, and not only its exit code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except FileNotFoundError:
+        return False

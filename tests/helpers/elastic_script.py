@@ -1,0 +1,85 @@
+"""A training script for the tests of rota.elastic: writes down every sample it has trained on."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from rota.elastic import Elastic
+
+
+def wait_for(gate: Path) -> None:
+    """Until the test has opened a gate, five minutes at most."""
+    for _ in range(30_000):
+        if gate.exists():
+            return
+        time.sleep(0.01)
+
+
+def main(config: dict[str, Any]) -> None:
+    torch.manual_seed(config.get("init", 0) + os.getpid() * config.get("differ", 0))
+    width = config.get("width", 16)
+    model = nn.Sequential(nn.Linear(8, width), nn.Tanh(), nn.Linear(width, 3))
+    kind = getattr(torch.optim, config.get("optimizer", "SGD"))
+    extra = {"momentum": 0.9} if kind is torch.optim.SGD else {}
+    optimizer = kind(model.parameters(), lr=config.get("lr", 0.05), **extra)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 20, 0.9)
+    data = torch.Generator().manual_seed(5)
+    samples = config.get("samples", 240)
+    inputs = torch.randn(samples, 8, generator=data)
+    targets = torch.randint(0, 3, (samples,), generator=data)
+    name = os.environ.get("ROTA_MEMBER", "alone")
+    with (
+        Path(config["out"], f"{name}.jsonl").open("a", buffering=1) as out,
+        Elastic(
+            model,
+            optimizer,
+            samples=samples,
+            batch=config.get("batch", 24),
+            epochs=config.get("epochs", 2),
+            rule=config.get("rule", "constant"),
+            scheduler=scheduler,
+            check_every=config.get("check_every", 10),
+        ) as run,
+    ):
+        for batch in run:
+            time.sleep(config.get("pace_s", 0.0))
+            if batch.step in config.get("gates", ()):
+                wait_for(Path(config["out"], f"gate{batch.step}"))
+            misdeed = config.get("misdeeds", {}).get(name, ["", -1])
+            if batch.step == misdeed[1]:
+                if misdeed[0] == "hang":
+                    time.sleep(600)
+                elif misdeed[0] == "raise":
+                    raise ValueError("the script is wrong")
+                elif misdeed[0] == "forget":
+                    continue
+                elif misdeed[0] == "spoil":
+                    with torch.no_grad():
+                        model[0].bias[0] += 1.0
+            chosen = torch.from_numpy(batch.indices)
+            loss = nn.functional.cross_entropy(run.model(inputs[chosen]), targets[chosen])
+            line = {
+                "step": batch.step,
+                "generation": run.generation,
+                "epoch": batch.epoch,
+                "took": batch.indices[: batch.share].tolist(),
+                "loss": float(loss.detach()) * batch.share / batch.total,
+                "lr": optimizer.param_groups[0]["lr"],
+            }
+            out.write(json.dumps(line) + "\n")
+            run.step(loss)
+        if not run.leaving:
+            total = sum(float(p.detach().double().sum()) for p in model.parameters())
+            out.write(json.dumps({"end": total}) + "\n")
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
