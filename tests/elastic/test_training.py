@@ -42,8 +42,8 @@ def gates(seed: int, count: int) -> list[int]:
 
 
 def test_a_resized_training_equals_one_that_was_not(tmp_path: Path) -> None:
-    steps = gates(1, 4)
-    with trial(tmp_path, ["a"], gates=steps, **CONFIG) as run:
+    *steps, last = gates(1, 5)
+    with trial(tmp_path, ["a"], gates=[*steps, last], **CONFIG) as run:
         sizes = []
         for step, members in zip(
             steps, (["a", "b"], list("abcd"), list("bcd"), ["d"]), strict=True
@@ -53,6 +53,7 @@ def test_a_resized_training_equals_one_that_was_not(tmp_path: Path) -> None:
             assert status.last is not None
             assert status.last.step >= step
         assert sizes == [2, 4, 3, 1]
+        run.open(last)  # nobody is done before all has been looked at
         result = run.job.wait(PATIENCE_S)
         assert (result.state, result.samples) == ("done", SAMPLES * EPOCHS)
     # The state of d descends from a; a and d never met.
@@ -70,14 +71,15 @@ def init_of(run: Trial) -> int:
 
 
 def test_with_servers_a_resized_training_equals_one_that_was_not(tmp_path: Path) -> None:
-    steps = gates(2, 4)
+    *steps, last = gates(2, 5)
     first = [Member("a"), *servers("s")]
-    with trial(tmp_path, first, mode="servers", gates=steps, **CONFIG) as run:
+    with trial(tmp_path, first, mode="servers", gates=[*steps, last], **CONFIG) as run:
         run.change_at(steps[0], [*first, "b"])
         run.change_at(steps[1], [*first, "b", *servers("t")])
         run.change_at(steps[2], ["b", "c", *servers("t")])
         status = run.change_at(steps[3], ["c", *servers("t")])
         assert status.active == ("c", "t")
+        run.open(last)
         assert run.job.wait(PATIENCE_S).state == "done"
     reference = alone(tmp_path / "alone", epochs=EPOCHS, init=init_of(run))
     assert run.taken() == every_sample_once(EPOCHS)

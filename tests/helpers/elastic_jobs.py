@@ -83,8 +83,12 @@ class Trial:
         self.until(step)
         self.job.resize(members)
         self.see(lambda status: status.state == "changing")
-        (self.out / f"gate{step}").touch()
+        self.open(step)
         return self.job.settle(PATIENCE_S)
+
+    def open(self, step: int) -> None:
+        """Let those who wait at a step go on."""
+        (self.out / f"gate{step}").touch()
 
     def see(self, what: Callable[[Status], bool], timeout_s: float = PATIENCE_S) -> Status:
         """Wait until the job is in some state."""
