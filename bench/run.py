@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -37,8 +38,12 @@ if TYPE_CHECKING:
     from rota.core import Decision, Snapshot
 
 ROOT = Path(__file__).parents[1]
-NODES = 96
-"""For physics: gangs over two GPU types go at the slower one's pace; 80 nodes would be too few."""
+ROOMY, CROWDED = (96, 8, 400.0, 100.0), (160, 6, 100.0, 25.0)
+"""For physics: nodes, GPUs each, Gbit/s of a rack's uplink and of a node.
+
+Gangs over two GPU types go at the slower one's pace; 80 nodes of 8 would be too few. On nodes of 6,
+gangs of 8 and more sit on parts of nodes and share their links, which changes every second end.
+"""
 VENUS = ROOT.parent / "shared" / "data" / "traces" / "helios_venus" / "venus_jobs.csv.gz"
 
 
@@ -114,24 +119,27 @@ def journalled(trace: Trace, label: str) -> Iterator[Row]:
             yield Row(f"journal, {name}, {label}", kept_s, "s", "without journal", kept_s / plain_s)
 
 
-def world_of(trace: Trace, mode: str) -> tuple[Cluster, Trace, Physics]:
+def world_of(
+    trace: Trace, mode: str, size: tuple[int, int, float, float]
+) -> tuple[Cluster, Trace, Physics]:
     """The trace on two GPU types, with models that lose speed by spreading and by each other."""
-    half = np.arange(NODES) % 2
+    nodes, gpus, uplink_gbps, link_gbps = size
     cluster = Cluster(
-        gpus=np.full(NODES, 8), gpu_types=("old", "new"), type=half, rack=np.arange(NODES) // 16
-    )
+        gpus=np.full(nodes, gpus), gpu_types=("old", "new"), type=np.arange(nodes) % 2,
+        rack=np.arange(nodes) // 16, link_gbps=np.full(nodes, link_gbps),
+    )  # fmt: skip
     largest = int(trace.num_gpus.max())
-    alone = deepshare_curves(max_nodes=largest // 4, max_gpus=largest, single_node=True)
+    alone = deepshare_curves(max_nodes=largest, max_gpus=largest, single_node=True)
     speed = np.concatenate([alone.speed, 1.5 * alone.speed], axis=1)
     curves = Curves(alone.names, ("old", "new"), speed, True, alone.measured)
     laws = (
         rank_contention(curves)
         if mode == "ranks"
-        else link_contention(curves, cluster, uplink_gbps=400.0, spine_gbps=1600.0)
+        else link_contention(curves, cluster, uplink_gbps=uplink_gbps, spine_gbps=4 * uplink_gbps)
     )
     model = np.random.default_rng(0).integers(len(curves.names), size=len(trace))
     # Work such that a job takes as long as in the trace on a node between the two types.
-    own = curves.speed[model, :, -(-trace.num_gpus // 8), trace.num_gpus].mean(axis=1)
+    own = curves.speed[model, :, -(-trace.num_gpus // gpus), trace.num_gpus].mean(axis=1)
     named = Trace.build(
         trace.name, submit_s=trace.submit_s, duration_s=trace.duration_s, num_gpus=trace.num_gpus,
         model=model, models=curves.names, samples=own * trace.duration_s,
@@ -141,23 +149,24 @@ def world_of(trace: Trace, mode: str) -> tuple[Cluster, Trace, Physics]:
 
 def physics(trace: Trace, label: str) -> Iterator[Row]:
     """What heterogeneous GPUs and contention add to a plain replay, where neither queues long."""
-    plain = Cluster.uniform(NODES, 8)
-    for name in ("fifo-skip+best-fit", "srtf"):
-        for mode in ("ranks", "links"):
-            cluster, named, laws = world_of(trace, mode)
+    cases = product((ROOMY, CROWDED), ("fifo-skip+best-fit", "srtf"), ("ranks", "links"))
+    for size, name, mode in cases:
+        plain = Cluster.uniform(*size[:2])
+        cluster, named, laws = world_of(trace, mode, size)
 
-            def plain_s(name: str = name) -> float:
-                return simulate(plain, trace, make_policy(name)).wall_s
+        def plain_s(name: str = name, plain: Cluster = plain) -> float:
+            return simulate(plain, trace, make_policy(name)).wall_s
 
-            def full_s(
-                name: str = name, cluster: Cluster = cluster, named: Trace = named,
-                laws: Physics = laws,
-            ) -> float:  # fmt: skip
-                return simulate(cluster, named, make_policy(name), physics=laws).wall_s
+        def full_s(
+            name: str = name, cluster: Cluster = cluster, named: Trace = named,
+            laws: Physics = laws,
+        ) -> float:  # fmt: skip
+            return simulate(cluster, named, make_policy(name), physics=laws).wall_s
 
-            bare_s, all_s = best(plain_s, full_s)
-            yield Row(f"GPU types and contention ({mode}), {name}, {label}", len(trace) / all_s,
-                      "jobs/s", "cost of a plain replay", all_s / bare_s)  # fmt: skip
+        bare_s, all_s = best(plain_s, full_s, repeats=3 if name == "srtf" else 7)
+        where = f"{label}, {size[0]} × {size[1]}"
+        yield Row(f"GPU types and contention ({mode}), {name}, {where}", len(trace) / all_s,
+                  "jobs/s", "cost of a plain replay", all_s / bare_s)  # fmt: skip
 
 
 class PlacesAll:
