@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rota.elastic.coordinator import Coordinator
 from rota.elastic.job import read_file, replace_file
+from rota.elastic.outline import Outline
 from rota.elastic.processes import Processes
 from rota.elastic.protocol import (
     AGENT_FILE,
@@ -232,7 +233,7 @@ class Agent:
         peer.known = True
         if name := message.get("name"):
             try:
-                self.mind.meet(name, message["card"], message["sizes"], now_s)
+                self.mind.meet(name, message["card"], Outline.decode(message["outline"]), now_s)
             except ConfigError:
                 peer.known = False
                 raise

@@ -216,6 +216,14 @@ class Status:
     """Samples done, over all workers and epochs."""
     samples_per_s: float = 0.0
     """Of the last seconds."""
+    total: int = 0
+    """Samples of the whole training, over all epochs; 0 before the members have said so."""
+    busy_s: float = 0.0
+    """From the first group to the last step heard of, without the pauses of changes."""
+    changes: int = 0
+    """How often the members have changed since the first group."""
+    paused_s: float = 0.0
+    """Sum of the pauses of these changes."""
     generation: int = 0
     """Number of the present group; grows with every change, and may skip numbers."""
     active: tuple[str, ...] = ()
