@@ -158,8 +158,8 @@ class Coordinator:
         self._advance(now_s)
 
     def lose(self, name: str, why: str, now_s: float) -> None:
-        """A member's process has ended, or its connection."""
-        seat = self.desk.roster[name]
+        """A member's process has ended, or its connection; `why` is empty if all went well."""
+        seat, why = self.desk.roster[name], why or "its script ended before the training did"
         if seat.standing == "leaving":
             seat.place("gone", now_s)
         elif seat.living:

@@ -113,6 +113,15 @@ class Processes:
             process.due_s = min(process.due_s, monotonic() + after_s)
         return True
 
+    def end(self, name: str, grace_s: float) -> None:
+        """Ask a process to end by SIGTERM, and kill it if it still runs after a while.
+
+        Only the process itself is asked: it shall not lose its data loaders before it knows.
+        """
+        if process := self._running.get(name):
+            os.kill(process.pid, signal.SIGTERM)
+            process.due_s, process.warned = monotonic() + grace_s, True
+
     def kill_due(self) -> list[str]:
         """Signal those whose time is over, SIGTERM first and SIGKILL later; their names."""
         now_s = monotonic()
@@ -163,8 +172,9 @@ class Processes:
         self._ended(name, self._reason(_wait(process), name))
 
     def _reason(self, code: int, name: str) -> str:
+        """Why a process ended, or nothing if all went well."""
         if code == 0:
-            return "its script ended before the training did"
+            return ""
         if code < 0:
             return f"it was killed by {signal.Signals(-code).name}"
         return f"it exited with code {code}: {self._last_words(name)}"
@@ -207,7 +217,8 @@ class Processes:
             self._adopt(birth["name"], birth["pid"])
             return
         self._selector.unregister(nursery.stdout)
-        why = self._reason(nursery.wait(), _NURSERY).replace("it ", "its nursery ", 1)
+        why = self._reason(nursery.wait(), _NURSERY) or "it ended"
+        why = why.replace("it ", "its nursery ", 1)
         self._nursery = None
         expected, self._expected = sorted(self._expected), set()
         for name in expected:
