@@ -24,7 +24,7 @@ from time import monotonic, strftime
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rota.elastic.coordinator import Coordinator
-from rota.elastic.job import read_file, replace_file
+from rota.elastic.job import read_file, replace_file, reserve_file
 from rota.elastic.outline import Outline
 from rota.elastic.peer import Peer
 from rota.elastic.plain import Plain
@@ -242,6 +242,7 @@ def serve(folder: Path, told: Callable[[], None]) -> None:
             ) from None
         agent = Agent(folder, spec, door, token)
         try:
+            reserve_file(folder / RESULT_FILE)
             host, port = door.getsockname()[:2]
             replace_file(folder / AGENT_FILE, asdict(Address(host, port, token, os.getpid())))
             told()
