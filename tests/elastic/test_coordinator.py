@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
-from elastic_world import LIMITS, ServerWorld, World
+from elastic_world import LIMITS, OUTLINE, ServerWorld, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota.elastic.protocol import Member
+from rota.elastic.coordinator import Coordinator
+from rota.elastic.protocol import JobSpec, Member
 from rota.errors import ConfigError
 
 
@@ -143,3 +145,53 @@ def test_a_member_that_never_gets_ready_is_left_out() -> None:
     status = world.mind.status(world.now_s)
     assert status.reached == status.target == 1
     assert "was not heard of" in status.refused["late"]
+
+
+def test_the_time_of_steps_leaves_out_pauses() -> None:
+    mind = Coordinator(JobSpec(command=("x",), members=(Member("a"),), limits=LIMITS), 0.0)
+
+    def hear(name: str, op: str, now_s: float, step: int = 0, **facts: object) -> None:
+        progress = {"step": step, "epoch": 0, "samples": 10 * step, "sum": None}
+        mind.hear(name, {"op": op, **progress, **facts}, now_s)
+
+    card = {"host": "h", "state_port": 1}
+    mind.meet("a", card, OUTLINE, 1)
+    hear("a", "ready", 1)
+    hear("a", "prepared", 2, number=1)
+    hear("a", "joined", 3, number=1, pause_s=2.0)
+    hear("a", "alive", 5, 4)
+    status = mind.status(5)
+    assert (status.busy_s, status.samples, status.total) == (2, 40, 20)
+    assert (status.changes, status.paused_s) == (0, 0)
+    mind.resize(members(["a", "b"]), 5)
+    mind.meet("b", card, OUTLINE, 6)
+    hear("b", "ready", 6)
+    for name in "ab":
+        hear(name, "prepared", 6, number=2)
+    hear("a", "held", 6, 5, number=2)
+    # The last step was made at 7.5; the pause ends at 8, and b has waited for 2 s.
+    hear("a", "joined", 8, 7, number=2, pause_s=0.5)
+    assert mind.status(8).busy_s == 4.5
+    hear("b", "joined", 8, 7, number=2, pause_s=2.0)
+    hear("b", "alive", 9, 8)
+    status = mind.status(9)
+    assert (status.busy_s, status.changes, status.paused_s) == (5.5, 1, 0.5)
+    hear("a", "trouble", 10, 8, number=2, error="closed")
+    for name in "ab":
+        hear(name, "broken", 10, 8, number=3)
+    for name in "ab":
+        hear(name, "prepared", 10, number=4)
+    for name in "ab":
+        hear(name, "joined", 11, 8, number=4, pause_s=1.0)
+    hear("a", "alive", 12, 9)
+    status = mind.status(12)
+    assert (status.busy_s, status.changes, status.paused_s) == (7.5, 2, 1.5)
+
+
+def test_members_that_differ_fail_a_job_that_has_not_begun() -> None:
+    first = (Member("a"), Member("b"))
+    mind = Coordinator(JobSpec(command=("x",), members=first, limits=LIMITS), 0.0)
+    mind.meet("a", {}, OUTLINE, 1)
+    with pytest.raises(ConfigError, match="b trains another model than a"):
+        mind.meet("b", {}, replace(OUTLINE, form="other"), 1)
+    assert "another model" in mind.status(1).error

@@ -21,7 +21,7 @@ from rota.elastic.group import Circle, Meeting
 from rota.elastic.handover import moves, rebalance
 from rota.elastic.replica import Replica
 from rota.elastic.state import receive, send
-from rota.errors import ConfigError, JobError, UnknownNameError
+from rota.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,16 +180,23 @@ def test_parameters_move_with_their_moments(pipe: tuple[socket.socket, socket.so
     assert b.position == a.position
 
 
-def test_members_that_train_different_things_do_not_mix() -> None:
+def test_members_that_train_different_things_are_told_apart() -> None:
     a = trained(1)
+    a.outline().check("b", trained(0).outline(), "a")
     model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5))
     b = Replica(model, torch.optim.SGD(model.parameters()), a.batches, None, {})
-    with pytest.raises(JobError, match=r"0.weight \[4, 3\] there is 0.weight \[5, 3\] here"):
-        b.take(a.part(None), None, news=True)
-    c = trained(0)
-    c.batches = Batches(samples=9, batch=4, rule="linear")
-    with pytest.raises(JobError, match="batch is 3 there and 4 here"):
-        c.take(a.part(None), None, news=True)
+    # 3·5 + 5 + 5 + 5 against 3·4 + 4 + 4 + 4.
+    with pytest.raises(ConfigError, match=r"b trains another .* of 30 elements .* of 24 elements"):
+        b.outline().check("b", a.outline(), "a")
+    model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))  # as many, but no buffers
+    c = Replica(model, torch.optim.SGD(model.parameters()), a.batches, None, {})
+    with pytest.raises(ConfigError, match="another model"):
+        c.outline().check("c", a.outline(), "a")
+    d = trained(0)
+    d.batches = Batches(samples=9, batch=4, rule="linear")
+    with pytest.raises(ConfigError, match="Member d has batch=4, but a has batch=3"):
+        d.outline().check("d", a.outline(), "a")
+    assert a.outline().total == 9
 
 
 def test_the_learning_rate_follows_the_rule() -> None:

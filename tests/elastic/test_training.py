@@ -53,6 +53,9 @@ def test_a_resized_training_equals_one_that_was_not(tmp_path: Path) -> None:
             assert status.last is not None
             assert status.last.step >= step
         assert sizes == [2, 4, 3, 1]
+        assert (status.total, status.changes) == (SAMPLES * EPOCHS, 4)
+        assert 0 < status.last.pause_s < status.paused_s
+        assert status.busy_s > 0
         run.open(last)  # nobody is done before all has been looked at
         result = run.job.wait(PATIENCE_S)
         assert (result.state, result.samples) == ("done", SAMPLES * EPOCHS)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,7 @@ from rota.elastic import Job, JobSpec, Limits, Member
 from rota.errors import ConfigError, JobError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(600)")
@@ -85,6 +88,7 @@ def test_a_loop_without_step_is_told_so(tmp_path: Path) -> None:
         ((sys.executable, "-c", "pass"), "its script ended before the training did"),
         ((sys.executable, "-c", "raise SystemExit('no data')"), "code 1: no data"),
         (("/no/such/program",), "/no/such/program cannot be started: No such file"),
+        (("/etc/passwd",), "/etc/passwd cannot be started: Permission denied"),
         (SLEEPER, "it was not heard of within 0.5 s"),
     ],
 )
@@ -98,13 +102,55 @@ def test_a_script_that_takes_no_part_fails_the_job(
     assert reason in result.error
 
 
+@pytest.mark.parametrize("preload", [(), ("json",)])
+def test_a_folder_that_cannot_be_entered_is_named(tmp_path: Path, preload: tuple[str, ...]) -> None:
+    (tmp_path / "file").touch()
+    for cwd, reason in (("../nowhere", "No such file"), ("../file", "Not a directory")):
+        job, command = tmp_path / f"job{len(cwd)}", (sys.executable, "train.py")
+        spec = JobSpec(command=command, members=(Member("a"),), cwd=cwd, preload=preload)
+        if preload:
+            with pytest.raises(JobError, match=rf"the job's folder .*{cwd} cannot be .* {reason}"):
+                Job.launch(job, spec)
+            continue
+        result = Job.launch(job, spec).wait(PATIENCE_S)
+        assert result.state == "failed"
+        assert f"a: its folder {job}/{cwd} cannot be entered: {reason}" in result.error
+
+
+def test_a_training_in_which_all_hang_is_given_up(tmp_path: Path) -> None:
+    misdeeds = {"a": ["hang", 3], "b": ["deaf", 3]}
+    with trial(tmp_path, list("ab"), limits=HASTY, misdeeds=misdeeds) as run:
+        result = run.job.wait(PATIENCE_S)
+    assert result.state == "failed"
+    assert result.error == "No step for 8 s: a, b did not call step()."
+
+
+def test_a_member_that_does_not_listen_is_killed_in_the_end(tmp_path: Path) -> None:
+    with trial(tmp_path, ["a"], misdeeds={"a": ["deaf", 3]}) as run:
+        run.until(3)
+        run.job.stop(0.2)
+        result = run.job.wait(PATIENCE_S)
+        assert not runs(run.pid("a"))
+    assert result.state == "stopped"
+    assert "a was lost (it was killed by SIGKILL), and no worker is left" in result.error
+
+
+def test_a_training_whose_members_differ_does_not_begin(tmp_path: Path) -> None:
+    for key, value, error in (("width", 17, "another model"), ("batch", 25, "batch=25")):
+        with trial(tmp_path / key, list("ab"), only={"b": {key: value}}) as run:
+            result = run.job.wait(PATIENCE_S)
+        assert (result.state, result.step) == ("failed", 0)
+        assert error in result.error
+
+
 def test_members_end_with_their_agent(tmp_path: Path) -> None:
     with trial(tmp_path, ["a"], command=SLEEPER) as run:
         run.see(lambda _: "started a" in run.text())
         member = run.pid("a")
         os.kill(json.loads(run.text("agent.json"))["pid"], signal.SIGKILL)
         result = run.job.wait(PATIENCE_S)
-        assert (result.state, result.error) == ("failed", "The job's agent was killed.")
+        assert result.state == "failed"
+        assert result.error == "The job's agent was killed, or could not write its result."
         for _ in range(500):
             if not runs(member):
                 break
@@ -148,6 +194,57 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         spec = JobSpec(command=SLEEPER, members=(Member("a"),), port=port)
         with pytest.raises(JobError, match=f"cannot listen at 127.0.0.1:{port}: Address already"):
             Job.launch(tmp_path / "job", spec)
+    # Nothing was launched, so the folder can be used again.
+    job = Job.launch(tmp_path / "job", replace(spec, port=0))
+    job.stop(0)
+    assert job.wait(PATIENCE_S).state == "stopped"
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A disk of its own with room for next to nothing."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)]
+    if (
+        not shutil.which("mount")
+        or subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode
+    ):
+        pytest.skip("needs the right to mount a tmpfs")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+FILLS = """
+with open("big", "wb", buffering=0) as big:
+    try:
+        while True:
+            big.write(b"x" * 512)
+    except OSError:
+        pass
+"""
+
+
+def test_a_disk_that_fills_up_is_named(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", f"{FILLS}\nprint('x' * 10000, flush=True)")
+    with (
+        small_disk(tmp_path / "disk") as disk,
+        trial(disk, ["a"], command=command, mode="plain") as run,
+    ):
+        result = run.job.wait(PATIENCE_S)
+        assert result.state == "failed"
+        assert result.error.startswith("a: it exited with code 1: ")
+        assert result.error.endswith("(the disk is full)")
+
+
+def test_what_a_job_has_achieved_is_not_lost_with_a_full_disk(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", FILLS)
+    with (
+        small_disk(tmp_path / "disk") as disk,
+        trial(disk, ["a"], command=command, mode="plain") as run,
+    ):
+        assert run.job.wait(PATIENCE_S).state == "done"
 
 
 def test_a_full_disk_is_named(tmp_path: Path) -> None:

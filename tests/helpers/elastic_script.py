@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -24,6 +25,8 @@ def wait_for(gate: Path) -> None:
 
 
 def main(config: dict[str, Any]) -> None:
+    name = os.environ.get("ROTA_MEMBER", "alone")
+    config = config | config.get("only", {}).get(name, {})
     torch.manual_seed(config.get("init", 0) + os.getpid() * config.get("differ", 0))
     width = config.get("width", 16)
     model = nn.Sequential(nn.Linear(8, width), nn.Tanh(), nn.Linear(width, 3))
@@ -35,7 +38,6 @@ def main(config: dict[str, Any]) -> None:
     samples = config.get("samples", 240)
     inputs = torch.randn(samples, 8, generator=data)
     targets = torch.randint(0, 3, (samples,), generator=data)
-    name = os.environ.get("ROTA_MEMBER", "alone")
     with (
         Path(config["out"], f"{name}.jsonl").open("a", buffering=1) as out,
         Elastic(
@@ -55,7 +57,9 @@ def main(config: dict[str, Any]) -> None:
                 wait_for(Path(config["out"], f"gate{batch.step}"))
             misdeed = config.get("misdeeds", {}).get(name, ["", -1])
             if batch.step == misdeed[1]:
-                if misdeed[0] == "hang":
+                if misdeed[0] == "deaf":
+                    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                if misdeed[0] in ("hang", "deaf"):
                     time.sleep(600)
                 elif misdeed[0] == "raise":
                     raise ValueError("the script is wrong")

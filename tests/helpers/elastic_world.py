@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from rota.elastic.coordinator import Coordinator
 from rota.elastic.inbox import Inbox
+from rota.elastic.outline import Outline
 from rota.elastic.protocol import JobSpec, Limits, Member
 
 if TYPE_CHECKING:
     from rota.elastic.protocol import Status
 
-SIZES = [5, 3, 2, 2, 1]
+SIZES = (5, 3, 2, 2, 1)
+OUTLINE = Outline(SIZES, "", {"samples": 10, "epochs": 2})
 LIMITS = Limits(start_s=1e6, connect_s=1e5, transfer_s=1e5, silent_s=1e6, stall_s=1e6, leave_s=1)
 
 
@@ -114,7 +116,7 @@ class World:
         """The process has come up."""
         puppet.met = True
         card = {"host": "h", "store_port": 1, "state_port": 2}
-        self.mind.meet(puppet.name, card, SIZES, self.now_s)
+        self.mind.meet(puppet.name, card, OUTLINE, self.now_s)
         self.say(puppet, "ready")
 
     def deliver(self, puppet: Puppet) -> None:

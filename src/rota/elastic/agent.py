@@ -24,7 +24,10 @@ from time import monotonic, strftime
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rota.elastic.coordinator import Coordinator
-from rota.elastic.job import read_file, replace_file
+from rota.elastic.job import read_file, replace_file, reserve_file
+from rota.elastic.outline import Outline
+from rota.elastic.peer import Peer
+from rota.elastic.plain import Plain
 from rota.elastic.processes import Processes
 from rota.elastic.protocol import (
     AGENT_FILE,
@@ -34,19 +37,19 @@ from rota.elastic.protocol import (
     ENV_TOKEN,
     JOB_FILE,
     LOCK_FILE,
-    MOST_LINE,
     PROTOCOL,
     RESULT_FILE,
     Address,
     JobSpec,
     decode_line,
     decode_members,
-    encode_line,
 )
 from rota.errors import ConfigError, JobError, RotaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rota.elastic.desk import Mind
 
 TICK_S: Final = 0.1
 _HUNG_UP_S: Final = 2.0
@@ -55,42 +58,8 @@ _BACKLOG: Final = 1 << 24
 """Bytes that wait for a peer which does not read; then it is cut off."""
 
 
-class Peer:
-    """One connection: a member, or somebody who asks."""
-
-    def __init__(self, link: socket.socket) -> None:
-        link.setblocking(False)
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.link, self.inbox, self.outbox = link, b"", b""
-        self.known, self.member = False, ""
-
-    def read(self) -> list[bytes] | None:
-        """The lines that have come in, or None if the peer is gone."""
-        try:
-            data = self.link.recv(1 << 16)
-        except BlockingIOError:
-            return []
-        except OSError:
-            return None
-        *lines, self.inbox = (self.inbox + data).split(b"\n")
-        return None if not data or len(self.inbox) > MOST_LINE else lines
-
-    def write(self, message: dict[str, Any]) -> None:
-        """Send as much as the peer takes, and keep the rest."""
-        self.outbox += encode_line(message)
-        self.flush()
-
-    def flush(self) -> None:
-        try:
-            self.outbox = self.outbox[self.link.send(self.outbox) :]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self.outbox = b""  # its end will be read
-
-
 class Agent:
-    """Carries out what its coordinator orders."""
+    """Carries out what its head orders."""
 
     def __init__(self, folder: Path, spec: JobSpec, door: socket.socket, token: str) -> None:
         self.folder, self.token, self.door = folder, token, door
@@ -101,7 +70,7 @@ class Agent:
         self.processes = Processes(folder, spec, env, self.selector, self._began, self._ended)
         self.selector.register(door, selectors.EVENT_READ, self._accept)
         self.members: dict[str, Peer] = {}
-        self.mind = Coordinator(spec, monotonic())
+        self.mind: Mind = (Plain if spec.mode == "plain" else Coordinator)(spec, monotonic())
 
     def run(self) -> None:
         """Until the job is over."""
@@ -135,6 +104,8 @@ class Agent:
                     self._write(peer, order.message)
             elif order.do == "start":
                 self.processes.start(self.mind.desk.roster[order.name].member)
+            elif order.do == "end":
+                self.processes.end(order.name, order.after_s)
             elif not self.processes.doom(order.name, order.after_s):
                 self._cut_off(order.name, order.after_s)
             if order.message.get("op") not in (None, "welcome"):
@@ -152,7 +123,7 @@ class Agent:
             self.processes.doom(name, 0.0)
 
     def _ended(self, name: str, why: str) -> None:
-        self._say(f"{name} ended: {why}")
+        self._say(f"{name} ended: {why or 'all went well'}")
         if peer := self.members.get(name):
             # Its last words may tell more than its exit code.
             self._serve(peer)
@@ -232,7 +203,7 @@ class Agent:
         peer.known = True
         if name := message.get("name"):
             try:
-                self.mind.meet(name, message["card"], message["sizes"], now_s)
+                self.mind.meet(name, message["card"], Outline.decode(message["outline"]), now_s)
             except ConfigError:
                 peer.known = False
                 raise
@@ -271,6 +242,7 @@ def serve(folder: Path, told: Callable[[], None]) -> None:
             ) from None
         agent = Agent(folder, spec, door, token)
         try:
+            reserve_file(folder / RESULT_FILE)
             host, port = door.getsockname()[:2]
             replace_file(folder / AGENT_FILE, asdict(Address(host, port, token, os.getpid())))
             told()

@@ -32,6 +32,8 @@ class Changes:
         self.desk, self.limits = desk, desk.spec.limits
         self.group: Group | None = None
         self.last: Change | None = None
+        self.count, self.paused_s, self.began_s = 0, 0.0, now_s
+        """Changes since the first group, the sum of their pauses, and when that group began."""
         self.failure = ""
         """Why the job cannot go on."""
         self.halted = False
@@ -219,6 +221,8 @@ class Changes:
             roster[name].place("active", now_s)
         for seat in left:
             self.desk.release(seat, now_s, self.limits.leave_s)
+        if self.last is None:
+            self.began_s = now_s
         stayed = [said["pause_s"] for name, said in self.joins.items() if name not in joined]
         self.last = Change(
             generation=self.group.number,
@@ -230,6 +234,8 @@ class Changes:
             pause_s=max(stayed, default=0.0),
             took_s=now_s - self.asked_s,
         )
+        self.count += before is not None
+        self.paused_s += self.last.pause_s
         self._lost, self._tries, self._broken, self._switched = [], 0, False, None
         self.joins = {}
         self._rest(now_s)

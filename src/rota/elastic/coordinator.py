@@ -6,7 +6,7 @@ course of events can be tested.
 What members and agent say to each other, JSON lines on the connection that a member opens:
 
     member                                      agent
-    hello  token, name, card, sizes                welcome  mode, limits
+    hello  token, name, card, outline           welcome  mode, limits
     ready  it is warm
     alive  step, epoch, samples, phase, sum
                                                  prepare  number, members: connect, behind the
@@ -36,6 +36,7 @@ from rota.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rota.elastic.outline import Outline
     from rota.elastic.protocol import JobSpec, Member, State
     from rota.elastic.roster import Seat
 
@@ -52,6 +53,7 @@ class Coordinator:
         self.wanted: tuple[Member, ...] = spec.members
         self.target, self.reached = 0, -1
         self.result: Result | None = None
+        self._known: tuple[str, Outline] | None = None  # what the first member trains
         self._grace_s: float | None = None
         self._ending: Literal["", "done", "stopped", "failed"] = ""
         self._error = ""
@@ -95,6 +97,10 @@ class Coordinator:
             epoch=progress.epoch,
             samples=progress.samples,
             samples_per_s=progress.samples_per_s(now_s),
+            total=self._known[1].total if self._known else 0,
+            busy_s=progress.busy_s,
+            changes=self.changes.count,
+            paused_s=self.changes.paused_s,
             generation=group.number if group else 0,
             active=tuple(name for name in (group.names if group else ()) if name in active),
             waiting=tuple(seat.name for seat in self.desk.roster.of("starting", "ready")),
@@ -116,14 +122,20 @@ class Coordinator:
 
     # What happens to members.
 
-    def meet(self, name: str, card: dict[str, Any], sizes: list[int], now_s: float) -> None:
+    def meet(self, name: str, card: dict[str, Any], outline: Outline, now_s: float) -> None:
         """Let a member in that says hello."""
         seat = self.desk.roster.seats.get(name)
         if seat is None or seat.card or seat.standing != "starting":
             raise ConfigError(f"Nobody called {name!r} is expected.")
-        if self.changes.sizes and sizes != self.changes.sizes:
-            raise ConfigError(f"Member {name} trains another model than the others.")
-        self.changes.sizes = sizes
+        if self._known is None:
+            self._known, self.changes.sizes = (name, outline), list(outline.sizes)
+        other, known = self._known
+        try:
+            outline.check(name, known, other)
+        except ConfigError as error:
+            if self.changes.last is None:  # nobody can tell which of them is right
+                self._fail(str(error), now_s)
+            raise
         seat.card = {**card, "name": name, "kind": seat.member.kind}
         seat.heard_s = now_s
 
@@ -146,8 +158,8 @@ class Coordinator:
         self._advance(now_s)
 
     def lose(self, name: str, why: str, now_s: float) -> None:
-        """A member's process has ended, or its connection."""
-        seat = self.desk.roster[name]
+        """A member's process has ended, or its connection; `why` is empty if all went well."""
+        seat, why = self.desk.roster[name], why or "its script ended before the training did"
         if seat.standing == "leaving":
             seat.place("gone", now_s)
         elif seat.living:
@@ -178,7 +190,8 @@ class Coordinator:
         seat.phase = message.get("phase", "wait")
         seat.finished = seat.finished or message["op"] == "finished"
         seat.step = max(seat.step, message["step"]) if seat.standing == "active" else seat.step
-        if self.progress.note(message, now_s):
+        since_s = self.changes.began_s + self.changes.paused_s
+        if self.progress.note(message, now_s, since_s):
             self.changes.moved()
         if message.get("sum") is not None:
             other = self.progress.differs(seat.name, message["step"], message["sum"])

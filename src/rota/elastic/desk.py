@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from rota.elastic.roster import Roster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from rota.elastic.protocol import JobSpec, Member
+    from rota.elastic.outline import Outline
+    from rota.elastic.protocol import JobSpec, Member, Result, Status
     from rota.elastic.roster import Seat
 
 MOST_REASONS: Final = 64
@@ -20,12 +21,31 @@ MOST_REASONS: Final = 64
 
 @dataclass(frozen=True)
 class Order:
-    """What the agent is to do: send a message, start a process, or kill one after a while."""
+    """What the agent is to do: send a message, start a process, or end one.
 
-    do: Literal["send", "start", "kill"]
+    end: SIGTERM now, SIGKILL after a while; kill: nothing before that while is over.
+    """
+
+    do: Literal["send", "start", "end", "kill"]
     name: str
     message: dict[str, Any] = field(default_factory=dict)
     after_s: float = 0.0
+
+
+class Mind(Protocol):
+    """The head of an agent: events go in with their time, orders come out on its desk."""
+
+    desk: Desk
+    result: Result | None
+    """How the job ended, once it has."""
+
+    def resize(self, members: Sequence[Member], now_s: float) -> int: ...
+    def stop(self, grace_s: float, now_s: float) -> None: ...
+    def status(self, now_s: float) -> Status: ...
+    def meet(self, name: str, card: dict[str, Any], outline: Outline, now_s: float) -> None: ...
+    def hear(self, name: str, message: dict[str, Any], now_s: float) -> None: ...
+    def lose(self, name: str, why: str, now_s: float) -> None: ...
+    def tick(self, now_s: float) -> None: ...
 
 
 class Desk:
@@ -64,6 +84,10 @@ class Desk:
     def kill(self, name: str, after_s: float) -> None:
         """See that a process ends."""
         self.orders.append(Order("kill", name, after_s=after_s))
+
+    def end(self, name: str, grace_s: float) -> None:
+        """Ask a process to end; after a while, make it."""
+        self.orders.append(Order("end", name, after_s=grace_s))
 
     def release(self, seat: Seat, now_s: float, after_s: float | None) -> None:
         """Let a member go; after a while, make it."""

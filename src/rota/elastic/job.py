@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _ANSWER_S: Final = 10.0
 _LAUNCH_S: Final = 20.0
 _LOOK_S: Final = 0.02
+_RESERVED: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class Job:
         except subprocess.TimeoutExpired:
             raise JobError(f"{folder}: the agent did not start within {_LAUNCH_S:g} s.") from None
         if agent.returncode:
+            (folder / JOB_FILE).unlink(missing_ok=True)  # so that it can be tried again
             said = agent.stderr.strip().splitlines() or ["it said nothing."]
             raise JobError(f"{folder}: the agent did not start: {said[-1]}")
         return cls(folder)
@@ -95,7 +97,8 @@ class Job:
         facts = read_file(self.folder / RESULT_FILE)
         if facts is not None:
             return Result(**facts)
-        return Result(state="failed", step=0, samples=0, error="The job's agent was killed.")
+        error = "The job's agent was killed, or could not write its result."
+        return Result(state="failed", step=0, samples=0, error=error)
 
     def observe(self) -> Status:
         """The job now; after its end, how it ended."""
@@ -172,12 +175,18 @@ def replace_file(path: Path, facts: dict[str, Any]) -> None:
     """Write a JSON file that others see whole or not at all, and only its owner can read."""
     part = path.with_suffix(".part")
     try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
             json.dump(facts, file)
+            file.truncate()  # only now: reserved space is written over, not given back
         part.replace(path)
     except OSError:
         part.unlink(missing_ok=True)
         raise
+
+
+def reserve_file(path: Path) -> None:
+    """Take the space for a file now, so that it can be written when the disk is full."""
+    path.with_suffix(".part").write_bytes(b" " * _RESERVED)
 
 
 def read_file(path: Path) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ import os
 import select
 import socket
 import threading
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,9 +30,10 @@ from rota.elastic.protocol import (
 from rota.errors import ConfigError, JobError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from rota.elastic.inbox import Event
+    from rota.elastic.outline import Outline
     from rota.elastic.protocol import (
         Kind,
         Mode,
@@ -89,7 +90,7 @@ class Seating:
 class Link:
     """Speaks with the agent; `step` and `phase` are what it tells of the training thread."""
 
-    def __init__(self, seating: Seating, card: Mapping[str, Any], sizes: Sequence[int]) -> None:
+    def __init__(self, seating: Seating, card: Mapping[str, Any], outline: Outline) -> None:
         self.seating, self.phase = seating, "wait"
         self.on_prepare: Callable[[dict[str, Any]], None] = _ignore
         self.on_drop: Callable[[int], None] = _ignore
@@ -103,7 +104,7 @@ class Link:
             for level, option, value in _OPTIONS:
                 self._socket.setsockopt(level, option, value)
             hello = {"token": seating.token, "protocol": PROTOCOL, "name": seating.name}
-            self.say("hello", **hello, card=dict(card), sizes=list(sizes))
+            self.say("hello", **hello, card=dict(card), outline=asdict(outline))
             welcome = self._lines()[0]
         except OSError as error:
             host, port = seating.agent

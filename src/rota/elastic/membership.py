@@ -33,8 +33,7 @@ class Membership:
         self._stale, self._lock = -1, threading.Lock()
         meeting, self._door = Meeting(seating.host), Door(seating.host, seating.token)
         card = {"host": seating.host, "store_port": meeting.port, "state_port": self._door.port}
-        sizes = [parameter.numel() for parameter in replica.parameters]
-        self.link = Link(seating, card, sizes)
+        self.link = Link(seating, card, replica.outline())
         self.exchange: Exchange
         if self.link.mode == "servers":
             self.exchange = Servers(replica, seating.name, seating.kind, self._door)

@@ -64,11 +64,11 @@ def _live(wish: dict[str, Any], agent: int) -> None:
         return
     os.environ.clear()
     os.environ.update(wish["env"])
-    os.chdir(wish["cwd"])
     log = os.open(wish["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
+    os.chdir(wish["cwd"])
     sys.argv = wish["argv"]
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from rota.elastic.nursery import adopt_orphans, die_with_parent
 from rota.elastic.protocol import ENV_KIND, ENV_MEMBER, LOGS
+from rota.errors import JobError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,8 +92,7 @@ class Processes:
             self._nursery.stdin.write(json.dumps(wish).encode() + b"\n")
             self._expected.add(member.name)
         except OSError as error:
-            what = error.filename or self.spec.command[0]
-            self._ended(member.name, f"{what} cannot be started: {error.strerror}")
+            self._ended(member.name, self._obstacle(error))
 
     def runs(self, name: str) -> bool:
         """Whether a member is a process of this host."""
@@ -112,6 +112,15 @@ class Processes:
         else:
             process.due_s = min(process.due_s, monotonic() + after_s)
         return True
+
+    def end(self, name: str, grace_s: float) -> None:
+        """Ask a process to end by SIGTERM, and kill it if it still runs after a while.
+
+        Only the process itself is asked: it shall not lose its data loaders before it knows.
+        """
+        if process := self._running.get(name):
+            os.kill(process.pid, signal.SIGTERM)
+            process.due_s, process.warned = monotonic() + grace_s, True
 
     def kill_due(self) -> list[str]:
         """Signal those whose time is over, SIGTERM first and SIGKILL later; their names."""
@@ -163,23 +172,43 @@ class Processes:
         self._ended(name, self._reason(_wait(process), name))
 
     def _reason(self, code: int, name: str) -> str:
+        """Why a process ended, or nothing if all went well."""
         if code == 0:
-            return "its script ended before the training did"
+            return ""
         if code < 0:
             return f"it was killed by {signal.Signals(-code).name}"
         return f"it exited with code {code}: {self._last_words(name)}"
 
     def _last_words(self, name: str) -> str:
-        with (self.folder / LOGS / f"{name}.log").open("rb") as log:
+        lines = []
+        with suppress(OSError), (self.folder / LOGS / f"{name}.log").open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - 4096))
             lines = log.read(4096).decode(errors="replace").strip("\0\n ").splitlines()
-        return lines[-1][:300] if lines else "it printed nothing"
+        said = lines[-1][:300] if lines else "it printed nothing"
+        return said if os.statvfs(self.folder).f_bavail else f"{said} (the disk is full)"
+
+    def _obstacle(self, error: OSError) -> str:
+        """Why a process could not be started."""
+        what, cwd = str(error.filename or self.spec.command[0]), self.folder / self.spec.cwd
+        if what == str(cwd):
+            return f"its folder {what} cannot be entered: {error.strerror}"
+        if what.startswith(str(self.folder / LOGS)):
+            return f"its log {what} cannot be written: {error.strerror}"
+        return f"{what} cannot be started: {error.strerror}"
 
     # The nursery.
 
     def _open_nursery(self) -> None:
+        try:
+            self._nursery = self._spawn_nursery()
+        except OSError as error:
+            raise JobError(self._obstacle(error).replace("its ", "the job's ", 1) + ".") from None
+        assert self._nursery.stdout is not None
+        self._selector.register(self._nursery.stdout, selectors.EVENT_READ, self._born)
+
+    def _spawn_nursery(self) -> subprocess.Popen[bytes]:
         with (self.folder / LOGS / f"{_NURSERY}.log").open("ab") as log:
-            self._nursery = subprocess.Popen(
+            return subprocess.Popen(
                 [self.spec.command[0], "-u", "-m", "rota.elastic.nursery", *self.spec.preload],
                 cwd=self.folder / self.spec.cwd,
                 env={
@@ -192,8 +221,6 @@ class Processes:
                 stderr=log,
                 bufsize=0,
             )
-        assert self._nursery.stdout is not None
-        self._selector.register(self._nursery.stdout, selectors.EVENT_READ, self._born)
 
     def _born(self) -> None:
         """A member was born in the nursery, or the nursery is no more."""
@@ -207,7 +234,8 @@ class Processes:
             self._adopt(birth["name"], birth["pid"])
             return
         self._selector.unregister(nursery.stdout)
-        why = self._reason(nursery.wait(), _NURSERY).replace("it ", "its nursery ", 1)
+        why = self._reason(nursery.wait(), _NURSERY) or "it ended"
+        why = why.replace("it ", "its nursery ", 1)
         self._nursery = None
         expected, self._expected = sorted(self._expected), set()
         for name in expected:

@@ -19,16 +19,24 @@ class Progress:
         self.step = self.epoch = self.samples = 0
         self.moved_s = now_s
         """When the last step was heard of."""
+        self.busy_s = 0.0
+        """How long the steps until then took, without pauses."""
         self._rates: deque[tuple[float, int]] = deque([(now_s, 0)])
         self._sum: tuple[int, Any, str] = (-1, None, "")
 
-    def note(self, message: Mapping[str, Any], now_s: float) -> bool:
-        """Take in a sign of life; True if the job has moved on."""
+    def note(self, message: Mapping[str, Any], now_s: float, since_s: float) -> bool:
+        """Take in a sign of life; True if the job has moved on.
+
+        Without any pause the first step would have begun at `since_s`.
+        """
         moved = bool(message["step"] > self.step)
         if moved:
             self.moved_s = now_s
             self.step, self.epoch = message["step"], message["epoch"]
             self.samples = message["samples"]
+            # Who has just joined made its last step before its pause.
+            worked_s = now_s - message.get("pause_s", 0.0) - since_s
+            self.busy_s = max(self.busy_s, worked_s)
         self._rates.append((now_s, self.samples))
         while len(self._rates) > 2 and now_s - self._rates[1][0] > RATE_S:
             self._rates.popleft()

@@ -60,7 +60,7 @@ ENV_HOST: Final = "ROTA_HOST"
 """The address at which the other members reach this one."""
 
 Kind = Literal["worker", "server"]
-Mode = Literal["allreduce", "servers"]
+Mode = Literal["allreduce", "servers", "plain"]
 State = Literal["starting", "running", "changing", "stopping", "done", "stopped", "failed"]
 ENDED: Final = ("done", "stopped", "failed")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -127,7 +127,8 @@ class JobSpec:
     members: tuple[Member, ...]
     """Who is there from the first step on."""
     mode: Mode = "allreduce"
-    """How gradients meet: among the workers, or at parameter servers."""
+    """How gradients meet: among the workers, at parameter servers, or, in a plain job, as its
+    script has it, which does not use rota.elastic."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of every member."""
     cwd: str = "."
@@ -149,10 +150,15 @@ class JobSpec:
             said = " ".join(self.command)
             raise ConfigError(f"job.preload needs a command `python script.py …`, not `{said}`.")
         if self.mode not in get_args(Mode):
-            raise ConfigError(f"job.mode={self.mode!r} is unknown; say allreduce or servers.")
+            known = ", ".join(get_args(Mode))
+            raise ConfigError(f"job.mode={self.mode!r} is unknown; there are {known}.")
         if not 0 <= self.port < 65536:
             raise ConfigError(f"job.port={self.port} is no port; 0 lets the kernel choose.")
         check_members(self.members, self.mode)
+        if self.mode == "plain" and (guest := next((m for m in self.members if m.outside), None)):
+            raise ConfigError(
+                f"Member {guest.name} is outside, but in a plain job the agent starts everybody."
+            )
 
     @classmethod
     def decode(cls, facts: Mapping[str, Any]) -> JobSpec:
@@ -216,6 +222,14 @@ class Status:
     """Samples done, over all workers and epochs."""
     samples_per_s: float = 0.0
     """Of the last seconds."""
+    total: int = 0
+    """Samples of the whole training, over all epochs; 0 before the members have said so."""
+    busy_s: float = 0.0
+    """From the first group to the last step heard of, without the pauses of changes."""
+    changes: int = 0
+    """How often the members have changed since the first group."""
+    paused_s: float = 0.0
+    """Sum of the pauses of these changes."""
     generation: int = 0
     """Number of the present group; grows with every change, and may skip numbers."""
     active: tuple[str, ...] = ()
@@ -268,9 +282,9 @@ def check_members(members: tuple[Member, ...], mode: Mode) -> None:
         raise ConfigError("A job needs at least one worker; to end it, stop it.")
     if mode == "servers" and "server" not in kinds:
         raise ConfigError("A job with parameter servers needs at least one server.")
-    if mode == "allreduce" and "server" in kinds:
+    if mode != "servers" and "server" in kinds:
         server = names[kinds.index("server")]
-        raise ConfigError(f"Member {server} is a server, but the job's mode is allreduce.")
+        raise ConfigError(f"Member {server} is a server, but the job's mode is {mode}.")
 
 
 def decode_members(facts: Any) -> tuple[Member, ...]:

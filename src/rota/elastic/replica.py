@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from rota.elastic.batches import Position
-from rota.errors import ConfigError, JobError
+from rota.elastic.outline import Outline
+from rota.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -57,8 +59,6 @@ class Replica:
         """
         state = {
             "values": [tensor.detach() for tensor in self.places(keys)],
-            "names": self._names(),
-            "batches": asdict(self.batches),
             "position": asdict(self.position),
             "scheduler": self.scheduler and self.scheduler.state_dict(),
         }
@@ -74,11 +74,6 @@ class Replica:
 
         `news` says that schedule and position are to be taken over as well.
         """
-        if state["names"] != self._names() or state["batches"] != asdict(self.batches):
-            raise JobError(
-                "The members train different things: "
-                + _difference(state["names"], state["batches"], self)
-            )
         with torch.no_grad():
             for own, given in zip(self.places(keys), state["values"], strict=True):
                 if own.data_ptr() != given.data_ptr():
@@ -133,21 +128,13 @@ class Replica:
                 total += (k + 1) * int(flat.sum(dtype=torch.int64))
         return total & 0xFFFFFFFFFFFFFFFF
 
-    def _names(self) -> list[Any]:
+    def outline(self) -> Outline:
+        """What is trained here, for comparison with other members."""
         named = [*self.model.named_parameters(), *self.model.named_buffers()]
-        return [[name, list(tensor.shape), str(tensor.dtype)] for name, tensor in named]
-
-
-def _difference(names: list[Any], batches: Mapping[str, Any], replica: Replica) -> str:
-    own = replica._names()
-    for a, b in zip(names, own, strict=False):
-        if a != b:
-            return f"{a[0]} {a[1]} there is {b[0]} {b[1]} here."
-    if len(names) != len(own):
-        return f"the model has {len(names)} tensors there and {len(own)} here."
-    mine = asdict(replica.batches)
-    key = next(key for key in mine if mine[key] != batches[key])
-    return f"{key} is {batches[key]!r} there and {mine[key]!r} here."
+        forms = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in named]
+        digest = sha256(repr(forms).encode()).hexdigest()[:12]
+        sizes = tuple(parameter.numel() for parameter in self.parameters)
+        return Outline(sizes, digest, asdict(self.batches))
 
 
 def _check(model: nn.Module, optimizer: Optimizer, carry: Mapping[str, Any]) -> None:

@@ -1,0 +1,50 @@
+"""What a member is about to train, in few words: by them the agent sees that all train the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rota.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class Outline:
+    """A model and its data, without a single number of either."""
+
+    sizes: tuple[int, ...]
+    """Elements of each parameter."""
+    form: str
+    """A digest of names, shapes and types of all tensors."""
+    plan: Mapping[str, Any]
+    """Samples, batch, epochs, …: see `rota.elastic.batches.Batches`."""
+
+    @classmethod
+    def decode(cls, facts: Mapping[str, Any]) -> Outline:
+        """Read what `asdict` wrote."""
+        return cls(tuple(facts["sizes"]), facts["form"], facts["plan"])
+
+    @property
+    def total(self) -> int:
+        """Samples of the whole training."""
+        return int(self.plan["samples"] * self.plan["epochs"])
+
+    def check(self, name: str, other: Outline, other_name: str) -> None:
+        """Refuse a member that trains something else than another one."""
+        if self.plan != other.plan:
+            key = next(key for key in self.plan if self.plan[key] != other.plan.get(key))
+            raise ConfigError(
+                f"Member {name} has {key}={self.plan[key]!r}, but {other_name} has "
+                f"{key}={other.plan.get(key)!r}; all members must run the same script."
+            )
+        if (self.sizes, self.form) != (other.sizes, other.form):
+            raise ConfigError(
+                f"Member {name} trains another model than {other_name}: {self._model()} against "
+                f"{other._model()}; all members must run the same script."
+            )
+
+    def _model(self) -> str:
+        return f"{len(self.sizes)} parameters of {sum(self.sizes):,} elements ({self.form})"
