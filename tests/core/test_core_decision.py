@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,26 @@ def test_a_decision_about_other_jobs_is_refused(snapshot: Snapshot) -> None:
     fewer = decision_of(Snapshot.of(snapshot.cluster, JOBS[:2]), [], [])
     with pytest.raises(DecisionError, match="about other jobs"):
         fewer.check(snapshot)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"at": np.array([0, 0, 0, -1]), "length": np.array([0, 0, 0, 1])}, "Job 3 points at"),
+        ({"at": np.full(4, 2), "length": np.array([0, 1, 0, 0])}, "outside the decision's 2"),
+        ({"length": np.array([-1, 0, 0, 0])}, "Job 0 points at"),
+        ({"length": np.zeros(3, np.int64)}, "4 × at and 3 × length for 4 jobs"),
+        ({"tunes": {4: {"batch": 1.0}}}, "tunes name job 4, an index; there are 4 jobs"),
+        ({"reasons": {-1: "why"}}, "reasons name job -1"),
+    ],
+)
+def test_a_decision_that_points_nowhere_is_refused(
+    snapshot: Snapshot, wrong: dict[str, Any], says: str
+) -> None:
+    sound = decision_of(snapshot, [(0, 2, 0)], [], [], [(1, 1, 0)])
+    sound.check(snapshot)
+    with pytest.raises(DecisionError, match=says):
+        replace(sound, **wrong).check(snapshot)
 
 
 def test_a_server_on_a_node_that_is_down_is_refused(snapshot: Snapshot) -> None:

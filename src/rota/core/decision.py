@@ -55,6 +55,7 @@ class Decision:
         rows, nodes = snapshot.jobs.rows, snapshot.nodes
         if len(self.uid) != len(rows) or not (self.uid == rows["uid"]).all():
             raise DecisionError("The decision is about other jobs than the snapshot.")
+        self._check_form()
         owner, shares = self._flat(np.arange(len(rows)))
         self._check_sizes(snapshot, owner, shares)
         node, workers, servers = (shares[name] for name in ("node", "workers", "servers"))
@@ -73,6 +74,27 @@ class Decision:
             if by_worker.any() or by_server.any():
                 wanted = workers * by_worker[owner] + servers * by_server[owner]
                 self._check_fill(snapshot, kind, owner, node, wanted, nodes[has])
+
+    def _check_form(self) -> None:
+        """Whether jobs point at shares, and words at jobs, that exist."""
+        size = len(self.uid)
+        if not len(self.at) == len(self.length) == size:
+            raise DecisionError(
+                f"The decision has {len(self.at)} × at and {len(self.length)} × length "
+                f"for {size} jobs."
+            )
+        outside = (self.at < 0) | (self.at + self.length > len(self.shares))
+        wrong = (self.length < 0) | ((self.length > 0) & outside)
+        if wrong.any():
+            raise DecisionError(
+                f"Job {self.uid[int(wrong.argmax())]} points at shares outside the decision's "
+                f"{len(self.shares)}."
+            )
+        for name, told in (("tunes", self.tunes), ("reasons", self.reasons)):
+            if lost := [job for job in told if not 0 <= job < size]:
+                raise DecisionError(
+                    f"The decision's {name} name job {lost[0]}, an index; there are {size} jobs."
+                )
 
     def _check_sizes(self, snapshot: Snapshot, owner: Ints, shares: Records) -> None:
         rows = snapshot.jobs.rows

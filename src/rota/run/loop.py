@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from rota.core.decision import Decision
-from rota.errors import DecisionError, PolicyError, RotaError
+from rota.errors import PolicyError
+from rota.run.ask import Watch, ask, name_of
+from rota.run.guard import Guarded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType
 
     from rota.core.plan import Plan
     from rota.core.seams import Backend, Policy
     from rota.core.snapshot import Snapshot
+    from rota.run.guard import Guard
 
-TRUST_ROUNDS = 64
+TRUST_ROUNDS: Final = 64
 """A draft keeps its own books, so its decision is only checked anew once in so many rounds."""
-IDLE_ROUNDS = 100_000
+IDLE_ROUNDS: Final = 100_000
 """So many rounds in a row that change nothing and that only the policy asked for: it loops."""
 
 
@@ -36,102 +34,68 @@ class Round:
     plan: Plan
     decide_s: float
     apply_s: float
+    by: str
+    """Who decided what was carried out; "" if nobody did."""
+    trouble: str = ""
+    """Why the policy did not decide, in one line; under a guard only."""
+    shadow: Plan | None = None
+    """What the policy would have done, if it only speaks."""
 
 
-def rounds(policy: Policy, backend: Backend, *, deadline_s: float = 60.0) -> Iterator[Round]:
+def rounds(
+    policy: Policy, backend: Backend, *, deadline_s: float = 60.0, guard: Guard | None = None
+) -> Iterator[Round]:
     """Run `policy` on `backend` until the backend says that it is over.
 
     A decision that the cluster cannot carry out, an exception, or no answer within
-    `deadline_s` ends the run with an error that names the policy.
+    `deadline_s` ends the run with an error that names the policy. With a `guard` none of that
+    does: its fallback decides in that round, and its own deadline holds. What the backend
+    raises ends the run either way.
     """
-    name, number, idle, wake_s = _name(policy), 0, 0, np.inf
+    if guard is None:
+        return _bare(policy, backend, deadline_s)
+    return _guarded(Guarded(policy, guard), backend)
+
+
+def _bare(policy: Policy, backend: Backend, deadline_s: float) -> Iterator[Round]:
+    name, number, idle, wake_s = name_of(policy), 0, 0, inf
     watch = Watch(deadline_s)
     try:
         while backend.wait(wake_s):
             snapshot = backend.observe()
             began_s = perf_counter()
-            try:
-                with watch:
-                    decision = policy.decide(snapshot)
-                if not isinstance(decision, Decision):
-                    raise DecisionError(
-                        f"decide() returned {type(decision).__name__}, not a Decision; "
-                        "end it with `return draft.commit()`."
-                    )
-                decision.check(snapshot)
-                if number % TRUST_ROUNDS == 0:
-                    replace(decision, drafted=None).check(snapshot)
-            except _TooSlow:
-                raise PolicyError(
-                    f"Policy {name} had not decided after {deadline_s:g} s (round {number + 1}, "
-                    f"{len(snapshot.jobs)} live jobs); does it loop?"
-                ) from None
-            except RotaError as error:
-                raise PolicyError(f"Policy {name}, round {number + 1}: {error}") from error
-            except Exception as error:
-                raise PolicyError(
-                    f"Policy {name} raised {type(error).__name__} in round {number + 1} at "
-                    f"{snapshot.time_s:g} s: {error}. --debug shows where."
-                ) from error
-            if not decision.wake_s > snapshot.time_s:
-                raise PolicyError(
-                    f"Policy {name} asks to be woken at {decision.wake_s:g} s, "
-                    f"which is not after now ({snapshot.time_s:g} s)."
-                )
+            full = number % TRUST_ROUNDS == 0
+            number += 1
+            decision = ask(policy, snapshot, watch, number, full=full)
             plan = decision.diff(snapshot)
             decided_s = perf_counter()
             backend.apply(plan)
             applied_s = perf_counter()
-            number += 1
-            idle = 0 if len(plan) or decision.wake_s == np.inf else idle + 1
+            wake_s = decision.wake_s
+            idle = 0 if len(plan) or wake_s == inf else idle + 1
             if idle > IDLE_ROUNDS:
                 raise PolicyError(
-                    f"Policy {name} has asked for {idle} rounds in a row that change nothing."
+                    f"Policy {name!r} has asked for {idle} rounds in a row that change nothing."
                 )
-            yield Round(number, snapshot, plan, decided_s - began_s, applied_s - decided_s)
-            wake_s = decision.wake_s
+            yield Round(number, snapshot, plan, decided_s - began_s, applied_s - decided_s, name)
     finally:
         watch.stop()
 
 
-def _name(policy: Policy) -> str:
-    return repr(getattr(policy, "name", type(policy).__name__))
-
-
-class _TooSlow(BaseException):
-    """Not an Exception, so that a policy's own `except Exception` cannot swallow it."""
-
-
-class Watch:
-    """Interrupts its body when it takes longer than `seconds`, at the latest after twice that.
-
-    It works in the main thread only, by an alarm signal that rings once per `seconds` and
-    finds the body it found last time: setting an alarm per body would cost more than most
-    bodies do.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds, self._entered, self._left, self._seen = seconds, 0, 0, -1
-        self._armed = threading.current_thread() is threading.main_thread()
-        self._before: Any = None
-
-    def __enter__(self) -> None:
-        if self._armed and self._entered == 0:
-            self._before = signal.signal(signal.SIGALRM, self._ring)
-            signal.setitimer(signal.ITIMER_REAL, self._seconds, self._seconds)
-        self._entered += 1
-
-    def __exit__(self, *_: object) -> None:
-        self._left += 1
-
-    def _ring(self, _number: int, _frame: FrameType | None) -> None:
-        inside = self._entered > self._left
-        if inside and self._seen == self._entered:
-            raise _TooSlow
-        self._seen = self._entered if inside else -1
-
-    def stop(self) -> None:
-        """Switch the alarm off and give the signal back."""
-        if self._armed and self._entered:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-            signal.signal(signal.SIGALRM, self._before)
+def _guarded(policy: Guarded, backend: Backend) -> Iterator[Round]:
+    number, wake_s = 0, inf
+    while backend.wait(wake_s):
+        snapshot = backend.observe()
+        number += 1
+        began_s = perf_counter()
+        ruling = policy.rule(snapshot, number)
+        decided_s = perf_counter()
+        backend.apply(ruling.plan)
+        applied_s = perf_counter()
+        # Only now, so that a policy that only speaks holds nobody up.
+        ruling = policy.overhear(ruling, snapshot, number)
+        yield Round(
+            number, snapshot, ruling.plan, decided_s - began_s, applied_s - decided_s,
+            ruling.by, ruling.trouble, ruling.shadow,
+        )  # fmt: skip
+        wake_s = ruling.wake_s

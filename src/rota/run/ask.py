@@ -1,0 +1,144 @@
+"""Asking a policy: its decision, checked, in time, or an error that names the policy."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Final
+
+from rota.core.decision import Decision
+from rota.errors import DecisionError, PolicyError, RotaError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from rota.core.seams import Policy
+    from rota.core.snapshot import Snapshot
+
+AGAIN_S: Final = 1.0
+"""An alarm that was not heeded rings again after so long."""
+
+
+def name_of(policy: Policy) -> str:
+    """What a policy is called."""
+    return str(getattr(policy, "name", type(policy).__name__))
+
+
+def ask(
+    policy: Policy, snapshot: Snapshot, watch: Watch | Alarm, number: int, *, full: bool
+) -> Decision:
+    """What `policy` decides in round `number`, counted from 1.
+
+    `full` trusts no draft: everything about the decision is checked anew. Raises a PolicyError
+    for whatever is wrong; what is no Exception passes through.
+    """
+    try:
+        with watch:
+            decision = policy.decide(snapshot)
+        if not isinstance(decision, Decision):
+            raise DecisionError(
+                f"decide() returned {type(decision).__name__}, not a Decision; "
+                "end it with `return draft.commit()`."
+            )
+        (replace(decision, drafted=None) if full else decision).check(snapshot)
+        if not decision.wake_s > snapshot.time_s:
+            raise DecisionError(
+                f"It asks to be woken at {decision.wake_s:g} s, "
+                f"which is not after now ({snapshot.time_s:g} s)."
+            )
+    except TooSlow:
+        watch.stop()  # it may have rung while the watch was being left
+        raise PolicyError(
+            f"Policy {name_of(policy)!r} had not decided after {watch.seconds:g} s (round "
+            f"{number}, {len(snapshot.jobs)} live jobs); does it loop?"
+        ) from None
+    except RotaError as error:
+        raise PolicyError(f"Policy {name_of(policy)!r}, round {number}: {error}") from error
+    except Exception as error:
+        raise raised(policy, snapshot, number, error) from error
+    return decision
+
+
+def raised(policy: Policy, snapshot: Snapshot, number: int, error: BaseException) -> PolicyError:
+    """The error for a policy that raised one which is not ours."""
+    return PolicyError(
+        f"Policy {name_of(policy)!r} raised {type(error).__name__} in round {number} at "
+        f"{snapshot.time_s:g} s: {error}. --debug shows where."
+    )
+
+
+class TooSlow(BaseException):
+    """Not an Exception, so that a policy's own `except Exception` cannot swallow it."""
+
+
+class Watch:
+    """Interrupts its body when it takes longer than `seconds`, at the latest after twice that.
+
+    It works in the main thread only, by an alarm signal that rings once per `seconds` and
+    finds the body it found last time: setting an alarm per body would cost more than most
+    bodies do.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self._entered, self._left, self._seen = seconds, 0, 0, -1
+        self._armed = threading.current_thread() is threading.main_thread()
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        if self._armed and self._entered == 0:
+            self._before = signal.signal(signal.SIGALRM, self._ring)
+            signal.setitimer(signal.ITIMER_REAL, self.seconds, self.seconds)
+        self._entered += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._left += 1
+
+    def _ring(self, _number: int, _frame: FrameType | None) -> None:
+        inside = self._entered > self._left
+        if inside and self._seen == self._entered:
+            raise TooSlow
+        self._seen = self._entered if inside else -1
+
+    def stop(self) -> None:
+        """Switch the alarm off and give the signal back."""
+        if self._armed and self._entered:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, self._before)
+
+
+class Alarm:
+    """Interrupts its body after `seconds`, to the point, and refuses one that ended later.
+
+    In the main thread the alarm signal is its own while the body runs, and nobody's else.
+    Compiled code is not interrupted before it returns; elsewhere than in the main thread
+    nothing is. What comes too late is refused all the same.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._inside, self._began_s, self._before = False, 0.0, None
+
+    def __enter__(self) -> None:
+        self._began_s = perf_counter()
+        if threading.current_thread() is threading.main_thread():
+            before: Any = signal.signal(signal.SIGALRM, self._ring)
+            self._inside, self._before = True, before
+            signal.setitimer(signal.ITIMER_REAL, self.seconds, AGAIN_S)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.stop()
+        if kind is None and perf_counter() - self._began_s > self.seconds:
+            raise TooSlow
+
+    def _ring(self, _number: int, _frame: FrameType | None) -> None:
+        if self._inside:
+            raise TooSlow
+
+    def stop(self) -> None:
+        """Switch the alarm off and give the signal back."""
+        if self._inside:
+            self._inside = False
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, self._before)

@@ -1,0 +1,108 @@
+"""The guard: a live loop goes on whatever its policy does; docs/guard.md says what is certain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from rota.core.draft import Draft
+from rota.errors import ConfigError, PolicyError
+from rota.run.ask import Alarm, ask, name_of, raised
+
+if TYPE_CHECKING:
+    from rota.core.plan import Plan
+    from rota.core.seams import Policy
+    from rota.core.snapshot import Snapshot
+
+RETRY_S: Final = 10.0
+"""A round in which nobody decided is followed by another one after so long at the latest."""
+LONGEST: Final = 500
+"""Characters of what is told of one failure."""
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What happens when a policy does not decide, and whether it may at all."""
+
+    fallback: Policy | None = None
+    """Decides in a round in which the policy does not; None: that round changes nothing."""
+    deadline_s: float = 60.0
+    """Time to decide, for the policy and for the fallback each."""
+    shadow: bool = False
+    """The policy only speaks; what the fallback decides is carried out, if there is one."""
+
+    def __post_init__(self) -> None:
+        if not self.deadline_s > 0:
+            raise ConfigError(
+                f"A guard's deadline_s={self.deadline_s:g} leaves no time to decide; "
+                "give some seconds."
+            )
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What comes of a guarded round."""
+
+    plan: Plan
+    by: str
+    """Who decided it; "" if nobody did."""
+    wake_s: float
+    trouble: str = ""
+    shadow: Plan | None = None
+
+
+class Guarded:
+    """A policy under a guard: it may fail in any way but one, never to return."""
+
+    def __init__(self, policy: Policy, guard: Guard) -> None:
+        self._policy, self._guard = policy, guard
+        self._alarm = Alarm(guard.deadline_s)
+
+    def rule(self, snapshot: Snapshot, number: int) -> Ruling:
+        """What shall be carried out in round `number`, and who says so; it never raises."""
+        trouble: list[str] = []
+        decider = None if self._guard.shadow else self._policy
+        for policy in (decider, self._guard.fallback):
+            if policy is None:
+                continue
+            answer = self._ask(policy, snapshot, number)
+            if not isinstance(answer, str):
+                wake_s = answer.decision.wake_s
+                return Ruling(answer, name_of(policy), wake_s, "; ".join(trouble))
+            trouble.append(answer)
+        # Nobody failed where nobody was to decide: then the one who only speaks is heard on time.
+        wake_s = snapshot.time_s + RETRY_S if trouble else inf
+        nothing = Draft(snapshot).commit(wake_s=wake_s).diff(snapshot)
+        return Ruling(nothing, "", wake_s, "; ".join(trouble))
+
+    def overhear(self, ruling: Ruling, snapshot: Snapshot, number: int) -> Ruling:
+        """The ruling with what the policy says to it, if it is one that only speaks."""
+        if not self._guard.shadow:
+            return ruling
+        answer = self._ask(self._policy, snapshot, number)
+        if isinstance(answer, str):
+            trouble = "; ".join(filter(None, (answer, ruling.trouble)))
+            wake_s = ruling.wake_s if ruling.by else snapshot.time_s + RETRY_S
+            return replace(ruling, trouble=trouble, wake_s=wake_s)
+        return replace(ruling, shadow=answer, wake_s=min(ruling.wake_s, answer.decision.wake_s))
+
+    def _ask(self, policy: Policy, snapshot: Snapshot, number: int) -> Plan | str:
+        """The policy's plan, or in one line why there is none."""
+        try:
+            decision = ask(policy, snapshot, self._alarm, number, full=True)
+            plan = replace(decision, drafted=None).diff(snapshot)
+            tuple(plan)  # whatever cannot be carried out shows here, not in the backend
+            return plan
+        except KeyboardInterrupt:
+            raise
+        except PolicyError as error:
+            return _line(error)
+        # A policy that calls sys.exit() must not end the loop.
+        except BaseException as error:
+            return _line(raised(policy, snapshot, number, error))
+
+
+def _line(error: PolicyError) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
