@@ -12,6 +12,7 @@ import pytest
 from elastic_jobs import PATIENCE_S, Trial, trial
 
 from rota.elastic import Job, Member
+from rota.elastic.parking import parked
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +90,35 @@ def test_with_servers_a_resized_training_equals_one_that_was_not(tmp_path: Path)
     np.testing.assert_allclose(
         list(run.losses().values()), list(reference.losses().values()), rtol=2e-5
     )
+
+
+@pytest.mark.parametrize("mode", ["allreduce", "servers"])
+def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path, mode: str) -> None:
+    """The state waits on disk meanwhile, with the optimizer's moments, whoever keeps them."""
+    place = {"ROTA_PARK": str(tmp_path / "parked")}
+    config = {**CONFIG, "gates": [30], "optimizer": "AdamW", "lr": 0.002}
+    team = servers("s", "t") if mode == "servers" else []
+    with trial(
+        tmp_path / "1", [Member("a"), Member("b"), *team], mode=mode, env=place, **config
+    ) as run:
+        run.until(30)
+        run.job.stop(PATIENCE_S)
+        run.open(30)
+        stopped = run.job.wait(PATIENCE_S)
+        assert stopped.state == "stopped"
+    assert parked(tmp_path / "parked")
+    again = [Member("c", env={"ROTA_RESUME": place["ROTA_PARK"]})]
+    again += [Member("u", "server", env=again[0].env)] if team else []
+    with trial(tmp_path / "2", again, mode=mode, out=run.out, **config) as rest:
+        assert rest.job.wait(PATIENCE_S).samples == SAMPLES * EPOCHS
+    reference = alone(
+        tmp_path / "alone", epochs=EPOCHS, init=init_of(run), optimizer="AdamW", lr=0.002
+    )
+    assert rest.taken() == every_sample_once(EPOCHS)
+    np.testing.assert_allclose(
+        list(rest.losses().values()), list(reference.losses().values()), rtol=2e-4
+    )
+    assert rest.job.observe().step == 10 * EPOCHS
 
 
 def soak(folder: Path, seed: int, resizes: int, kills: int, mode: str = "allreduce") -> None:

@@ -17,7 +17,7 @@ import rota
 from rota.elastic import Job, JobSpec, Limits, Member
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rota.elastic import Status
 
@@ -121,16 +121,18 @@ def trial(
     limits: Limits | None = None,
     mode: Any = "allreduce",
     command: tuple[str, ...] | None = None,
+    env: Mapping[str, str] | None = None,
+    out: Path | None = None,
     **config: Any,
 ) -> Iterator[Trial]:
     """A job that is over, with all its processes, when the block is."""
-    out = folder / "out"
+    out = out or folder / "out"
     out.mkdir(parents=True, exist_ok=True)
     spec = JobSpec(
         command=command or script(out, **config),
         members=tuple(Member(m) if isinstance(m, str) else m for m in members),
         mode=mode,
-        env={"PYTHONPATH": SOURCE},
+        env={"PYTHONPATH": SOURCE, **(env or {})},
         preload=() if command else PRELOAD,
         limits=limits or PATIENT,
     )

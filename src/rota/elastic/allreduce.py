@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from datetime import timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +15,7 @@ from rota.elastic.exchange import Lost
 from rota.elastic.group import Circle, dispose, dist, first_line, is_loss
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from rota.elastic.group import Meeting
     from rota.elastic.protocol import Limits
@@ -25,6 +26,7 @@ class AllReduce:
     """The present group of workers, and the model bound to it."""
 
     serves = False
+    shards: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
     def __init__(
         self, replica: Replica, name: str = "", meeting: Meeting | None = None, *, unused: bool

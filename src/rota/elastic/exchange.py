@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import torch
 
     from rota.elastic.protocol import Limits
@@ -25,6 +27,8 @@ class Exchange(Protocol):
     """Workers in the group."""
     serves: bool
     """Whether this member keeps parameters, and takes no samples."""
+    shards: Mapping[str, tuple[int, ...]]
+    """Which parameters each server keeps; nothing without servers."""
 
     def connect(self, number: int, members: list[dict[str, Any]], limits: Limits) -> Any:
         """Meet the members of a group to come, beside the present one."""

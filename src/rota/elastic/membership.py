@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -9,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from rota.elastic.allreduce import AllReduce
 from rota.elastic.group import Meeting, first_line
 from rota.elastic.link import Link
+from rota.elastic.parking import ENV_PARK, park
 from rota.elastic.servers import Servers
 from rota.elastic.state import receive, send
 from rota.elastic.transfer import Door
-from rota.errors import JobError
+from rota.errors import JobError, RotaError
 
 if TYPE_CHECKING:
     from rota.elastic.exchange import Exchange
@@ -89,6 +91,7 @@ class Membership:
                 self.exchange.leave()
                 return
             if event.do == "halt":
+                self._park()
                 self.link.say("finished", **self._progress())
             elif event.do == "break":
                 self._forget(event.facts["number"])
@@ -99,6 +102,17 @@ class Membership:
             elif event.do == "switch":
                 self._switch(event.facts, began_s)
         self.link.phase = "work"
+
+    def _park(self) -> None:
+        """Keep the state of a training that is stopped, if there is a place for it."""
+        folder, exchange = os.environ.get(ENV_PARK), self.exchange
+        if not folder or not (exchange.serves or exchange.rank == 0):
+            return
+        try:
+            park(self.replica, folder, self.name if exchange.serves else "", exchange.shards)
+        except (OSError, RotaError) as error:
+            # The daemon will see that it is missing; ending is more important.
+            print(f"The state of the training cannot be kept: {error}", flush=True)
 
     def _switch(self, order: Any, began_s: float) -> None:
         self.number = number = order["number"]

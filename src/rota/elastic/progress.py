@@ -30,7 +30,13 @@ class Progress:
         Without any pause the first step would have begun at `since_s`.
         """
         moved = bool(message["step"] > self.step)
-        if moved:
+        if (
+            moved and self.step == 0 and message.get("op") == "joined"
+        ):  # goes on where it was stopped
+            self.step, self.epoch = message["step"], message["epoch"]
+            self.samples = message["samples"]
+            self._rates = deque([(now_s, self.samples)])
+        elif moved:
             self.moved_s = now_s
             self.step, self.epoch = message["step"], message["epoch"]
             self.samples = message["samples"]

@@ -19,6 +19,8 @@ from rota.elastic.exchange import Lost
 from rota.elastic.state import bytes_of, receive_into, receive_tensor, send_parts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rota.elastic.protocol import Limits
     from rota.elastic.replica import Replica
     from rota.elastic.transfer import Door
@@ -69,7 +71,7 @@ class Servers:
         self.rank, self.size = 0, 1
         self._door = door
         self._lanes: Lanes | None = None
-        self._shards: dict[str, tuple[int, ...]] = {}
+        self.shards: Mapping[str, tuple[int, ...]] = {}
         self._full = False  # the gradients of all workers are there, and not yet used
         self._sums: list[torch.Tensor] = []
         self._parts: list[torch.Tensor] = []
@@ -81,7 +83,7 @@ class Servers:
     def adopt(self, lanes: Lanes, order: dict[str, Any]) -> None:
         """Train in this group from now on."""
         self._lanes, self.size = lanes, lanes.size
-        self._shards = {name: tuple(keys) for name, keys in order["shards"].items()}
+        self.shards = {name: tuple(keys) for name, keys in order["shards"].items()}
         mates = lanes.servers if self.serves else lanes.workers
         self.rank = mates.index(self.name)
         self.replica.clear()
@@ -177,7 +179,7 @@ class Servers:
                 receive_tensor(lanes.lanes[server], parameter)
 
     def _kept(self, server: str) -> list[torch.Tensor]:
-        return [self.replica.parameters[key] for key in self._shards[server]]
+        return [self.replica.parameters[key] for key in self.shards[server]]
 
     def _joined(self) -> Lanes:
         if self._lanes is None:

@@ -16,7 +16,9 @@ from rota.errors import ConfigError, JobError
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    Source = Callable[[memoryview], int | None]
 
 _LENGTH: Final = struct.Struct("!Q")
 _MOST_TEXT: Final = 1 << 28
@@ -27,26 +29,36 @@ _PLAIN: Final = (str, int, float, bool, type(None))
 
 def send(link: socket.socket, tree: Any) -> int:
     """Send a tree; returns its bytes."""
-    tensors: list[torch.Tensor] = []
-    text = json.dumps(_encode(tree, tensors, "state")).encode()
-    parts = [memoryview(_LENGTH.pack(len(text))), memoryview(text)]
-    parts += [bytes_of(tensor) for tensor in tensors]
-    return send_parts(link, [part for part in parts if part.nbytes])
+    return send_parts(link, parts_of(tree))
 
 
 def receive(link: socket.socket, into: Sequence[torch.Tensor] = ()) -> Any:
     """Receive a tree; its first tensors go into those of `into`, where form and type agree."""
-    (length,) = _LENGTH.unpack(_receive_bytes(link, _LENGTH.size))
+    return read(link.recv_into, into)
+
+
+def parts_of(tree: Any) -> list[memoryview]:
+    """A tree as the pieces of a message, none of them empty."""
+    tensors: list[torch.Tensor] = []
+    text = json.dumps(_encode(tree, tensors, "state")).encode()
+    parts = [memoryview(_LENGTH.pack(len(text))), memoryview(text)]
+    parts += [bytes_of(tensor) for tensor in tensors]
+    return [part for part in parts if part.nbytes]
+
+
+def read(source: Source, into: Sequence[torch.Tensor] = ()) -> Any:
+    """The tree of a message that comes from `source`, as for `receive`."""
+    (length,) = _LENGTH.unpack(_read_bytes(source, _LENGTH.size))
     if length > _MOST_TEXT:
         raise JobError(f"A state with a text of {length:,} bytes is not what was expected.")
     shapes: list[tuple[list[int], torch.dtype]] = []
-    text = json.loads(_receive_bytes(link, length))
+    text = json.loads(_read_bytes(source, length))
     _forms(text, shapes)
     tensors = []
     for k, (shape, kind) in enumerate(shapes):
         ready = k < len(into) and _fits(into[k], shape, kind)
         tensor = into[k].detach() if ready else torch.empty(shape, dtype=kind)
-        receive_into(link, bytes_of(tensor))
+        _fill(source, bytes_of(tensor))
         tensors.append(tensor)
     return _decode(text, tensors)
 
@@ -133,16 +145,20 @@ def send_parts(link: socket.socket, parts: list[memoryview]) -> int:
     return total
 
 
-def _receive_bytes(link: socket.socket, length: int) -> bytes:
+def receive_into(link: socket.socket, part: memoryview) -> None:
+    """Fill a buffer, or OSError."""
+    _fill(link.recv_into, part)
+
+
+def _read_bytes(source: Source, length: int) -> bytes:
     data = bytearray(length)
-    receive_into(link, memoryview(data))
+    _fill(source, memoryview(data))
     return bytes(data)
 
 
-def receive_into(link: socket.socket, part: memoryview) -> None:
-    """Fill a buffer, or OSError."""
+def _fill(source: Source, part: memoryview) -> None:
     while part.nbytes:
-        got = link.recv_into(part)
+        got = source(part)
         if not got:
             raise OSError("the other side hung up")
         part = part[got:]

@@ -21,6 +21,7 @@ from rota.elastic.batches import Batches, Dealer
 from rota.elastic.exchange import Lost
 from rota.elastic.link import Seating
 from rota.elastic.membership import Membership
+from rota.elastic.parking import ENV_RESUME, resume
 from rota.elastic.replica import Replica
 from rota.errors import ConfigError
 
@@ -104,6 +105,8 @@ class Elastic:
         if self._seating is None:
             self._replica.suit(1)
         else:
+            if folder := os.environ.get(ENV_RESUME):
+                resume(self._replica, folder)
             self._member = Membership(self._seating, self._replica, unused=self._unused)
             self._exchange = self._member.exchange
             warm_up()
