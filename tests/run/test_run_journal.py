@@ -36,9 +36,10 @@ from rota.core.layout import (
     STOP,
 )
 from rota.errors import JournalError
-from rota.run.journal import FORMAT, Journal
+from rota.run.journal import Journal
 from rota.run.outcome import Outcome
 from rota.run.reader import EventChunk, JobChunk, RoundChunk, follow, read_journal
+from rota.run.store import FORMAT
 
 if TYPE_CHECKING:
     from rota.core.types import Records

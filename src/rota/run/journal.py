@@ -1,16 +1,17 @@
 """The journal: one SQLite file to which a run appends what happens; docs/journal.md has the format.
 
 Records are kept as BLOBs, many to a row: a compiled simulation writes large chunks, a live loop
-one small chunk per round. Every `add_…` is one transaction. Once it has returned, killing the
-process loses nothing of it.
+a few small ones per round. Every `add_…` is one transaction, unless several are put `together`.
+Once it has returned, killing the process loses nothing of it.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,79 +19,33 @@ from rota import __version__
 from rota.core.layout import NODE_DOWN
 from rota.errors import JournalError
 from rota.run.packing import as_json, checksum, pack, write_columns
+from rota.run.store import (
+    FORMAT,
+    LISTED,
+    NEEDED,
+    SUMS,
+    begin,
+    chunk_rows,
+    claim,
+    connect,
+    make_ready,
+    reading,
+    reason,
+    remove,
+)
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from types import TracebackType
 
     from numpy.typing import ArrayLike
 
     from rota.core.types import Floats, Records
-
-FORMAT: Final = 1
-"""Counts up whenever an older rota could not read what a newer one writes."""
-APPLICATION_ID: Final = int.from_bytes(b"rota", "big")
-"""Tells a journal from other SQLite files; `file` and `PRAGMA application_id` show it."""
-LISTED: Final = np.dtype(
-    [
-        ("user", np.int64),
-        ("num_gpus", np.int64),
-        ("submit_s", np.float64),
-        ("duration_s", np.float64),
-    ]
-)
-"""What the journal knows of a job from the start, besides its name."""
-SUMS: Final = {
-    "begin_s": "REAL", "end_s": "REAL", "held_gpu_s": "REAL", "up_gpu_s": "REAL",
-    "stray_gpu_s": "REAL", "wall_s": "REAL", "moves": "INTEGER", "resizes": "INTEGER",
-    "kills": "INTEGER", "rounds": "INTEGER",
-}  # fmt: skip
-"""What a run adds up while it goes; also fields of an Outcome."""
-# `first` numbers the chunk's first record, counted over the whole journal. `crc` is over the
-# columns behind it, in this order: SQLite itself would not notice a flipped bit in a BLOB.
-TABLES: Final = {
-    "jobs": "first INTEGER, count INTEGER, crc INTEGER, job_id TEXT, users TEXT, jobs BLOB, "
-    "columns TEXT, more BLOB",
-    "events": "first INTEGER, count INTEGER, crc INTEGER, begin_s REAL, end_s REAL, "
-    "events BLOB, shares BLOB",
-    "rounds": "first INTEGER, count INTEGER, crc INTEGER, begin_s REAL, end_s REAL, "
-    "rounds BLOB, notes TEXT",
-    "ending": ", ".join(f"{name} {kind}" for name, kind in SUMS.items())
-    + ", crc INTEGER, lost_s BLOB, fee BLOB",
-}
-NEEDED: Final = ("policy", "total_gpus")
-"""What the meta data must tell, because no Outcome is complete without it."""
-
-# Large pages suit large BLOBs; larger ones than this make the small commits of a live loop dear.
-PAGE_BYTES: Final = 16384
-WAL_PAGES: Final = 1024
-"""The log is copied into the file, and both are synced, each time it has grown to this size."""
-
-FileName: TypeAlias = "str | os.PathLike[str]"
-
-
-def _schema() -> Iterable[str]:
-    yield "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID"
-    for table, columns in TABLES.items():
-        yield f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, {columns})"
-    for table in ("meta", *TABLES):
-        key = "key" if table == "meta" else "id"
-        rules = {
-            "UPDATE": "",
-            "DELETE": "",
-            # INSERT OR REPLACE would delete without asking the trigger above.
-            "INSERT": f"WHEN EXISTS (SELECT 1 FROM {table} WHERE {key} = NEW.{key}) ",
-        }
-        for verb, when in rules.items():
-            yield (
-                f"CREATE TRIGGER {table}_{verb.lower()} BEFORE {verb} ON {table} {when}"
-                "BEGIN SELECT RAISE(ABORT, 'a journal is append-only'); END"
-            )
+    from rota.run.store import FileName
 
 
 class Journal:
-    """The writer's side of a journal; make one with `Journal.create`.
+    """The writer's side of a journal; make one with `Journal.create` or `Journal.reopen`.
 
     As a context manager it closes the file. Without `finish` the file then says that the run
     did not end, which is what a reader must know after a crash too.
@@ -101,6 +56,7 @@ class Journal:
         self._db: sqlite3.Connection | None = db
         self._chunks = self._jobs = self._events = self._rounds = 0
         self._users: dict[str, int] = {}
+        self._together = False
 
     @classmethod
     def create(cls, path: FileName, *, meta: Mapping[str, Any], force: bool = False) -> Journal:
@@ -114,12 +70,81 @@ class Journal:
             raise JournalError(f"The journal {path} needs {' and '.join(missing)} in its meta.")
         facts = {**meta, "format": FORMAT, "rota_version": __version__}
         rows = [(key, as_json(f"meta[{key!r}]", value)) for key, value in facts.items()]
-        _claim(path, force)
+        claim(path, force)
         try:
-            return cls(path, _begin(path, rows))
+            return cls(path, begin(path, rows))
         except (sqlite3.Error, OSError) as error:
-            _remove(path)
+            remove(path)
             raise JournalError(f"Cannot begin the journal {path}: {reason(error)}.") from error
+
+    @classmethod
+    def reopen(cls, path: FileName) -> Journal:
+        """Go on with a journal whose run has not ended, whatever became of its writer.
+
+        All of it is read and checked once. Should the writer still be there, then of the two
+        the one that writes first goes on, and the other is refused from then on.
+        """
+        path = Path(path)
+        db, _ = connect(path, "rw")
+        try:
+            journal = cls(path, db)
+            with reading(path):
+                journal._recall(db)
+            try:
+                make_ready(db)
+                db.execute("BEGIN IMMEDIATE")  # a file that cannot be written shows here
+                db.execute("ROLLBACK")
+            except (sqlite3.Error, OSError) as error:
+                raise JournalError(
+                    f"Cannot go on with the journal {path}: {reason(error)}."
+                ) from error
+        except BaseException:
+            db.close()
+            raise
+        return journal
+
+    def _recall(self, db: sqlite3.Connection) -> None:
+        """Count what is there."""
+        if db.execute("SELECT 1 FROM ending").fetchone():
+            raise JournalError(f"The run in the journal {self.path} has ended; begin another one.")
+        counts, latest = {}, 0
+        for table in ("jobs", "events", "rounds"):
+            counts[table] = 0
+            for row in chunk_rows(db, table):
+                if row["first"] != counts[table]:
+                    raise ValueError(f"chunk {row['id']} of {table} does not follow the one before")
+                counts[table] += row["count"]
+                self._chunks, latest = self._chunks + 1, max(latest, row["id"])
+                for name in json.loads(row["users"]) if table == "jobs" else ():
+                    self._users[name] = len(self._users)
+        if latest != self._chunks:
+            raise ValueError(f"of its {latest} chunks {latest - self._chunks} are missing")
+        self._jobs, self._events, self._rounds = counts.values()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Make what is added within one transaction: all of it is kept, or nothing."""
+        if self._db is None:
+            raise JournalError(f"The journal {self.path} is closed; nothing can be added to it.")
+        before = (self._chunks, self._jobs, self._events, self._rounds, self._users)
+        self._together = True
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            with suppress(sqlite3.Error):
+                self._db.execute("ROLLBACK")
+            self._chunks, self._jobs, self._events, self._rounds, self._users = before
+            if isinstance(error, sqlite3.Error):
+                raise JournalError(
+                    f"Cannot write to the journal {self.path}: {reason(error)}. It keeps what was "
+                    f"written before: {self._jobs} jobs, {self._events} events, "
+                    f"{self._rounds} rounds."
+                ) from error
+            raise
+        finally:
+            self._together = False
 
     def add_jobs(
         self, job_id: ArrayLike, user: ArrayLike, users: Sequence[str], num_gpus: ArrayLike,
@@ -221,18 +246,11 @@ class Journal:
         self._insert(table, (*place, checksum(row), *span, *row))
 
     def _insert(self, table: str, row: tuple[Any, ...]) -> None:
-        if self._db is None:
-            raise JournalError(f"The journal {self.path} is closed; nothing can be added to it.")
-        marks = ", ".join("?" * (len(row) + 1))
-        try:
-            # Outside an explicit transaction a single statement is one by itself.
+        with nullcontext() if self._together else self.together():
+            assert self._db is not None
+            marks = ", ".join("?" * (len(row) + 1))
             self._db.execute(f"INSERT INTO {table} VALUES ({marks})", (self._chunks + 1, *row))
-        except (sqlite3.Error, OSError) as error:
-            raise JournalError(
-                f"Cannot write to the journal {self.path}: {reason(error)}. It keeps what was "
-                f"written before: {self._jobs} jobs, {self._events} events, {self._rounds} rounds."
-            ) from error
-        self._chunks += 1
+            self._chunks += 1
 
     def _settle(self) -> None:
         """Turn the file and its log into one plain file, which needs no writable folder to read."""
@@ -245,58 +263,3 @@ class Journal:
         except sqlite3.Error:
             with suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-def reason(error: sqlite3.Error | OSError) -> str:
-    """What went wrong with a file, in a few words, and what to do about it if we know."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    if code == sqlite3.SQLITE_FULL:
-        return "the disk is full; make room or choose another place"
-    if code == sqlite3.SQLITE_IOERR:
-        return f"{error} (is the disk full or gone?)"
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
-
-
-def _claim(path: Path, force: bool) -> None:
-    """Create `path` as an empty file that was not there before."""
-    try:
-        if path.is_dir():
-            raise JournalError(f"{path} is a directory; give the name of a file inside it.")
-        if not path.parent.is_dir():
-            raise JournalError(f"There is no directory {path.parent}; create it first.")
-        if path.exists() and not force:
-            raise JournalError(
-                f"{path} exists already; choose another name, or force to replace it."
-            )
-        _remove(path)
-        path.open("xb").close()
-    except OSError as error:
-        raise JournalError(
-            f"Cannot create the journal {path}: {reason(error)}; choose another place."
-        ) from error
-
-
-def _remove(path: Path) -> None:
-    for suffix in ("", "-wal", "-shm", "-journal"):
-        path.with_name(path.name + suffix).unlink(missing_ok=True)
-
-
-def _begin(path: Path, meta: Iterable[tuple[str, str]]) -> sqlite3.Connection:
-    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    try:
-        db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-        if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
-            raise OSError("this file system lacks what SQLite's WAL needs; choose a local disk")
-        db.execute("PRAGMA synchronous = NORMAL")
-        db.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-        db.execute("BEGIN IMMEDIATE")
-        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute(f"PRAGMA user_version = {FORMAT}")
-        for statement in _schema():
-            db.execute(statement)
-        db.executemany("INSERT INTO meta VALUES (?, ?)", meta)
-        db.execute("COMMIT")
-    except BaseException:
-        db.close()
-        raise
-    return db

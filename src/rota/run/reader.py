@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,17 +13,17 @@ import numpy as np
 
 from rota.core import layout
 from rota.core.layout import EVENT, ROUND, SHARE
-from rota.errors import JournalError
-from rota.run.journal import APPLICATION_ID, FORMAT, LISTED, NEEDED, SUMS, reason
 from rota.run.outcome import Outcome
-from rota.run.packing import checksum, read_columns, unpack
+from rota.run.packing import read_columns, unpack
+from rota.run.store import LISTED, SUMS, chunk_rows, connect, reading
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from rota.core.types import Floats, Ints, Records
-    from rota.run.journal import FileName
+    from rota.run.store import FileName
 
 
 class Events(NamedTuple):
@@ -92,43 +91,34 @@ class JournalView:
     view of a running journal grows with it.
     """
 
-    def __init__(self, path: Path, db: sqlite3.Connection) -> None:
-        self.path, self._db = path, db
-        db.row_factory = sqlite3.Row
-        with _reading(path):
-            identity = [db.execute(f"PRAGMA {name}").fetchone()[0] for name in
-                        ("application_id", "user_version")]  # fmt: skip
-            _check_identity(path, *identity)
-            rows = db.execute("SELECT key, value FROM meta").fetchall()
-            self.meta: Mapping[str, Any] = {key: json.loads(value) for key, value in rows}
-            if not self.meta.keys() >= set(NEEDED):
-                raise ValueError(f"its meta data lack {' or '.join(NEEDED)}")
+    def __init__(self, path: Path, db: sqlite3.Connection, meta: Mapping[str, Any]) -> None:
+        self.path, self._db, self.meta = path, db, meta
 
     @property
     def finished(self) -> bool:
         """Whether the run has ended; if not it still goes on, or it died."""
-        with _reading(self.path):
+        with reading(self.path):
             return self._db.execute("SELECT 1 FROM ending").fetchone() is not None
 
     @property
     def jobs(self) -> Jobs:
         """All jobs."""
-        with _reading(self.path):
+        with reading(self.path):
             return _as_jobs(self._rows("jobs"))
 
     def events(self, since: int = 0) -> Events:
         """All events, or those of the chunks after `since`."""
-        with _reading(self.path):
+        with reading(self.path):
             return _as_events(self._rows("events", since))
 
     def rounds(self, since: int = 0) -> Records:
         """All rounds (R,), or those of the chunks after `since`."""
-        with _reading(self.path):
+        with reading(self.path):
             return unpack(self._rows("rounds", since), "rounds", ROUND)
 
     def notes(self) -> dict[int, Mapping[str, Any]]:
         """What the writer noted of its rounds, by the number of the round."""
-        with _reading(self.path):
+        with reading(self.path):
             noted = [row for row in self._rows("rounds") if row["notes"] is not None]
             return {
                 row["first"] + k: note
@@ -141,16 +131,16 @@ class JournalView:
         union = " UNION ALL ".join(
             f"SELECT id, '{table}' FROM {table} WHERE id > :since" for table in _AS_CHUNK
         )
-        with _reading(self.path):
+        with reading(self.path):
             listed = self._db.execute(f"{union} ORDER BY id", {"since": since}).fetchall()
         for chunk, table in listed:
-            with _reading(self.path):
+            with reading(self.path):
                 made = _AS_CHUNK[table](self._rows(table, chunk - 1, chunk))
             yield made
 
     def outcome(self) -> Outcome:
         """How the run went, as far as it got; sums that it did not leave follow from the rounds."""
-        with _reading(self.path):
+        with reading(self.path):
             with self._snapshot():
                 jobs, events, rounds = self.jobs, self.events().events, self.rounds()
                 ending = self._rows("ending")
@@ -186,13 +176,7 @@ class JournalView:
         self.close()
 
     def _rows(self, table: str, since: int = 0, until: int = 2**62) -> list[sqlite3.Row]:
-        """The chunks after `since` up to `until`, checked."""
-        sql = f"SELECT * FROM {table} WHERE id > ? AND id <= ? ORDER BY id"
-        rows: list[sqlite3.Row] = self._db.execute(sql, (since, until)).fetchall()
-        for row in rows:
-            if checksum(value for value in row if isinstance(value, str | bytes)) != row["crc"]:
-                raise ValueError(f"chunk {row['id']} of {table} has the wrong checksum")
-        return rows
+        return list(chunk_rows(self._db, table, since, until))
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
@@ -206,20 +190,7 @@ class JournalView:
 def read_journal(path: FileName) -> JournalView:
     """Open a journal for reading, be it finished, being written, or left behind by a crash."""
     path = Path(path)
-    with _reading(path):
-        if path.is_dir():
-            raise JournalError(f"{path} is a directory, not a journal.")
-        if not path.exists():
-            raise JournalError(f"There is no journal at {path}.")
-        if path.stat().st_size == 0:
-            raise JournalError(f"{path} is empty: its writer died, or has just begun.")
-        uri = f"{path.absolute().as_uri()}?mode=ro"
-        db = sqlite3.connect(uri, uri=True, isolation_level=None)
-    try:
-        return JournalView(path, db)
-    except BaseException:
-        db.close()
-        raise
+    return JournalView(path, *connect(path, "ro"))
 
 
 def follow(
@@ -241,28 +212,6 @@ def follow(
         if finished or time.monotonic() - heard_s >= patience_s:
             return
         time.sleep(poll_s)
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    # Bytes that are not what was written can fail in any of these ways.
-    except (sqlite3.Error, OSError, AttributeError, LookupError, TypeError, ValueError) as error:
-        if getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_NOTADB:
-            raise JournalError(f"{path} is not a journal of rota, nor an SQLite file.") from error
-        what = reason(error) if isinstance(error, sqlite3.Error | OSError) else str(error)
-        raise JournalError(f"Cannot read the journal {path}: {what}.") from error
-
-
-def _check_identity(path: Path, application_id: int, version: int) -> None:
-    if application_id != APPLICATION_ID:
-        raise JournalError(f"{path} is an SQLite file, but not a journal of rota.")
-    if version > FORMAT:
-        raise JournalError(
-            f"{path} has journal format {version}, but this rota reads up to {FORMAT}; "
-            "read it with a newer rota."
-        )
 
 
 def _as_jobs(rows: Sequence[sqlite3.Row]) -> Jobs:
