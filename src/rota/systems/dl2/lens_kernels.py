@@ -50,43 +50,54 @@ def open_rounds(view: View, book: Book, which: Bools, keep_capped: bool) -> None
 
 
 @part
-def show_window(
-    view: View, book: Book, b: int, types: int, ordinal: bool, rescale: bool, one_hot: bool,
-    slot_s: float, most: int, jobs: Floats, present: Floats,
+def show_job(
+    view: View, book: Book, b: int, i: int, types: int, ordinal: bool, rescale: bool,
+    one_hot: bool, slot_s: float, most: int, row: Floats, present: Floats,
 ) -> None:  # fmt: skip
-    """Fill jobs (W, F) and present (W,) of one cluster.
+    """Fill row (F,) of the i-th job of one cluster's window, and present[i].
 
     F is OWN + types + 2; a type as a number takes one place, a count told apart most + 1.
     """
+    j = book.rows[b, i]
+    if j < 0:
+        clear_row(row, present, i)
+        return
     stay_s = slot_s * LONG_STAY if rescale else slot_s
     tasks, kinds = (most, types) if rescale else (1, 1)
     first = 1 if ordinal else types
     now_s = view.now_s[b]
+    job, fresh = view.jobs[b, j], present[i] == 0.0
+    present[i] = 1.0
+    model = job["model"]
+    if ordinal:
+        row[0] = (model + 1) / kinds
+    elif fresh or not 0 <= model < types or row[model] != 1.0:
+        for k in range(types):
+            row[k] = 1.0 if k == model else 0.0
+    workers, servers = book.workers[b, j], book.servers[b, j]
+    row[first] = (now_s - job["submit_s"]) / stay_s
+    row[first + 1] = part_left(job, now_s)
+    row[first + 2] = dominant_share(book, b, job, workers, servers)
+    if one_hot:
+        for k in range(2 * (most + 1)):
+            row[first + OWN + k] = 0.0
+        row[first + OWN + min(workers, most)] = 1.0
+        row[first + OWN + most + 1 + min(servers, most)] = 1.0
+    else:
+        row[first + OWN] = workers / tasks
+        row[first + OWN + 1] = servers / tasks
+
+
+@part
+def show_window(
+    view: View, book: Book, b: int, types: int, ordinal: bool, rescale: bool, one_hot: bool,
+    slot_s: float, most: int, jobs: Floats, present: Floats,
+) -> None:  # fmt: skip
+    """Fill jobs (W, F) and present (W,) of one cluster."""
     for i in range(jobs.shape[0]):
-        row, j = jobs[i], book.rows[b, i]
-        if j < 0:
-            clear_row(row, present, i)
-            continue
-        job, fresh = view.jobs[b, j], present[i] == 0.0
-        present[i] = 1.0
-        model = job["model"]
-        if ordinal:
-            row[0] = (model + 1) / kinds
-        elif fresh or not 0 <= model < types or row[model] != 1.0:
-            for k in range(types):
-                row[k] = 1.0 if k == model else 0.0
-        workers, servers = book.workers[b, j], book.servers[b, j]
-        row[first] = (now_s - job["submit_s"]) / stay_s
-        row[first + 1] = part_left(job, now_s)
-        row[first + 2] = dominant_share(book, b, job, workers, servers)
-        if one_hot:
-            for k in range(2 * (most + 1)):
-                row[first + OWN + k] = 0.0
-            row[first + OWN + min(workers, most)] = 1.0
-            row[first + OWN + most + 1 + min(servers, most)] = 1.0
-        else:
-            row[first + OWN] = workers / tasks
-            row[first + OWN + 1] = servers / tasks
+        show_job(
+            view, book, b, i, types, ordinal, rescale, one_hot, slot_s, most, jobs[i], present
+        )
 
 
 @kernel

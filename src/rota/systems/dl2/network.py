@@ -42,9 +42,9 @@ class PlainNetwork(nn.Module):
 
     def player(self, lens: StepByStep) -> SlotPlayer:
         """The policy as it is now, for deployment: no torch, one call per round."""
-        from rota.systems.dl2.player import SlotPlayer
+        from rota.systems.dl2.player import plain_player
 
-        return SlotPlayer(lens, _folded(self.policy))
+        return plain_player(lens, _folded(self.policy))
 
 
 class SharedNetwork(nn.Module):
@@ -86,6 +86,12 @@ class SharedNetwork(nn.Module):
         worth = (self.value(hidden) + self.straight(jobs)).squeeze(1)
         value = worth.new_zeros(len(many)).index_add(0, cluster, worth)
         return torch.cat([scores.view(len(many), -1), end], 1), value
+
+    def player(self, lens: StepByStep) -> SlotPlayer:
+        """The policy as it is now, for deployment: no torch, one call per round."""
+        from rota.systems.dl2.player import shared_player
+
+        return shared_player(lens, {name: w.numpy() for name, w in self.state_dict().items()})
 
 
 class Scale(nn.Module):

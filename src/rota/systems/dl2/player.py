@@ -1,18 +1,20 @@
-"""DL2's own form as it is deployed: a slot at a time, with a plain network."""
+"""DL2's own form as it is deployed: a slot at a time, without torch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rota.envs.lens import Caller
-from rota.systems.dl2.player_kernels import Sight, Stack, play_round
+from rota.systems.dl2.plain_kernels import EIGHT, Stack, play_plain
+from rota.systems.dl2.player_kernels import Rules, Sight
+from rota.systems.dl2.shared_kernels import Scorer, play_shared
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from rota.core.types import Floats
+    from rota.core.types import Bools, Floats, Ints
     from rota.envs.book import Book
     from rota.envs.view import View
     from rota.systems.dl2.lens import StepByStep
@@ -24,15 +26,16 @@ class SlotPlayer:
     Logits differ from torch's by rounding, so actions may differ where two are as good.
     """
 
-    def __init__(self, lens: StepByStep, layers: Sequence[tuple[Floats, Floats]]) -> None:
-        """`layers` are weights (out, in) and biases (out,), as torch keeps them."""
-        self._lens, self._run = lens, Caller()
-        weights = tuple(np.array(w.T, np.float32, order="C") for w, _ in layers)
-        bias = tuple(np.array(b, np.float32) for _, b in layers)
-        self._stack = Stack(
-            weights, bias, tuple(np.zeros_like(b) for b in bias),
-            np.zeros(len(weights[0]), np.float32), np.zeros(len(bias[0])),
-            np.zeros(max(map(len, bias)), np.int64),
+    def __init__(
+        self, lens: StepByStep, play: Callable[..., bool], mind: Any, logits: Floats
+    ) -> None:
+        """`play` is a kernel, `mind` the weights it plays with, and its memory."""
+        self._play, self._mind, self._run = play, mind, Caller()
+        self.logits = logits
+        """Those behind the last edit, (A,)."""
+        self._rules = Rules(
+            lens.types, lens.ordinal, lens.rescale, lens.one_hot, lens.slot_s, lens.most,
+            lens.mask_room, lens.bundle, lens.keep_capped,
         )  # fmt: skip
         size = lens.window * lens.features
         row = np.zeros(size + lens.globals, np.float32)
@@ -41,18 +44,52 @@ class SlotPlayer:
             np.zeros(lens.window, np.float32), np.zeros(lens.actions, np.bool_),
         )  # fmt: skip
 
-    @property
-    def logits(self) -> Floats:
-        """Those behind the last edit, (A,)."""
-        logits: Floats = self._stack.out[-1]
-        return logits
-
     def __call__(self, view: View, book: Book, most_edits: int) -> bool:
         """Write the round that `lens.open` has begun; False if it has not ended by then."""
-        lens = self._lens
         ended: bool = self._run(
-            play_round, view, book, lens.types, lens.ordinal, lens.rescale, lens.one_hot,
-            lens.slot_s, lens.most, lens.mask_room, lens.bundle, lens.keep_capped, self._stack,
-            self._sight, most_edits,
-        )  # fmt: skip
+            self._play, view, book, self._rules, self._mind, self._sight, most_edits
+        )
         return ended
+
+
+def plain_player(lens: StepByStep, layers: Sequence[tuple[Floats, Floats]]) -> SlotPlayer:
+    """For weights (out, in) and biases (out,) of each layer, as torch keeps them."""
+    weights = tuple(np.array(w.T, np.float32, order="C") for w, _ in layers)
+    bias = tuple(np.array(b, np.float32) for _, b in layers)
+    out = tuple(np.zeros_like(b) for b in bias)
+    inputs, first, second = len(weights[0]), len(bias[0]), len(bias[1])
+    on, now, lines_on = (_units(*shape, first) for shape in ((), (), (inputs,)))
+    stack = Stack(
+        weights, bias, out, np.zeros(max(map(len, bias)), np.int64), np.zeros(inputs, np.float32),
+        np.zeros(first), np.zeros(second), *on, *now,
+        np.zeros((inputs, second), np.float32), *lines_on, np.zeros(inputs, np.bool_),
+        np.zeros(first, np.float32), np.zeros(1, np.int64),
+    )  # fmt: skip
+    return SlotPlayer(lens, play_plain, stack, out[-1])
+
+
+def shared_player(lens: StepByStep, weights: Mapping[str, Floats]) -> SlotPlayer:
+    """For the parameters of a shared network by name, as torch keeps them."""
+    width = len(weights["job.bias"])
+    around = weights["around.weight"].T
+    kept = (
+        weights["job.weight"].T, weights["job.bias"], around[:width], around[width:],
+        weights["around.bias"], weights["hidden.weight"].T, weights["logits.weight"],
+        weights["logits.bias"], weights["end.weight"][0], weights["end.bias"],
+    )  # fmt: skip
+    logits = np.zeros(lens.actions, np.float32)
+    scorer = Scorer(
+        *(np.array(array, np.float32, order="C") for array in kept),
+        np.zeros((lens.window, width), np.float32), np.zeros((width, lens.window), np.float32),
+        np.zeros(width, np.float32), np.zeros(width, np.float32),
+        np.zeros(max(width, lens.features, lens.globals), np.int64),
+        np.zeros((len(weights["logits.bias"]), lens.window), np.float32), logits,
+    )  # fmt: skip
+    return SlotPlayer(lens, play_shared, scorer, logits)
+
+
+def _units(*shape: int) -> tuple[Bools, Ints]:
+    """Memory for a flag per unit, also as words; a few more than asked for fill the last word."""
+    *lead, units = shape
+    flags = np.zeros((*lead, -(-units // EIGHT) * EIGHT), np.bool_)
+    return flags, flags.view(np.int64)

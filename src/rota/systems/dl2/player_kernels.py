@@ -1,28 +1,37 @@
-"""A whole slot in one call: see, think, choose and edit, without leaving compiled code."""
+"""What every compiled player of a slot does beside thinking: see, choose and edit."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rota.jit import part, wide_kernel
+from rota.jit import part
 from rota.systems.choice_kernels import likeliest
-from rota.systems.dl2.lens_kernels import act_on, allow, show_window
+from rota.systems.dl2.lens_kernels import ROLES, act_on, allow, show_job, show_window
 from rota.systems.dl2.window_kernels import show_cluster
 
 if TYPE_CHECKING:
+    from rota.core.types import Bools, Floats
     from rota.envs.book import Book
     from rota.envs.view import View
 
+ALL: Final = -1
+"""Instead of a row: any of them may have changed."""
+OVER: Final = -2
+"""Instead of a row: the round has ended."""
 
-class Stack(NamedTuple):
-    """Layers, each but the last followed by a ReLU, with room to work in; float32."""
 
-    weights: Any  # a tuple of (in, out) arrays
-    bias: Any  # a tuple of (out,) arrays
-    out: Any  # a tuple of (out,) arrays; the last are the logits
-    seen: Any  # (in,) what the first layer's sums are of
-    sums: Any  # (out,) float64: the first layer before its ReLU
-    active: Any  # (largest out,) scratch: outputs above 0
+class Rules(NamedTuple):
+    """The settings of the lens."""
+
+    types: int
+    ordinal: bool
+    rescale: bool
+    one_hot: bool
+    slot_s: float
+    most: int
+    mask_room: bool
+    bundle: bool
+    keep_capped: bool
 
 
 class Sight(NamedTuple):
@@ -36,77 +45,28 @@ class Sight(NamedTuple):
 
 
 @part
-def forget(stack: Stack) -> None:
-    """Begin with a row of zeros."""
-    for i in range(stack.seen.size):
-        stack.seen[i] = 0.0
-    for o in range(stack.sums.size):
-        stack.sums[o] = stack.bias[0][o]
-
-
-@part
-def first_layer(stack: Stack, row: Any) -> None:
-    """Fill stack.out[0] from a row, of which an edit changes a few numbers only."""
-    weights, seen, sums, out = stack.weights[0], stack.seen, stack.sums, stack.out[0]
-    for i in range(seen.size):
-        if row[i] != seen[i]:
-            more, line = float(row[i]) - float(seen[i]), weights[i]
-            seen[i] = row[i]
-            for o in range(sums.size):
-                sums[o] += more * line[o]
-    for o in range(out.size):
-        out[o] = sums[o]
-
-
-@part
-def next_layer(source: Any, active: Any, weights: Any, bias: Any, out: Any) -> None:
-    """out = bias + ReLU(source) · weights; four inputs at a time, to store less often."""
-    count, k = 0, 0
-    for i in range(source.size):
-        if source[i] > 0.0:
-            active[count] = i
-            count += 1
-    for o in range(out.size):
-        out[o] = bias[o]
-    while k + 4 <= count:
-        p, q, r, s = active[k], active[k + 1], active[k + 2], active[k + 3]
-        at_p, at_q, at_r, at_s = source[p], source[q], source[r], source[s]
-        to_p, to_q, to_r, to_s = weights[p], weights[q], weights[r], weights[s]
-        for o in range(out.size):
-            out[o] += (at_p * to_p[o] + at_q * to_q[o]) + (at_r * to_r[o] + at_s * to_s[o])
-        k += 4
-    while k < count:
-        p = active[k]
-        at_p, to_p = source[p], weights[p]
-        for o in range(out.size):
-            out[o] += at_p * to_p[o]
-        k += 1
-
-
-@part
-def through(stack: Stack, row: Any) -> None:
-    """Fill stack.out; the first layer may read less than all of the row."""
-    first_layer(stack, row)
-    for k in range(1, len(stack.weights)):
-        next_layer(stack.out[k - 1], stack.active, stack.weights[k], stack.bias[k], stack.out[k])
-
-
-@wide_kernel
-def play_round(
-    view: View, book: Book, types: int, ordinal: bool, rescale: bool, one_hot: bool, slot_s: float,
-    most: int, mask_room: bool, bundles: bool, keep_capped: bool, stack: Stack, sight: Sight,
-    most_edits: int,
-) -> bool:  # fmt: skip
-    """Write the first cluster's round, opened before, by the likeliest actions; False: no end."""
-    logits, over = stack.out[len(stack.out) - 1], False
-    forget(stack)  # so that no round depends on those before it
-    while not over and book.edits[0] < most_edits:
-        show_cluster(view, book, 0, sight.cluster)
+def see(view: View, book: Book, rules: Rules, sight: Sight, at: int) -> None:
+    """Look at the first cluster again after an edit that changed row `at`, or ALL."""
+    show_cluster(view, book, 0, sight.cluster)
+    if at == ALL:
         show_window(
-            view, book, 0, types, ordinal, rescale, one_hot, slot_s, most, sight.jobs,
-            sight.present,
+            view, book, 0, rules.types, rules.ordinal, rules.rescale, rules.one_hot, rules.slot_s,
+            rules.most, sight.jobs, sight.present,
         )  # fmt: skip
-        allow(view, book, 0, mask_room, bundles, sight.mask)
-        through(stack, sight.row)
-        over = act_on(view, book, 0, keep_capped, bundles, likeliest(logits, sight.mask))
-    return over
+    else:
+        show_job(
+            view, book, 0, at, rules.types, rules.ordinal, rules.rescale, rules.one_hot,
+            rules.slot_s, rules.most, sight.jobs[at], sight.present,
+        )  # fmt: skip
+    allow(view, book, 0, rules.mask_room, rules.bundle, sight.mask)
+
+
+@part
+def settle(view: View, book: Book, rules: Rules, logits: Floats, mask: Bools) -> int:
+    """Take the likeliest action: the row that it changed, ALL if jobs moved up, or OVER."""
+    action = likeliest(logits, mask)
+    at = min(action // ROLES, book.rows.shape[1] - 1)
+    j = book.rows[0, at]
+    if act_on(view, book, 0, rules.keep_capped, rules.bundle, action):
+        return OVER
+    return at if book.rows[0, at] == j else ALL
