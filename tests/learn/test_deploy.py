@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,65 +19,96 @@ from rota.scenarios import load
 from rota.sim import Simulator
 from rota.systems.catalogue import system
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 ORIGINAL = {
     "ordinal": True, "rescale": False, "keep_capped": True, "mask_room": False, "bundle": False,
 }  # fmt: skip
 
 
-def made(lens: dict[str, Any], network: dict[str, Any], spread: float) -> tuple[Any, Any, Any]:
+FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "mended": ({"one_hot": True}, {"scale": True}),
+    "original": (ORIGINAL, {"layers": 1, "cluster": True}),
+    "shared": ({}, {"kind": "shared"}),
+    "shared, original": (ORIGINAL, {"kind": "shared", "width": 9}),
+}
+"""Settings of the lens and of the network."""
+
+
+def made(form: str, spread: float, seed: int = 1) -> tuple[Any, Any, Any]:
     """A system with random weights; with no spread all logits are equal."""
+    lens, network = FORMS[form]
     kind = system("dl2")
     sees = kind.make_lens(kind.lens_settings(window=6, **lens))
     thinks = kind.make_network(kind.network_settings(**network), sees)
-    generator = torch.Generator().manual_seed(1)
+    generator = torch.Generator().manual_seed(seed)
     for weights in thinks.parameters():
         torch.nn.init.normal_(weights, std=spread, generator=generator)
     return kind, sees, thinks
 
 
-@pytest.mark.parametrize("spread", [0.0, 0.3], ids=["all equal", "random"])
-@pytest.mark.parametrize(
-    ("lens", "network"),
-    [({"one_hot": True}, {"scale": True}), (ORIGINAL, {"layers": 1, "cluster": True})],
-    ids=["mended", "original"],
-)  # fmt: skip
-def test_a_round_in_one_call_is_the_round_edit_by_edit(
-    lens: dict[str, Any], network: dict[str, Any], spread: float
-) -> None:
-    kind, sees, thinks = made(lens, network, spread)
-    policy = as_policy(kind, sees, thinks, "dl2")
-    assert policy.play is not None
-    world = load("dl2-busy").draw(0)
-    sim = Simulator(world.cluster, world.trace, world.when, seed=0, physics=world.physics)
+def played(scenario: str, seed: int, policy: Any, until: int) -> Iterator[Any]:
+    """The snapshots of a policy's first rounds."""
+    world = load(scenario).draw(seed)
+    sim = Simulator(world.cluster, world.trace, world.when, seed=seed, physics=world.physics)
+    for turn in islice(rounds(policy, sim), until):
+        yield turn.snapshot
+
+
+def written(snapshot: Any, lens: Any, write: Any, edits: int = MOST_EDITS) -> tuple[Any, Any, bool]:
+    """View and book of a round after so many edits, and whether it has ended."""
+    view, book = view_of_snapshot(snapshot), new_book(1, len(snapshot.jobs), lens.window)
+    lens.open(view, book, np.ones(1, np.bool_))
+    return view, book, write(view, book, edits)
+
+
+def check_rounds(policy: Any, scenario: str, seed: int, until: int) -> int:
+    """Compare rounds in one call with the same edit by edit; how many edits they took."""
     edits = 0
-    for turn in rounds(policy, sim):
-        books = []
-        for write in (policy.play, policy._edit):
-            view = view_of_snapshot(turn.snapshot)
-            book = new_book(1, len(turn.snapshot.jobs), sees.window)
-            sees.open(view, book, np.ones(1, np.bool_))
-            assert write(view, book, MOST_EDITS)
-            books.append(book)
-        for ours, torchs in zip(*books, strict=True):
-            np.testing.assert_array_equal(ours, torchs)
-        edits += int(books[0].edits[0])
-        if turn.number == 30:
-            break
-    assert edits > 100
+    assert policy.play is not None
+    for snapshot in played(scenario, seed, policy, until):
+        (_, ours, ended), (_, torchs, _) = (
+            written(snapshot, policy.lens, write) for write in (policy.play, policy._edit)
+        )
+        assert ended
+        for one, other in zip(ours, torchs, strict=True):
+            np.testing.assert_array_equal(one, other)
+        edits += int(ours.edits[0])
+    return edits
 
 
-def test_logits_are_those_of_torch_but_for_rounding() -> None:
-    _, sees, thinks = made({}, {}, 0.3)
+@pytest.mark.parametrize("spread", [0.0, 0.3, 3.0], ids=["all equal", "random", "wild"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_round_in_one_call_is_the_round_edit_by_edit(form: str, spread: float) -> None:
+    policy = as_policy(*made(form, spread), "dl2")
+    assert check_rounds(policy, "dl2-busy", 0, 30) > 25
+
+
+@pytest.mark.parametrize("form", ["mended", "shared"])
+@pytest.mark.parametrize("scenario", ["dl2-template", "dl2-small-published", "elastic-unknown"])
+def test_and_so_it_is_elsewhere_with_other_weights(scenario: str, form: str) -> None:
+    assert sum(
+        check_rounds(as_policy(*made(form, 0.3, seed), "dl2"), scenario, seed, 8)
+        for seed in range(3)
+    ) > 100  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_logits_are_those_of_torch_but_for_rounding(form: str) -> None:
+    _, sees, thinks = made(form, 0.3)
     player = thinks.player(sees)
-    world = load("dl2-busy").draw(1)
-    sim = Simulator(world.cluster, world.trace, world.when, seed=1, physics=world.physics)
-    sim.wait(np.inf)
-    view = view_of_snapshot(sim.observe())
-    book = new_book(1, view.jobs.shape[1], sees.window)
-    seen = new_arrays(sees.observation_space, 1)
-    sees.open(view, book, np.ones(1, np.bool_))
-    sees.encode(view, book, seen)
-    player(view, book, 1)
-    with torch.inference_mode():
-        logits, _ = thinks({name: torch.from_numpy(array) for name, array in seen.items()})
-    np.testing.assert_allclose(player.logits, logits[0].numpy(), rtol=1e-5, atol=1e-5)
+    *_, snapshot = played("dl2-template", 1, as_policy(*made(form, 0.3), "dl2"), 15)
+    _, book, _ = written(snapshot, sees, player)
+    for edits in range(book.edits[0]):
+        view, book, _ = written(snapshot, sees, player, edits)
+        seen = new_arrays(sees.observation_space, 1)
+        sees.encode(view, book, seen)
+        with torch.inference_mode():
+            logits, _ = thinks({name: torch.from_numpy(array) for name, array in seen.items()})
+        written(snapshot, sees, player, edits + 1)
+        scale = float(logits.abs().max())
+        there = np.append(np.repeat(seen["present"][0] > 0, 3), True)
+        np.testing.assert_allclose(
+            player.logits[there], logits[0].numpy()[there], rtol=1e-5, atol=1e-5 * scale
+        )

@@ -95,9 +95,7 @@ def show_window(
 ) -> None:  # fmt: skip
     """Fill jobs (W, F) and present (W,) of one cluster."""
     for i in range(jobs.shape[0]):
-        show_job(
-            view, book, b, i, types, ordinal, rescale, one_hot, slot_s, most, jobs[i], present
-        )
+        show_job(view, book, b, i, types, ordinal, rescale, one_hot, slot_s, most, jobs[i], present)
 
 
 @kernel

@@ -1,9 +1,9 @@
 """A slot in one call with a plain network: an edit changes a few inputs, and little else.
 
-Between two edits most units of the first layer stay on or off. While they do, the sums of the
-second layer are linear in the inputs, so each input that ever changes keeps a line of what it
-does to them: as long as the second layer is wide, not as large as the layer itself. Units that
-turn on or off are made up for one by one, in the sums at once and in the lines when next used.
+Most units of the first layer stay on or off from one edit to the next. While they do, the sums
+of the second layer are linear in the inputs, so every input that an edit changes keeps a line:
+what one more of it adds to those sums. A unit that turns on or off is made up for, in the sums
+at once and in a line when it is next used.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from rota.envs.view import View
     from rota.systems.dl2.player_kernels import Rules, Sight
 
-PATIENCE: Final = 16
+PATIENCE: Final = 4
 """So many second layers' work may go into lines before they must have saved as much."""
 FEW: Final = 8
-"""Units on that are added up anew: cheap, and exactly 0 where all are off, so that ties stay ties."""
+"""So few units on are added up anew: it is cheap, and where all are off, ties stay ties."""
 EIGHT: Final = 8
 """Units in a word of memory."""
 
@@ -33,17 +33,18 @@ class Stack(NamedTuple):
 
     weights: Any  # a tuple of (in, out) arrays
     bias: Any  # a tuple of (out,) arrays
-    out: Any  # a tuple of (out,) arrays; the last are the logits, the others after their ReLU
+    out: Any  # a tuple of (out,) arrays, all but the last after their ReLU
+    logits: Any  # (A,) of the last
     index: Any  # (largest out,) scratch
     seen: Any  # (I,) the inputs that `first` is of
     first: Any  # (H,) float64: the first layer before its ReLU
     second: Any  # (H2,) float64: the same of the second
-    on: Any  # (H + some,) bool: the units of the first layer that `second` counts as on
+    on: Any  # (H,) bool: the units of the first layer that `second` counts as on
     on_words: Any  # the same memory, eight units to a word
-    now: Any  # (H + some,) bool: those that are
+    now: Any  # (H,) bool: those that are
     now_words: Any
     lines: Any  # (I, H2): what one more of an input adds to `second`
-    lines_on: Any  # (I, H + some) bool: the units that the line counts as on
+    lines_on: Any  # (I, H) bool: the units that the line counts as on
     lines_words: Any
     has_line: Any  # (I,) bool
     change: Any  # (H,) scratch
@@ -75,7 +76,8 @@ def differing(words: Any, others: Any, units: Any, theirs: Any, index: Any) -> i
 @part
 def bring_line(stack: Stack, i: int) -> int:
     """Make the line of input i true for the units that are on; how many it took."""
-    line, units, weights, change = stack.lines[i], stack.lines_on[i], stack.weights[0][i], stack.change
+    line, units = stack.lines[i], stack.lines_on[i]
+    weights, change = stack.weights[0][i], stack.change
     if not stack.has_line[i]:
         stack.has_line[i] = True
         line[:] = ZERO
@@ -131,15 +133,12 @@ def turn(stack: Stack) -> int:
 @part
 def begin_anew(stack: Stack) -> None:
     """Fill `second` from `first`, whatever it was before."""
-    count, sums = 0, stack.out[1]
+    change, sums = stack.change, stack.out[1]
     copy(stack.now, stack.on)
-    for h in range(stack.first.size):
-        if stack.on[h]:
-            stack.change[h] = stack.first[h]
-            stack.index[count] = h
-            count += 1
+    for h in range(change.size):
+        change[h] = max(stack.first[h], 0.0)
     copy(stack.bias[1], sums)
-    add_lines(stack.change, stack.index, count, stack.weights[1], sums)
+    add_product(change, stack.index, stack.weights[1], sums)
     copy(sums, stack.second)
 
 
@@ -172,10 +171,10 @@ def play_plain(
     view: View, book: Book, rules: Rules, stack: Stack, sight: Sight, most_edits: int
 ) -> bool:
     """Write the first cluster's round, opened before, by the likeliest actions; False: no end."""
-    at, logits = ALL, stack.out[len(stack.out) - 1]
+    at = ALL
     forget(stack)  # so that no round depends on those before it
     while at != OVER and book.edits[0] < most_edits:
         see(view, book, rules, sight, at)
         think(stack, sight, at)
-        at = settle(view, book, rules, logits, sight.mask)
+        at = settle(view, book, rules, stack.logits, sight.mask)
     return at == OVER

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from rota.envs.lens import Caller
-from rota.systems.dl2.plain_kernels import EIGHT, Stack, play_plain
+from rota.systems.dl2.plain_kernels import Stack, play_plain
 from rota.systems.dl2.player_kernels import Rules, Sight
 from rota.systems.dl2.shared_kernels import Scorer, play_shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from rota.core.types import Bools, Floats, Ints
     from rota.envs.book import Book
     from rota.envs.view import View
     from rota.systems.dl2.lens import StepByStep
+
+LANES: Final = 32
+"""Layers are filled up to a multiple of it: what is left over would go one by one."""
 
 
 class SlotPlayer:
@@ -27,7 +32,7 @@ class SlotPlayer:
     """
 
     def __init__(
-        self, lens: StepByStep, play: Callable[..., bool], mind: Any, logits: Floats
+        self, lens: StepByStep, play: Callable[..., bool], mind: Any, logits: NDArray[np.float32]
     ) -> None:
         """`play` is a kernel, `mind` the weights it plays with, and its memory."""
         self._play, self._mind, self._run = play, mind, Caller()
@@ -54,18 +59,23 @@ class SlotPlayer:
 
 def plain_player(lens: StepByStep, layers: Sequence[tuple[Floats, Floats]]) -> SlotPlayer:
     """For weights (out, in) and biases (out,) of each layer, as torch keeps them."""
-    weights = tuple(np.array(w.T, np.float32, order="C") for w, _ in layers)
-    bias = tuple(np.array(b, np.float32) for _, b in layers)
+    size, weights, bias = layers[0][0].shape[1], [], []
+    for weight, shift in layers:
+        wide = -(-len(shift) // LANES) * LANES
+        weights.append(np.zeros((size, wide), np.float32))
+        weights[-1][: weight.shape[1], : len(shift)] = weight.T
+        bias.append(np.append(shift, np.zeros(wide - len(shift))).astype(np.float32))
+        size = wide
     out = tuple(np.zeros_like(b) for b in bias)
+    logits = out[-1][: lens.actions]
     inputs, first, second = len(weights[0]), len(bias[0]), len(bias[1])
-    on, now, lines_on = (_units(*shape, first) for shape in ((), (), (inputs,)))
     stack = Stack(
-        weights, bias, out, np.zeros(max(map(len, bias)), np.int64), np.zeros(inputs, np.float32),
-        np.zeros(first), np.zeros(second), *on, *now,
-        np.zeros((inputs, second), np.float32), *lines_on, np.zeros(inputs, np.bool_),
-        np.zeros(first, np.float32), np.zeros(1, np.int64),
+        tuple(weights), tuple(bias), out, logits, np.zeros(max(map(len, bias)), np.int64),
+        np.zeros(inputs, np.float32), np.zeros(first), np.zeros(second), *_flags(first),
+        *_flags(first), np.zeros((inputs, second), np.float32), *_flags(inputs, first),
+        np.zeros(inputs, np.bool_), np.zeros(first, np.float32), np.zeros(1, np.int64),
     )  # fmt: skip
-    return SlotPlayer(lens, play_plain, stack, out[-1])
+    return SlotPlayer(lens, play_plain, stack, logits)
 
 
 def shared_player(lens: StepByStep, weights: Mapping[str, Floats]) -> SlotPlayer:
@@ -78,18 +88,17 @@ def shared_player(lens: StepByStep, weights: Mapping[str, Floats]) -> SlotPlayer
         weights["logits.bias"], weights["end.weight"][0], weights["end.bias"],
     )  # fmt: skip
     logits = np.zeros(lens.actions, np.float32)
-    scorer = Scorer(
-        *(np.array(array, np.float32, order="C") for array in kept),
+    room = (
         np.zeros((lens.window, width), np.float32), np.zeros((width, lens.window), np.float32),
         np.zeros(width, np.float32), np.zeros(width, np.float32),
         np.zeros(max(width, lens.features, lens.globals), np.int64),
         np.zeros((len(weights["logits.bias"]), lens.window), np.float32), logits,
     )  # fmt: skip
+    scorer = Scorer._make([*(np.array(array, np.float32, order="C") for array in kept), *room])
     return SlotPlayer(lens, play_shared, scorer, logits)
 
 
-def _units(*shape: int) -> tuple[Bools, Ints]:
-    """Memory for a flag per unit, also as words; a few more than asked for fill the last word."""
-    *lead, units = shape
-    flags = np.zeros((*lead, -(-units // EIGHT) * EIGHT), np.bool_)
+def _flags(*shape: int) -> tuple[Bools, Ints]:
+    """Memory for flags, and the same memory as words of eight."""
+    flags = np.zeros(shape, np.bool_)
     return flags, flags.view(np.int64)

@@ -45,8 +45,7 @@ def add_lines(source: Any, index: Ints, count: int, weights: Any, out: Any) -> N
 def add_product(source: Any, index: Ints, weights: Any, out: Any) -> None:
     """out += source · weights; `index` is scratch, as long as the source."""
     count = 0
-    for i in range(source.size):
-        if source[i] != 0.0:
-            index[count] = i
-            count += 1
+    for i in range(source.size):  # without a branch, which nobody could foresee
+        index[count] = i
+        count += source[i] != 0.0
     add_lines(source, index, count, weights, out)
