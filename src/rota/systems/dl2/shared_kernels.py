@@ -39,14 +39,12 @@ class Scorer(NamedTuple):
 
 
 @part
-def score_job(scorer: Scorer, i: int, row: Floats, is_there: bool) -> None:
+def score_job(scorer: Scorer, i: int, row: Floats) -> None:
     """Row i anew, as far as it does not depend on other rows."""
     own, line = scorer.own[i], scorer.line
     for h in range(own.size):
-        own[h] = scorer.job_bias[h] if is_there else ZERO
-        line[h] = 0.0
-    if is_there:
-        add_product(row, scorer.index, scorer.job, own)
+        own[h], line[h] = scorer.job_bias[h], ZERO
+    add_product(row, scorer.index, scorer.job, own)
     for h in range(own.size):
         own[h] = max(own[h], ZERO)
     add_product(own, scorer.index, scorer.hidden, line)
@@ -103,9 +101,9 @@ def play_shared(
     at = ALL
     while at != OVER and book.edits[0] < most_edits:
         see(view, book, rules, sight, at)
-        for i in range(sight.present.size):
+        for i in range(book.shown[0]):
             if at in (i, ALL):
-                score_job(scorer, i, sight.jobs[i], sight.present[i] > 0.0)
+                score_job(scorer, i, sight.jobs[i])
         look_around(scorer, sight.cluster, book.shown[0])
         score_all(scorer)
         at = settle(view, book, rules, scorer.logits, sight.mask)
