@@ -1,4 +1,4 @@
-"""A live cluster in miniature: its clock ticks by itself, its jobs end in between."""
+"""A live cluster in miniature: its clock ticks, its jobs end in between, it keeps books."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rota.core import Cluster, Draft, Job, JobTable, Move, Resize, Snapshot, Start, Stop
+from rota.core.layout import FINISH
+from rota.run.record import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +27,8 @@ class Task:
     submit_s: float
     work_s: float
     gpus: int
+    user: str = ""
+    ends: int = FINISH
     left_s: float = field(init=False)
     share: tuple[tuple[int, int, int], ...] = ()
     ended_s: float = np.inf
@@ -34,7 +38,7 @@ class Task:
 
 
 class ToyCluster:
-    """A Backend; it looks up from its sleep every `tick_s`, whatever happens."""
+    """A Backend and its Books; it looks up from its sleep every `tick_s`, whatever happens."""
 
     def __init__(
         self, tasks: Sequence[Task], cluster: Cluster | None = None, *, tick_s: float = 1.0,
@@ -91,6 +95,16 @@ class ToyCluster:
                     self.tasks[action.uid].share = action.share
                 case Stop():
                     self.tasks[action.uid].share = ()
+
+    def listing(self, uid: int) -> Listing:
+        task = self.tasks[uid]
+        return Listing(job_id=str(uid), user=task.user, num_gpus=task.gpus, submit_s=task.submit_s)
+
+    def ending(self, uid: int) -> tuple[int, float]:
+        task = self.tasks[uid]
+        if task.ended_s > self.now_s:
+            raise LookupError(f"Job {uid} has not ended.")
+        return task.ends, task.ended_s
 
 
 class Queue:

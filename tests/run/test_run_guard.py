@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import signal
 import sys
 import threading
@@ -82,8 +81,10 @@ def swallows(snapshot: Snapshot) -> Decision:
 def computes(snapshot: Snapshot) -> Decision:
     """As compiled code does, it hears of the alarm only when it is done."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
-    time.sleep(0.4)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+    try:
+        time.sleep(0.4)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     return sound(snapshot)
 
 
@@ -334,10 +335,25 @@ def test_the_alarm_signal_is_given_back_after_every_decision(
         first(Does(slow), QUICK)
         assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
         assert heard == []
-        os.kill(os.getpid(), signal.SIGALRM)
+        signal.raise_signal(signal.SIGALRM)
         assert heard == [signal.SIGALRM]
     finally:
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_loop_that_is_given_up_takes_the_alarm_from_nobody() -> None:
+    abandoned = rounds(Does(sound), cluster())
+    next(abandoned)
+
+    def collects(snapshot: Snapshot) -> Decision:
+        abandoned.close()  # type: ignore[attr-defined]
+        return sleeps(snapshot)
+
+    before = signal.getsignal(signal.SIGALRM)
+    turn = first(Does(collects), QUICK)
+    assert "had not decided" in turn.trouble
+    assert signal.getsignal(signal.SIGALRM) == before
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 def test_a_policy_that_ignores_one_alarm_hears_the_next() -> None:

@@ -102,8 +102,9 @@ class Watch:
         self._seen = self._entered if inside else -1
 
     def stop(self) -> None:
-        """Switch the alarm off and give the signal back."""
-        if self._armed and self._entered:
+        """Switch the alarm off and give the signal back, unless somebody else has it by now."""
+        # An abandoned loop is stopped when it is collected, which may be any time later.
+        if self._armed and signal.getsignal(signal.SIGALRM) == self._ring:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, self._before)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 from time import perf_counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rota.errors import PolicyError
 from rota.run.ask import Watch, ask, name_of
@@ -40,6 +40,15 @@ class Round:
     """Why the policy did not decide, in one line; under a guard only."""
     shadow: Plan | None = None
     """What the policy would have done, if it only speaks."""
+
+    def note(self) -> dict[str, Any]:
+        """What a journal keeps of every round: how long it took, and why it is so."""
+        note: dict[str, Any] = {"decide_s": self.decide_s, "apply_s": self.apply_s}
+        decision = self.plan.decision
+        if decision.reasons:
+            reasons = decision.reasons.items()
+            note["reasons"] = {str(decision.uid[job]): str(why) for job, why in reasons}
+        return note
 
 
 def rounds(

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from rota.core.types import Records
     from rota.perf.physics import Physics
     from rota.run.journal import Journal
-    from rota.run.loop import Round
     from rota.traces.trace import Trace
 
 Notes: TypeAlias = "list[dict[str, Any]] | None"
@@ -217,22 +216,13 @@ def _by_rounds(
     notes: list[dict[str, Any]] = []
     for turn in rounds(policy, sim, deadline_s=deadline_s):
         if sim.state.events.size:
-            notes.append(_note(turn))
+            notes.append(turn.note())
             if sim.log_is_full:
                 drain(notes)
                 notes = []
         if turn.number % 256 == 0:
             yield
     drain(notes)
-
-
-def _note(turn: Round) -> dict[str, Any]:
-    """What the journal keeps of a round beside where it left the cluster."""
-    note: dict[str, Any] = {"decide_s": turn.decide_s, "apply_s": turn.apply_s}
-    decision = turn.plan.decision
-    if decision.reasons:
-        note["reasons"] = {str(decision.uid[job]): why for job, why in decision.reasons.items()}
-    return note
 
 
 def take_log(sim: Simulator) -> tuple[Records, Records, Records]:
