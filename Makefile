@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: test-slow help demo test check bench bench-elastic fit results-dl2 format clean
+.PHONY: test-slow help demo demo-live test check bench bench-elastic fit results-dl2 format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -13,6 +13,9 @@ help: ## List the targets
 demo: $(VENV)/.base ## Compare six policies on a production-like trace and write a report
 	$(RUN)/rota compare examples/demo.toml --out out/demo --force
 	@echo "Report: out/demo/report.html"
+
+demo-live: $(VENV)/.dev ## Run six real trainings under a static and an elastic policy; some minutes
+	$(RUN)/python examples/live/demo.py --out out/live
 
 test: $(VENV)/.dev ## Run the tests
 	$(RUN)/python -m pytest -n 2

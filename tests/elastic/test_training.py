@@ -92,6 +92,17 @@ def test_with_servers_a_resized_training_equals_one_that_was_not(tmp_path: Path)
     )
 
 
+def test_who_is_not_wanted_any_more_when_born_is_let_go(tmp_path: Path) -> None:
+    with trial(tmp_path, ["a"], epochs=10**6, pace_s=0.005) as run:
+        run.members(["a"])
+        for k in range(25):
+            run.job.resize(["a", f"x{k}"])
+            run.job.resize(["a"])
+        run.job.settle(PATIENCE_S)
+        run.until(run.job.observe().step + 5)
+        assert run.job.observe().active == ("a",)
+
+
 @pytest.mark.parametrize("mode", ["allreduce", "servers"])
 def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path, mode: str) -> None:
     """The state waits on disk meanwhile, with the optimizer's moments, whoever keeps them."""

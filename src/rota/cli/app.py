@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from rota import __version__
-from rota.cli import compare, evaluate, policies, scenarios, simulate, traces, train
+from rota.cli import (
+    compare,
+    evaluate,
+    jobs,
+    live,
+    policies,
+    scenarios,
+    simulate,
+    traces,
+    train,
+)
 from rota.errors import RotaError
 
 if TYPE_CHECKING:
@@ -36,6 +46,9 @@ app.command()(simulate.simulate)
 app.command()(compare.compare)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
+app.command()(live.run)
+for verb in (jobs.submit, jobs.queue, jobs.cancel, jobs.logs):
+    app.command()(verb)
 app.command()(policies.policies)
 app.add_typer(scenarios.app, name="scenarios")
 app.add_typer(traces.app, name="traces")

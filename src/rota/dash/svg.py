@@ -106,12 +106,13 @@ def chart(name: str, title: str, about: str, lines: Sequence[Line], x: Axis, y: 
         if path:
             label = f"<title>{escape(line.label)}</title>"
             parts.append(f'<path {_stroke(line.colour)} d="{path}">{label}</path>')
-    return _frame(name, title, about, _WIDTH, _HEIGHT, parts)
+    return frame(name, title, about, _WIDTH, _HEIGHT, parts)
 
 
-def _frame(
+def frame(
     name: str, title: str, about: str, width: float, height: float, parts: Sequence[str]
 ) -> str:
+    """A picture with its title; `name` is unique on the page, `about` says what it shows."""
     return (
         f'<svg class="chart" viewBox="0 0 {width:g} {height:g}" role="img" '
         f'aria-labelledby="{name}-t {name}-d"><title id="{name}-t">{escape(title)}</title>'
@@ -210,7 +211,7 @@ def forest(name: str, title: str, about: str, axis_label: str, rows: Sequence[In
         )
     middle = (left + right) / 2
     parts.append(f'<text class="mid name" x="{middle}" y="{foot + 34}">{escape(axis_label)}</text>')
-    return _frame(name, title, about, 860, foot + 42, parts)
+    return frame(name, title, about, 860, foot + 42, parts)
 
 
 def _spaced(low: float, high: float) -> list[tuple[float, str]]:

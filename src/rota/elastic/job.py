@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     )
 
 _ANSWER_S: Final = 10.0
-_LAUNCH_S: Final = 20.0
+LAUNCH_S: Final = 20.0
+"""An agent that does not answer after so long has not started."""
+AGENT_KILLED: Final = "The job's agent was killed, or could not write its result."
 _LOOK_S: Final = 0.02
 _RESERVED: Final = 4096
 
@@ -64,13 +66,13 @@ class Job:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 text=True,
-                timeout=_LAUNCH_S,
+                timeout=LAUNCH_S,
                 check=False,
             )
         except OSError as error:
             raise JobError(f"{folder}: the job cannot be launched: {error.strerror}.") from None
         except subprocess.TimeoutExpired:
-            raise JobError(f"{folder}: the agent did not start within {_LAUNCH_S:g} s.") from None
+            raise JobError(f"{folder}: the agent did not start within {LAUNCH_S:g} s.") from None
         if agent.returncode:
             (folder / JOB_FILE).unlink(missing_ok=True)  # so that it can be tried again
             said = agent.stderr.strip().splitlines() or ["it said nothing."]
@@ -97,8 +99,7 @@ class Job:
         facts = read_file(self.folder / RESULT_FILE)
         if facts is not None:
             return Result(**facts)
-        error = "The job's agent was killed, or could not write its result."
-        return Result(state="failed", step=0, samples=0, error=error)
+        return Result(state="failed", step=0, samples=0, error=AGENT_KILLED)
 
     def observe(self) -> Status:
         """The job now; after its end, how it ended."""

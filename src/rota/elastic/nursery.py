@@ -7,6 +7,7 @@ child of this process but, being orphaned at birth, of the agent.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import importlib
 import json
@@ -14,6 +15,8 @@ import os
 import runpy
 import signal
 import sys
+import threading
+import traceback
 from time import sleep
 from typing import Any, Final
 
@@ -41,15 +44,23 @@ def main() -> None:
         importlib.import_module(module)
     while line := sys.stdin.readline():
         wish = json.loads(line)
+        heard, said = os.pipe()
         child = os.fork()
         if child == 0:
             member = os.fork()
             if member == 0:
+                os.close(heard)
+                os.close(said)
                 _live(wish, agent)
                 return
-            print(json.dumps({"name": wish["name"], "pid": member}), flush=True)
+            os.write(said, str(member).encode())
             os._exit(0)
+        os.close(said)
         os.waitpid(child, 0)
+        # Only now is the member the agent's, which may end it, and wait for it, at once.
+        birth = {"name": wish["name"], "pid": int(os.read(heard, 32))}
+        os.close(heard)
+        print(json.dumps(birth), flush=True)
 
 
 def _live(wish: dict[str, Any], agent: int) -> None:
@@ -71,7 +82,31 @@ def _live(wish: dict[str, Any], agent: int) -> None:
     os.chdir(wish["cwd"])
     sys.argv = wish["argv"]
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
-    runpy.run_path(sys.argv[0], run_name="__main__")
+    os._exit(_run(sys.argv[0]))
+
+
+def _run(script: str) -> int:
+    """Run a script to its end, with all that Python does then but taking itself apart.
+
+    That would touch every object which the nursery has made, and take seconds.
+    """
+    code = 0
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as leaving:
+        code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+        if isinstance(leaving.code, str):
+            print(leaving.code, file=sys.stderr)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    return code
 
 
 if __name__ == "__main__":

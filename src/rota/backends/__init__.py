@@ -1,0 +1,1 @@
+"""Real clusters, each a Backend."""

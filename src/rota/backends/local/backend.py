@@ -1,0 +1,233 @@
+"""One machine as a cluster that schedules real processes; a Backend."""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic, sleep, time
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from rota.backends.local.live import LiveJob
+from rota.backends.local.machine import device_names
+from rota.backends.local.seats import stayers
+from rota.backends.local.store import Ended
+from rota.backends.local.view import snapshot_of
+from rota.core.layout import FINISH, GIVE_UP, KILL
+from rota.errors import RotaError
+from rota.perf.estimate import Estimator
+from rota.run.record import Listing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rota.backends.local.seats import Seat
+    from rota.backends.local.store import Store
+    from rota.core.cluster import Cluster
+    from rota.core.plan import Plan
+    from rota.core.snapshot import Snapshot
+
+TICK_S: Final = 0.05
+"""Between two looks at what is to be done."""
+CALLS: Final = 8
+"""Agents that are spoken to at once."""
+_ENDINGS: Final = {"done": FINISH, "failed": GIVE_UP, "cancelled": KILL}
+
+
+class LocalBackend:
+    """Runs the jobs of a state directory on the nodes of `cluster`, all of them this machine."""
+
+    def __init__(
+        self,
+        store: Store,
+        cluster: Cluster,
+        *,
+        real_gpus: bool = False,
+        every_s: float = 10.0,
+        drain: bool = False,
+        say: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        """A round comes at the latest after `every_s` while there are jobs; with `drain` it is over
+        when there are none. `say` is told what happens, in one line each.
+        """
+        self.store, self.cluster, self.every_s, self.drain = store, cluster, every_s, drain
+        self.stopped = False
+        """Set it to have `wait` return False; jobs go on."""
+        self._say = say
+        self._devices = device_names(cluster, real_gpus)
+        self._has = dict(enumerate(cluster.gpus.tolist()))
+        self._pool = ThreadPoolExecutor(CALLS, "agents")
+        self._jobs: dict[int, LiveJob] = {}
+        self._over: dict[int, Ended] = {}
+        self._users: dict[str, int] = {}
+        self._models: dict[str, int] = {}
+        self._seen_ns, self._last_uid = -1, 0
+        self._began_s, self._clock_s = time() - store.origin, monotonic()
+        self._round_s = -math.inf
+        self._estimator: Estimator | None = None
+        self._news = self._scan()
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the state directory was made; never runs backwards."""
+        return self._began_s + monotonic() - self._clock_s
+
+    @property
+    def jobs(self) -> list[LiveJob]:
+        """Those that are not over, in order of submission."""
+        return sorted(self._jobs.values(), key=lambda job: (job.submit_s, job.uid))
+
+    def observe(self) -> Snapshot:
+        """What is the case now, speed curves as far as they can be known from what was seen."""
+        jobs = self.jobs
+        for job in jobs:
+            self._users.setdefault(job.request.user, len(self._users))
+            if job.request.model:
+                self._models.setdefault(job.request.model, len(self._models))
+        snapshot = snapshot_of(self.cluster, jobs, self.now_s, self._users, self._models)
+        by_nodes = not jobs or any(job.request.kind != "servers" for job in jobs)
+        if self._estimator is None or self._estimator.by_nodes != by_nodes:
+            self._estimator = Estimator(by_nodes=by_nodes)
+        return self._estimator.see(snapshot)
+
+    def apply(self, plan: Plan) -> None:
+        """Write down what every job shall hold; `wait` brings it about."""
+        now_s, decision = self.now_s, plan.decision
+        wanted = {int(decision.uid[k]): decision.share(k) for k in plan.job.tolist()}
+        wanted = {
+            uid: share
+            for uid, share in wanted.items()
+            if (job := self._jobs.get(uid)) and not job.leaving
+        }
+        # Jobs may exchange seats: first it is noted who gives up what.
+        taken = {
+            uid: stayers(job.held.seats, wanted[uid])[0] if uid in wanted else job.held.seats
+            for uid, job in self._jobs.items()
+        }
+        for uid, share in wanted.items():
+            others = [s for other, own in taken.items() if other != uid for s in own.values()]
+            try:
+                self._jobs[uid].take(share, others, self._has, now_s)
+            except (RotaError, OSError) as error:
+                self._say(f"job {uid}: {error}; tried again in the next round")
+            taken[uid] = self._jobs[uid].held.seats
+        self._push()
+
+    def wait(self, wake_s: float) -> bool:
+        """Until something happens that calls for a decision, or `wake_s`; False when it is over."""
+        while True:
+            if self._push():
+                self._news = True
+            now_s = self.now_s
+            if self.stopped or (self.drain and not self._jobs and not self._news):
+                return False
+            due = bool(self._jobs) and now_s >= self._round_s + self.every_s
+            if self._news or due or now_s >= wake_s:
+                self._news, self._round_s = False, now_s
+                return True
+            sleep(TICK_S)
+
+    def listing(self, uid: int) -> Listing:
+        """What is known of a job when it arrives."""
+        request = self.store.request(uid)
+        return Listing(
+            job_id=str(uid),
+            user=request.user,
+            num_gpus=request.workers * request.gpus_per_worker,
+            submit_s=max(0.0, request.submitted_at - self.store.origin),
+            estimate_s=np.nan if request.estimate_s is None else request.estimate_s,
+        )
+
+    def ending(self, uid: int) -> tuple[int, float]:
+        """How and when a job ended, or LookupError."""
+        ended = self._over.get(uid) or self.store.ended(uid)
+        if ended is None:
+            raise LookupError(f"job {uid} has not ended")
+        return _ENDINGS[ended.state], ended.time_s
+
+    def close(self) -> None:
+        """Leave the jobs to themselves."""
+        self._pool.shutdown()
+
+    def _push(self) -> bool:
+        """Bring every job a bit further; True if something calls for a decision."""
+        news = self._scan()
+        for uid, job in list(self._jobs.items()):
+            before, trouble = len(job.held.seats), job.trouble
+            try:
+                job.step(self._blocked, self.now_s)
+            except OSError as error:
+                self._complain(job, f"{error.strerror or error}; tried again")
+            if job.trouble != trouble:
+                self._say(f"job {uid}: {job.trouble}")
+            if job.ended is not None:
+                del self._jobs[uid]
+                self._over[uid] = job.ended
+                why = f": {job.ended.error}" if job.ended.error else ""
+                self._say(f"job {uid} {job.ended.state}{why}")
+            news |= job.ended is not None or (before > 0 and not job.held.seats)
+        return news
+
+    def _complain(self, job: LiveJob, text: str) -> None:
+        """Say what hinders a job, once."""
+        job.trouble = text
+
+    def _scan(self) -> bool:
+        """Take in what was submitted since; True if something was."""
+        changed_ns = self.store.jobs.stat().st_mtime_ns
+        if changed_ns == self._seen_ns:
+            return False
+        self._seen_ns = changed_ns
+        new = [uid for uid in self.store.uids() if uid > self._last_uid]
+        for uid in new:
+            self._last_uid = uid
+            if self.store.ended(uid) is None:
+                self._admit(uid)
+        return bool(new)
+
+    def _admit(self, uid: int) -> None:
+        try:
+            job = LiveJob(self.store, uid, self._pool, self._env)
+        except RotaError as error:
+            self._refuse(uid, str(error))
+            return
+        request = job.request
+        each = max(request.gpus_per_worker, 1)
+        room = sum(gpus // each for gpus in self._has.values())
+        if request.gpus_per_worker and request.workers > room and not job.held.seats:
+            self._refuse(
+                uid,
+                f"it asks for {request.workers} workers with {each} GPUs each, and "
+                f"{self.cluster.describe()} have room for {room}",
+            )
+            return
+        if any(
+            max(s.gpus, default=-1) >= self._has.get(s.node, 0) for s in job.held.seats.values()
+        ):
+            self._say(f"job {uid} is stopped: it was on GPUs that this cluster does not have")
+            job.take((), (), {}, self.now_s)
+        self._jobs[uid] = job
+
+    def _refuse(self, uid: int, why: str) -> None:
+        ended = Ended("failed", self.now_s, why)
+        self.store.end(uid, ended)
+        self._over[uid] = ended
+        self._say(f"job {uid} failed: {why}")
+
+    def _blocked(self, job: LiveJob, seat: Seat) -> bool:
+        """Whether somebody who is to leave a seat still sits there."""
+        return any(
+            left.meets(seat)
+            for other in self._jobs.values()
+            for left in other.held.leaving.values()
+            if other is not job or other.request.kind != "plain"
+        )
+
+    def _env(self, seat: Seat) -> dict[str, str]:
+        names = self._devices[seat.node]
+        return {
+            "ROTA_NODE": self.cluster.names[seat.node],
+            "ROTA_GPUS": ",".join(map(str, seat.gpus)),
+            "CUDA_VISIBLE_DEVICES": ",".join(names[gpu] for gpu in seat.gpus) if names else "",
+        }

@@ -1,0 +1,337 @@
+"""One job on this machine: what it shall hold, and its processes on their way there."""
+
+from __future__ import annotations
+
+import shutil
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, Final
+
+from rota.backends.local.seats import reseat, share_of
+from rota.backends.local.store import Ended
+from rota.elastic.job import AGENT_KILLED, LAUNCH_S, Job
+from rota.elastic.parking import ENV_PARK, ENV_RESUME, parked
+from rota.elastic.protocol import AGENT_FILE, ENDED, JOB_FILE, RESULT_FILE, JobSpec, Member
+from rota.errors import JobError, RotaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Executor, Future
+    from pathlib import Path
+
+    from rota.backends.local.request import Request
+    from rota.backends.local.seats import Seat
+    from rota.backends.local.store import Store
+    from rota.core.plan import Share
+    from rota.elastic.protocol import Status
+
+LOOK_S: Final = 0.25
+"""Between two looks at a running job."""
+MOST_HEALS: Final = 3
+"""So many times in a row a lost worker is replaced; then the job has failed."""
+MOST_KILLS: Final = 3
+"""So many times a job is started again because its agent, not its script, came to an end."""
+_MODES: Final = {"plain": "plain", "elastic": "allreduce", "servers": "servers"}
+
+
+class LiveJob:
+    """A job that is not over. Agents are spoken to by `pool`, one call per job at a time."""
+
+    def __init__(
+        self, store: Store, uid: int, pool: Executor, env: Callable[[Seat], dict[str, str]]
+    ) -> None:
+        self.store, self.uid, self._pool, self._env = store, uid, pool, env
+        self.request: Request = store.request(uid)
+        self.held = store.held(uid)
+        self.submit_s = max(0.0, self.request.submitted_at - store.origin)
+        self.status: Status | None = None
+        """What its agent said last."""
+        self.ended: Ended | None = None
+        self.settled_s = float("inf")
+        """Since when it has held what it shall hold, and trained."""
+        self.trouble = ""
+        self._asked: frozenset[str] | None = None  # members, last time; None: not known
+        self._stopping = False
+        self._heals, self._healed_at = 0, 0
+        self._call: tuple[str, Future[Any]] | None = None
+        self._looked_s = -1e9
+        self._job: Job | None = None
+        if self.held.open:
+            folder = self._folder()
+            if (folder / JOB_FILE).exists():
+                self._job = Job.find(folder)
+            else:  # the daemon was killed before it could launch it
+                self.held.open = False
+
+    @property
+    def share(self) -> Share:
+        """What it shall hold: (node, workers, servers), by node."""
+        return share_of(self.held.seats)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that it holds."""
+        return sum(len(seat.gpus) for seat in self.held.seats.values())
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it is on its way out: nothing can be done with it any more."""
+        return self.store.cancelled(self.uid)
+
+    def attained_gpu_s(self, now_s: float) -> float:
+        """GPU-seconds that it has held."""
+        return self.held.attained_gpu_s + self.gpus * max(0.0, now_s - self.held.settled_s)
+
+    # What it shall hold.
+
+    def take(
+        self, share: Share, others: Iterable[Seat], has: Mapping[int, int], now_s: float
+    ) -> None:
+        """Shall hold `share` from now on; written down before anything is done."""
+        held = self.held
+        seats, serial = reseat(
+            held.seats, share, self.request.gpus_per_worker, others, has, held.serial
+        )
+        attained = self.attained_gpu_s(now_s)
+        if held.open:
+            gone = {name: seat for name, seat in held.seats.items() if name not in seats}
+            held.leaving = {**held.leaving, **gone}
+        if held.seats and not seats:
+            held.preemptions += 1
+            held.ran_s += now_s - (held.since_s or now_s)
+        held.attained_gpu_s, held.settled_s = attained, now_s
+        if not held.seats:
+            held.since_s = now_s
+            held.started_s = now_s if held.started_s is None else held.started_s
+        if not seats:
+            held.since_s = None
+        held.seats, held.serial = seats, serial
+        self.settled_s = float("inf")
+        self.store.keep(self.uid, held)
+
+    # On its way there.
+
+    def step(self, blocked: Callable[[LiveJob, Seat], bool], now_s: float) -> None:
+        """Do the next thing that is to be done, if one can be."""
+        if self._call is not None:
+            what, call = self._call
+            if not call.done():
+                return
+            self._call = None
+            self._heed(what, call, now_s)
+        if self.ended is not None:
+            return
+        held = self.held
+        if not held.open:
+            if self.leaving:
+                self._end(Ended("cancelled", now_s))
+            elif held.seats and not any(blocked(self, seat) for seat in held.seats.values()):
+                self._launch()
+        elif self._must_stop(blocked):
+            self._stopping = True
+            self._do("stop", lambda job: job.stop(self.request.grace_s))
+        elif not self._stopping and self._asked != (names := self._ready(blocked)):
+            self._asked = names
+            members = self._members(names)
+            self._do("resize", lambda job: job.resize(members))
+        elif monotonic() - self._looked_s >= LOOK_S:
+            self._looked_s = monotonic()
+            self._do("look", Job.observe)
+
+    def _must_stop(self, blocked: Callable[[LiveJob, Seat], bool]) -> bool:
+        if self._stopping:
+            return False
+        if self.leaving or not self.held.seats:
+            return True
+        if self.request.kind == "plain":
+            self._asked = self._asked or frozenset(
+                self.held.seats.keys() | self.held.leaving.keys()
+            )
+            return self._asked != frozenset(self.held.seats)
+        return not self._ready(blocked)
+
+    def _ready(self, blocked: Callable[[LiveJob, Seat], bool]) -> frozenset[str]:
+        """Who can be there now; empty if nobody who could train by themselves."""
+        names = [
+            name
+            for name, seat in self.held.seats.items()
+            if name in (self._asked or ()) or not blocked(self, seat)
+        ]
+        kinds = {self.held.seats[name].kind for name in names}
+        enough = kinds >= ({"worker", "server"} if self.request.kind == "servers" else {"worker"})
+        return frozenset(names if enough else ())
+
+    def _launch(self) -> None:
+        held, request = self.held, self.request
+        held.run, held.open = held.run + 1, True
+        self.store.keep(self.uid, held)
+        names = frozenset(held.seats)
+        env, resume = {"ROTA_JOB": str(self.uid)}, {}
+        if request.kind != "plain":
+            env[ENV_PARK] = str(self.store.park_folder(self.uid, held.run))
+            if held.parked:
+                resume[ENV_RESUME] = str(self.store.park_folder(self.uid, held.parked))
+        spec = JobSpec(
+            command=request.command,
+            members=self._members(names, resume),
+            mode=_MODES[request.kind],  # type: ignore[arg-type]
+            env={**request.env, **env},
+            cwd=request.cwd,
+            threads=request.threads,
+            preload=request.preload,
+        )
+        self._asked, self._stopping, self.status = names, False, None
+        folder = self._folder()
+        self._job = Job(folder)
+        self._call = ("launch", self._pool.submit(lambda: Job.launch(folder, spec)))
+
+    def _members(
+        self, names: Iterable[str], env: Mapping[str, str] | None = None
+    ) -> tuple[Member, ...]:
+        chosen = set(names)
+        return tuple(
+            Member(name, seat.kind, {**self._env(seat), **(env or {})})
+            for name, seat in self.held.seats.items()
+            if name in chosen
+        )
+
+    def _do(self, what: str, call: Callable[[Job], Any]) -> None:
+        assert self._job is not None
+        self._call = (what, self._pool.submit(call, self._job))
+
+    # What came of it.
+
+    def _heed(self, what: str, call: Future[Any], now_s: float) -> None:
+        """Take note of an answer, or of its failure."""
+        assert self._job is not None
+        try:
+            status: Status = call.result()
+        except JobError as error:
+            if what == "launch":
+                self._over("failed", f"{error}", now_s, ours=False)
+            elif what != "look":
+                self.trouble = str(error)
+                self._asked, self._stopping = None, False  # to be tried again
+            return
+        except (RotaError, OSError) as error:
+            self._over("failed", str(error), now_s, ours=False)
+            return
+        if what != "look":
+            return
+        if status.error == AGENT_KILLED and self._may_come():
+            return
+        self.status = status
+        if status.state in ENDED:
+            self._over(status.state, status.error, self._end_time(now_s), ours=True)
+            return
+        if status.samples:
+            self.held.samples, self.held.total = status.samples, status.total
+        self._let_go(status)
+        self._heal(status)
+        there = status.reached == status.target and status.state == "running"
+        if not there or self._asked != frozenset(self.held.seats):
+            self.settled_s = float("inf")
+        elif self.settled_s == float("inf"):
+            self.settled_s = now_s
+        self._measure(status)
+
+    def _may_come(self) -> bool:
+        """Whether an agent that a former daemon has launched may still be on its way."""
+        folder = self._folder()
+        if (folder / AGENT_FILE).exists():
+            return False
+        return time() - (folder / JOB_FILE).stat().st_mtime < LAUNCH_S
+
+    def _let_go(self, status: Status) -> None:
+        """The seats of members that have gone are free."""
+        there = {*status.active, *status.waiting, *status.pids}
+        gone = [name for name in self.held.leaving if name not in there]
+        if gone and self.request.kind != "plain":
+            for name in gone:
+                del self.held.leaving[name]
+            self.store.keep(self.uid, self.held)
+
+    def _heal(self, status: Status) -> None:
+        """Have lost workers replaced, in the seats that are the job's anyway."""
+        lost = [name for name in self.held.seats if name in status.refused]
+        if not lost or self.request.kind == "plain" or self._stopping:
+            return
+        if status.step > self._healed_at:
+            self._heals, self._healed_at = 0, status.step
+        self._heals += 1
+        self.trouble = f"{lost[0]} was lost: {status.refused[lost[0]]}"
+        if self._heals > MOST_HEALS:
+            self._stopping = True
+            self._do("stop", lambda job: job.stop(self.request.grace_s))
+            return
+        seats = self.held.seats
+        for name in lost:
+            seats[f"{name[0]}{self.held.serial}"] = seats.pop(name)
+            self.held.serial += 1
+        self.store.keep(self.uid, self.held)
+
+    def _measure(self, status: Status) -> None:
+        """Once it trains steadily: what is its unit of speed?"""
+        if self.held.rate or status.changes or status.busy_s < 2.0:
+            return
+        workers = sum(name.startswith("w") for name in status.active)
+        if workers:
+            self.held.rate = status.samples / status.busy_s / workers * self.request.workers
+            self.store.keep(self.uid, self.held)
+
+    def _over(self, state: str, error: str, time_s: float, *, ours: bool) -> None:
+        """A run is over; is the job?"""
+        held, wanted_stop = self.held, self._stopping
+        healing = self._heals > MOST_HEALS
+        killed = not ours or error == AGENT_KILLED
+        held.open, held.leaving, self._job, self._stopping = False, {}, None, False
+        self._asked, self.settled_s = None, float("inf")
+        if self.leaving and state != "done":
+            self._end(Ended("cancelled", time_s))
+        elif state == "done":
+            self._end(Ended("done", time_s))
+        elif state == "stopped" and wanted_stop and not healing:
+            self._note_parked()
+            self.store.keep(self.uid, held)  # waits, or is started again elsewhere
+        else:
+            held.failures += 1
+            self.trouble = self.trouble if healing else error or "it was stopped by somebody else"
+            if held.failures > max(self.request.retries, MOST_KILLS * killed):
+                self._end(Ended("failed", time_s, self.trouble))
+                return
+            self._heals = 0
+            self.take((), (), {}, time_s)
+
+    def _note_parked(self) -> None:
+        """Did the run leave the state of its training behind?"""
+        if self.request.kind == "plain":
+            return
+        new, old = (
+            self.store.park_folder(self.uid, run) for run in (self.held.run, self.held.parked)
+        )
+        if parked(new):
+            self.held.parked = self.held.run
+            shutil.rmtree(old, ignore_errors=True)
+        elif self.held.samples:
+            self.trouble = "it was stopped, but left no state behind: it begins again" + (
+                " where it was stopped before" if self.held.parked else ""
+            )
+
+    def _end(self, ended: Ended) -> None:
+        now_s = ended.time_s
+        self.held.attained_gpu_s, self.held.settled_s = self.attained_gpu_s(now_s), now_s
+        self.held.seats, self.held.leaving = {}, {}
+        self.store.keep(self.uid, self.held)
+        self.store.end(self.uid, ended)
+        shutil.rmtree(self.store.park_folder(self.uid, self.held.parked), ignore_errors=True)
+        self.ended = ended
+
+    def _end_time(self, now_s: float) -> float:
+        """When the last run ended, even if nobody looked then."""
+        try:
+            written = (self._folder() / RESULT_FILE).stat().st_mtime - self.store.origin
+        except OSError:
+            return now_s
+        return min(max(written, self.held.since_s or 0.0), now_s)
+
+    def _folder(self) -> Path:
+        return self.store.run_folder(self.uid, self.held.run)

@@ -1,0 +1,126 @@
+"""What a user asks for when submitting a job."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+
+from rota.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Kind = Literal["plain", "elastic", "servers"]
+"""How workers meet: as the script has it; by all-reduce or parameter servers of rota.elastic."""
+_AT_LEAST: Final = {
+    "workers": 1, "min_workers": 1, "max_workers": 1, "servers": 0, "min_servers": 0,
+    "max_servers": 0, "gpus_per_worker": 0, "cpus_per_worker": 0, "memory_gb_per_worker": 0,
+    "threads": 1, "retries": 0, "grace_s": 0, "restart_s": 0,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A command, and what it runs with; every worker runs the same command."""
+
+    command: tuple[str, ...]
+    cwd: str
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    kind: Kind = "plain"
+    name: str = ""
+    user: str = ""
+    model: str = ""
+    """Jobs of one model are taken to speed up alike."""
+    submitted_at: float
+    """Seconds since 1970."""
+    workers: int = 1
+    min_workers: int = 0
+    """0: as many as `workers`."""
+    max_workers: int = 0
+    servers: int = 0
+    min_servers: int = 0
+    max_servers: int = 0
+    gpus_per_worker: int = 1
+    cpus_per_worker: float = 0.0
+    memory_gb_per_worker: float = 0.0
+    estimate_s: float | None = None
+    """Run time with `workers`, as far as its user knows."""
+    preload: tuple[str, ...] = ()
+    """Modules that are imported once for all workers, which then start in no time."""
+    threads: int = 1
+    retries: int = 0
+    """How often it is started again after it has failed."""
+    grace_s: float = 30.0
+    """How long it may take to end when it is told to."""
+    restart_s: float = 10.0
+    """What stopping and starting again is thought to cost it, until that was seen."""
+
+    def __post_init__(self) -> None:
+        for low, base in (("min_workers", "workers"), ("max_workers", "workers"),
+                          ("min_servers", "servers"), ("max_servers", "servers")):  # fmt: skip
+            if not getattr(self, low):
+                object.__setattr__(self, low, getattr(self, base))
+        self._check()
+
+    def _check(self) -> None:
+        if not self.command:
+            raise ConfigError("There is no command; give it behind --, such as -- python train.py.")
+        if self.kind not in get_args(Kind):
+            kinds = ", ".join(get_args(Kind))
+            raise ConfigError(f"kind={self.kind!r} is unknown; choose from {kinds}.")
+        for name, least in _AT_LEAST.items():
+            value = getattr(self, name)
+            if not (isinstance(value, int | float) and least <= value < 1e9):
+                raise ConfigError(f"{name}={value!r} must be a number of at least {least}.")
+        if self.estimate_s is not None and not 0 < self.estimate_s < 1e9:
+            raise ConfigError(f"estimate_s={self.estimate_s!r} must be above 0.")
+        for what in ("workers", "servers"):
+            low, asked, high = (getattr(self, key) for key in (f"min_{what}", what, f"max_{what}"))
+            if not low <= asked <= high:
+                raise ConfigError(
+                    f"{what}={asked} must lie between min_{what}={low} and max_{what}={high}."
+                )
+        if (self.kind == "servers") != (self.servers > 0):
+            raise ConfigError(
+                f"kind={self.kind} does not go with servers={self.servers}: parameter servers are "
+                "for jobs of kind servers, which need at least one."
+            )
+
+    @property
+    def title(self) -> str:
+        """A few words for tables."""
+        return self.name or " ".join(Path(word).name or word for word in self.command[:2])
+
+    def check_here(self) -> None:
+        """Refuse what could not run on this machine."""
+        if not Path(self.cwd).is_dir():
+            raise ConfigError(f"There is no folder {self.cwd} to run in.")
+        path = self.env.get("PATH")
+        program = self.command[0]
+        if "/" in program and not Path(program).is_absolute():
+            program = str(Path(self.cwd, program))
+        if shutil.which(program, path=path) is None:
+            raise ConfigError(
+                f"The command {self.command[0]!r} does not exist, or cannot be executed; give a "
+                "program on the PATH, or its whole path."
+            )
+
+    def encode(self) -> dict[str, Any]:
+        """As it is kept in a file."""
+        return asdict(self)
+
+    @classmethod
+    def decode(cls, facts: Mapping[str, Any]) -> Request:
+        """Read what `encode` gave, or ConfigError."""
+        known = {item.name for item in fields(cls)}
+        if foreign := sorted(facts.keys() - known):
+            raise ConfigError(
+                f"A request has no setting {foreign[0]!r}; was it made by a newer rota?"
+            )
+        try:
+            lists = {key: tuple(facts.get(key, ())) for key in ("command", "preload")}
+            return cls(**{**facts, **lists})
+        except TypeError as error:
+            raise ConfigError(f"This is no request: {error}.") from None

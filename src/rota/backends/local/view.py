@@ -1,0 +1,108 @@
+"""Live jobs as a snapshot: the same records that the simulator gives."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from rota.core.jobs import Job as Asked
+from rota.core.jobs import JobTable
+from rota.core.layout import RUNNING, SHARE
+from rota.core.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rota.backends.local.live import LiveJob
+    from rota.core.cluster import Cluster
+
+OVERDUE: Final = 0.1
+"""A job that outlives its estimate is taken to need this part of its run time again."""
+FIRST_PAUSE_S: Final = 0.5
+"""What resizing an elastic job is thought to cost until it was seen."""
+
+
+def snapshot_of(
+    cluster: Cluster,
+    jobs: Sequence[LiveJob],
+    now_s: float,
+    users: Mapping[str, int],
+    models: Mapping[str, int],
+) -> Snapshot:
+    """What is the case now, jobs in order of submission."""
+    table = JobTable.of([_asked(job, users, models) for job in jobs])
+    nodes = cluster.empty()
+    entries: list[tuple[int, int, int]] = []
+    for row, job in zip(table.rows, jobs, strict=True):
+        row["uid"] = job.uid
+        share, held = job.share, job.held
+        row["attained_gpu_s"], row["settled_s"] = job.attained_gpu_s(now_s), now_s
+        row["preemptions"] = held.preemptions
+        row["started_s"] = np.nan if held.started_s is None else held.started_s
+        progress_s, total_s = work(job, now_s)
+        row["progress_s"], row["estimate_s"] = progress_s, total_s
+        row["remaining_s"] = max(total_s - progress_s, OVERDUE * progress_s)
+        if not share:
+            continue
+        row["status"], row["share_at"], row["share_len"] = RUNNING, len(entries), len(share)
+        row["since_s"] = held.since_s
+        row["held_workers"] = sum(workers for _, workers, _ in share)
+        row["held_servers"] = sum(servers for _, _, servers in share)
+        row["pace"] = pace(job)
+        row["resume_s"] = min(job.settled_s, now_s)
+        for node, workers, servers in share:
+            entries.append((node, workers, servers))
+            nodes[node]["free"] -= workers * row["gpus_per_worker"]
+            for what in ("cpus", "memory_gb"):
+                nodes[node][f"free_{what}"] -= workers * row[f"{what}_per_worker"]
+    return Snapshot(now_s, cluster, table, nodes, np.array(entries, SHARE))
+
+
+def _asked(job: LiveJob, users: Mapping[str, int], models: Mapping[str, int]) -> Asked:
+    r = job.request
+    return Asked(
+        workers=r.workers,
+        gpus_per_worker=r.gpus_per_worker,
+        min_workers=r.min_workers,
+        max_workers=r.max_workers,
+        servers=r.servers,
+        min_servers=r.min_servers,
+        max_servers=r.max_servers,
+        cpus_per_worker=r.cpus_per_worker,
+        memory_gb_per_worker=r.memory_gb_per_worker,
+        user=users.get(r.user, -1),
+        model=models.get(r.model, -1),
+        submit_s=job.submit_s,
+        restart_s=resize_cost(job),
+    )
+
+
+def work(job: LiveJob, now_s: float) -> tuple[float, float]:
+    """Work done and in all, in seconds at the size it asks for; NaN where nobody knows."""
+    held = job.held
+    said = np.nan if job.request.estimate_s is None else job.request.estimate_s
+    if job.request.kind == "plain":
+        # Nobody but the script knows its progress: it is taken to run as fast as it asked to.
+        return held.ran_s + (now_s - held.since_s if held.since_s is not None else 0.0), said
+    if not held.rate:
+        return 0.0, said
+    done = held.samples / held.rate
+    total = held.total / held.rate if held.total else said
+    return done, max(total, done)
+
+
+def pace(job: LiveJob) -> float:
+    """Progress per second now."""
+    if job.status is None or job.request.kind == "plain" or not job.held.rate:
+        return sum(workers for _, workers, _ in job.share) / job.request.workers
+    return job.status.samples_per_s / job.held.rate
+
+
+def resize_cost(job: LiveJob) -> float:
+    """Seconds without progress that a change costs: as it was seen, or as is thought."""
+    if job.request.kind == "plain":
+        return job.request.restart_s
+    if job.status is None or not job.status.changes:
+        return FIRST_PAUSE_S
+    return job.status.paused_s / job.status.changes

@@ -1,0 +1,271 @@
+"""`rota submit`, `queue`, `cancel` and `logs`: a user's side of the local backend."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from rota.cli.loading import note
+from rota.cli.table import print_json, print_table
+from rota.errors import ConfigError, InputError, RotaError
+
+if TYPE_CHECKING:
+    from rota.backends.local.store import Held, Store
+
+State = Annotated[
+    Path,
+    typer.Option(
+        "--state", metavar="DIR", envvar="ROTA_STATE", help="Where jobs and their logs are kept."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+JobNumber = Annotated[int, typer.Argument(metavar="JOB", help="Its number, as submit printed it.")]
+STATE: Final = Path("~/.local/state/rota")
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_OWN: Final = ("_", "SHLVL", "PWD", "OLDPWD")
+"""Variables that mean something in the submitting shell only."""
+_LOOK_S: Final = 0.2
+
+
+def submit(
+    command: Annotated[list[str], typer.Argument(help="Behind --, such as -- python train.py.")],
+    name: Annotated[str, typer.Option(help="What tables call it.")] = "",
+    workers: Annotated[int, typer.Option("--workers", "-w", min=1, help="Processes.")] = 1,
+    min_workers: Annotated[int, typer.Option(min=0, help="Fewest; 0: as --workers.")] = 0,
+    max_workers: Annotated[int, typer.Option(min=0, help="Most; 0: as --workers.")] = 0,
+    servers: Annotated[int, typer.Option(min=0, help="Parameter servers, with --elastic.")] = 0,
+    max_servers: Annotated[int, typer.Option(min=0, help="Most; 0: as --servers.")] = 0,
+    gpus: Annotated[int, typer.Option(min=0, help="GPUs, or CPU slots, of each worker.")] = 1,
+    elastic: Annotated[
+        bool, typer.Option("--elastic", help="The script uses rota.elastic: resize it as it runs.")
+    ] = False,
+    estimate: Annotated[
+        str, typer.Option(metavar="90s|20m|3h|1d", help="How long it takes, if you know.")
+    ] = "",
+    model: Annotated[str, typer.Option(help="Jobs of one model speed up alike.")] = "",
+    preload: Annotated[
+        list[str] | None, typer.Option(help="Import this once for all workers; repeat for more.")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="OMP_NUM_THREADS of each worker.")] = 1,
+    retries: Annotated[int, typer.Option(min=0, help="Start it again if it fails.")] = 0,
+    grace: Annotated[float, typer.Option(min=0, help="Seconds it may take to end.")] = 30.0,
+    state: State = STATE,
+    as_json: AsJson = False,
+) -> None:
+    """Put a job in line, here and with this environment; prints its number.
+
+    A job without --elastic is one process per worker, with RANK, WORLD_SIZE, MASTER_ADDR and
+    MASTER_PORT set. To stop, move or resize it, it gets SIGTERM and is started again later: it
+    should then write, and look for, a checkpoint.
+    """
+    from rota.backends.local import Request, Store
+
+    request = Request(
+        command=tuple(command),
+        cwd=os.getcwd(),
+        env={key: value for key, value in os.environ.items() if not _is_own(key)},
+        kind="servers" if servers else "elastic" if elastic else "plain",
+        name=name,
+        user=os.environ.get("USER") or str(os.getuid()),
+        model=model,
+        submitted_at=time.time(),
+        workers=workers,
+        min_workers=min_workers,
+        max_workers=max_workers,
+        servers=servers,
+        max_servers=max_servers,
+        min_servers=1 if servers else 0,
+        gpus_per_worker=gpus,
+        estimate_s=_seconds(estimate) if estimate else None,
+        preload=tuple(preload or ()),
+        threads=threads,
+        retries=retries,
+        grace_s=grace,
+    )
+    if servers and not elastic:
+        raise ConfigError("--servers needs a script that uses rota.elastic; say --elastic, too.")
+    request.check_here()
+    store = Store(state)
+    uid = store.submit(request)
+    if as_json:
+        print_json({"job": uid})
+    else:
+        typer.echo(uid)
+    if store.daemon() is None:
+        note(f"nobody schedules {store.root} now; `rota run` does.")
+
+
+def _is_own(name: str) -> bool:
+    return name in _OWN or name.startswith("ROTA_")
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
+    if found is None:
+        raise ConfigError(f"--estimate {text!r} is no length of time; say 90s, 20m, 3h or 1d.")
+    return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+def queue(
+    everything: Annotated[bool, typer.Option("--all", help="Also jobs that are over.")] = False,
+    state: State = STATE,
+    as_json: AsJson = False,
+) -> None:
+    """Who waits, who runs, and on what."""
+    from rota.backends.local import Store
+
+    store = Store(state)
+    rows = [row for uid in store.uids() if (row := _row(store, uid, everything))]
+    daemon = store.daemon()
+    if as_json:
+        print_json({"state": str(store.root), "daemon": daemon, "jobs": rows})
+        return
+    if daemon is None:
+        note(f"nobody schedules {store.root} now; `rota run` does.")
+    if not rows:
+        typer.echo("No jobs." if everything else "No jobs wait or run; --all shows the others.")
+        return
+    cells = [
+        (str(row["job"]), row["name"], row["user"], row["state"], _short(row["age_s"]),
+         _size(row), row["where"], "" if row["done"] is None else f"{row['done']:.0%}", row["why"])
+        for row in rows
+    ]  # fmt: skip
+    heads = ("job", "name", "user", "state", "age", "workers", "on", "done", "")
+    print_table(list(zip(heads, map(list, zip(*cells, strict=True)), strict=True)), left=4)
+
+
+def _row(store: Store, uid: int, everything: bool) -> dict[str, Any] | None:
+    ended = store.ended(uid)
+    if ended is not None and not everything:
+        return None
+    try:
+        request, held = store.request(uid), store.held(uid)
+    except RotaError as error:
+        return {"job": uid, "name": "?", "user": "?", "state": "broken", "age_s": 0.0, "kind": "?",
+                "workers": 0, "min_workers": 0, "max_workers": 0, "servers": 0, "where": "",
+                "done": None, "why": str(error)}  # fmt: skip
+    now_s = time.time() - store.origin
+    submit_s = request.submitted_at - store.origin
+    done, running = _progress(store, uid, held), bool(held.seats)
+    phase: str = ended.state if ended else "running" if running else "waiting"
+    if ended is None and store.cancelled(uid):
+        phase = "ending"
+    counts = [seat.kind for seat in held.seats.values()]
+    return {
+        "job": uid, "name": request.title, "user": request.user, "kind": request.kind,
+        "state": phase, "submit_s": round(submit_s, 3), "started_s": held.started_s,
+        "ended_s": ended and ended.time_s, "age_s": (ended.time_s if ended else now_s) - submit_s,
+        "workers": counts.count("worker"), "servers": counts.count("server"),
+        "min_workers": request.min_workers, "max_workers": request.max_workers,
+        "where": _places(held), "done": done, "preemptions": held.preemptions,
+        "why": (ended.error if ended else ""),
+    }  # fmt: skip
+
+
+def _progress(store: Store, uid: int, held: Held) -> float | None:
+    """The part of its work that is done, as its agent says, or as was last known."""
+    from rota.elastic import Job
+
+    samples, total = held.samples, held.total
+    if held.open:
+        try:
+            status = Job.find(store.run_folder(uid, held.run)).observe()
+            samples, total = max(status.samples, samples), status.total or total
+        except RotaError:
+            pass
+    return samples / total if total else None
+
+
+def _places(held: Held) -> str:
+    places: dict[int, list[int]] = {}
+    for seat in held.seats.values():
+        places.setdefault(seat.node, []).extend(seat.gpus)
+    return " ".join(
+        f"{node}:{','.join(map(str, sorted(gpus)))}" for node, gpus in sorted(places.items())
+    )
+
+
+def _size(row: dict[str, Any]) -> str:
+    low, high = row["min_workers"], row["max_workers"]
+    asked = str(low) if low == high else f"{low}–{high}"
+    held = f"{row['workers']}+{row['servers']}" if row["servers"] else str(row["workers"])
+    return f"{held} of {asked}"
+
+
+def _short(seconds: float) -> str:
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.1f}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def cancel(
+    jobs: Annotated[list[int] | None, typer.Argument(metavar="JOB…", help="Numbers.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All that wait or run.")] = False,
+    state: State = STATE,
+) -> None:
+    """End jobs, waiting or running."""
+    from rota.backends.local import Store
+
+    store = Store(state)
+    if bool(jobs) == everything:
+        raise InputError("Say which jobs to cancel, by number; or --all.")
+    chosen = jobs or [uid for uid in store.uids() if store.ended(uid) is None]
+    for uid in chosen:
+        store.cancel(uid)
+    if chosen and store.daemon() is None:
+        note(f"nobody schedules {store.root} now: they end when `rota run` does.")
+
+
+def logs(
+    job: JobNumber,
+    worker: Annotated[str, typer.Option(help="A worker's name, such as w0; default: all.")] = "",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Until the job is over.")] = False,
+    state: State = STATE,
+) -> None:
+    """What a job has printed, run by run."""
+    from rota.backends.local import Store
+
+    store = Store(state)
+    store.request(job)
+    told: dict[Path, int] = {}
+    while True:
+        over = store.ended(job) is not None
+        _tell(store.folder(job), worker, told)
+        if over or not follow:
+            break
+        time.sleep(_LOOK_S)
+    ended = store.ended(job)
+    if ended is not None and ended.error:
+        note(f"job {job} {ended.state}: {ended.error}")
+    elif not told:
+        note(f"job {job} has printed nothing yet.")
+
+
+def _tell(folder: Path, worker: str, told: dict[Path, int]) -> None:
+    """Print what is new in the logs."""
+    found = sorted(folder.glob("run-*/logs/*.log"), key=lambda path: path.stat().st_mtime)
+    names = {path.stem for path in found}
+    if worker and worker not in names and found:
+        raise InputError(
+            f"No worker of this job is called {worker!r}; there are {', '.join(sorted(names))}."
+        )
+    for path in found:
+        if worker and path.stem != worker:
+            continue
+        with path.open("rb") as log:
+            log.seek(told.get(path, 0))
+            text = log.read()
+            if not text:
+                continue
+            told[path] = log.tell()
+        if len(names) > 1:
+            typer.secho(f"── {path.parents[1].name} {path.stem}", dim=True)
+        sys.stdout.buffer.write(text)
+        sys.stdout.flush()

@@ -1,0 +1,195 @@
+"""`rota run`: the daemon that schedules a real cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rota.cli.jobs import STATE, State  # noqa: TC001
+from rota.cli.loading import named_policies, note
+from rota.errors import ConfigError, JournalError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rota.backends.local import LocalBackend, Store
+    from rota.core import Cluster, Policy
+    from rota.run.guard import Guard
+    from rota.run.loop import Round
+    from rota.run.record import Recorder
+
+BACKENDS = ("local",)
+
+
+def run(
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", metavar="NAME", help="`rota policies` lists them.")
+    ] = "fifo-skip",
+    fallback: Annotated[
+        str, typer.Option(metavar="NAME", help="Decides when the policy does not; or `none`.")
+    ] = "fifo-skip",
+    shadow: Annotated[
+        bool, typer.Option("--shadow", help="The policy only speaks; the fallback is obeyed.")
+    ] = False,
+    backend: Annotated[str, typer.Option(metavar="local", help="What cluster.")] = "local",
+    nodes: Annotated[int, typer.Option(min=1, help="Virtual nodes of this machine.")] = 1,
+    gpus: Annotated[
+        int, typer.Option(min=0, help="GPUs of each; 0: all there are, or one slot per CPU.")
+    ] = 0,
+    every: Annotated[
+        float, typer.Option(min=0.1, help="Seconds between rounds if nothing happens.")
+    ] = 10.0,
+    deadline: Annotated[
+        float, typer.Option(min=0.05, help="Seconds that a policy may take per round.")
+    ] = 30.0,
+    history: Annotated[
+        str | None, typer.Option(help="Past jobs for policies that learn from them.")
+    ] = None,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="End when no job waits or runs any more.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went wrong.")] = False,
+    state: State = STATE,
+) -> None:
+    """Schedule the jobs that `rota submit` puts in line, until Ctrl-C; jobs outlive the daemon.
+
+    Whatever happens to it, the next `rota run` finds the jobs again. What happened is in
+    STATE/journal.db.
+    """
+    from rota.backends.local import LocalBackend, Store, machine
+    from rota.run.guard import Guard
+
+    if backend not in BACKENDS:
+        raise UnknownNameError("backend", backend, BACKENDS)
+    chosen = _policy(policy, history)
+    spare = None if fallback == "none" else _policy(fallback, history)
+    if shadow and spare is None:
+        note("--shadow without a fallback: nothing is ever started.")
+    cluster, real = machine(nodes, gpus)
+    store = Store(state)
+    for name in {policy, fallback} - {"none"}:
+        _warm_up(_policy(name, history), cluster)
+    with ExitStack() as stack:
+        stack.enter_context(store.locked(policy=policy, gpus=cluster.total_gpus))
+        say = _Speaker(quiet)
+        local = LocalBackend(store, cluster, real_gpus=real, every_s=every, drain=drain, say=say)
+        stack.callback(local.close)
+        stack.enter_context(_stopped_by_signals(local))
+        recorder = stack.enter_context(_recorder(store, local, cluster, policy))
+        say(f"{policy} schedules {store.root} on {cluster.describe()}"
+            f"{'' if real else ' (CPU slots)'}, process {os.getpid()}")  # fmt: skip
+        guard = Guard(fallback=spare, deadline_s=deadline, shadow=shadow)
+        _drive(chosen, local, guard, recorder, say)
+        left = len(local.jobs)
+        if left:
+            say(f"leaves {left} jobs to themselves; the next `rota run` finds them again")
+
+
+def _drive(
+    policy: Policy, backend: LocalBackend, guard: Guard, recorder: Recorder, say: _Speaker
+) -> None:
+    """Round after round, each written down."""
+    from rota.run.loop import rounds
+
+    broken = False
+    for turn in rounds(policy, backend, guard=guard):
+        _tell(turn, say)
+        try:
+            recorder.write(turn)
+            broken = False
+        except JournalError as error:
+            # What is missing is written down as soon as it can be: the jobs come first.
+            if not broken:
+                say(f"{error}", trouble=True)
+            broken = True
+    try:
+        recorder.close(backend.now_s)
+    except JournalError as error:
+        say(f"{error}", trouble=True)
+
+
+def _tell(turn: Round, say: _Speaker) -> None:
+    if turn.trouble:
+        say(f"round {turn.number}: {turn.trouble}", trouble=True)
+    for action in turn.plan:
+        where = " ".join(
+            f"{workers + servers}@{node}" for node, workers, servers in getattr(action, "share", ())
+        )
+        say(f"job {action.uid}: {type(action).__name__.lower()} {where}".rstrip())
+
+
+def _policy(name: str, history: str | None) -> Policy:
+    from rota.cli.loading import learners, loaded
+    from rota.sim.simulate import informed
+
+    policies = named_policies([name])
+    if history is not None:
+        return informed(policies[name], loaded(history))
+    if learners(policies):
+        raise ConfigError(f"Policy {name!r} draws on past jobs; name them with --history.")
+    return policies[name]
+
+
+def _warm_up(policy: Policy, cluster: Cluster) -> None:
+    """Compile what a policy needs, before anybody waits for it; the one given is used up."""
+    from rota.core import Job, Snapshot
+
+    asked = [Job(workers=1, estimate_s=60.0), Job(workers=1, submit_s=1.0, estimate_s=60.0)]
+    with suppress(Exception):  # what is wrong with it will be told when it matters
+        policy.decide(Snapshot.of(cluster, asked, {0: [(0, 1)]}, time_s=2.0))
+
+
+@contextmanager
+def _recorder(
+    store: Store, backend: LocalBackend, cluster: Cluster, policy: str
+) -> Iterator[Recorder]:
+    """The journal's keeper; the journal of an earlier daemon is continued."""
+    from rota.backends.local.store import JOURNAL
+    from rota.run.journal import Journal
+    from rota.run.record import Recorder
+
+    path = store.root / JOURNAL
+    if path.exists():
+        journal = Journal.reopen(path)
+    else:
+        columns = {"names": list(cluster.names), "gpus": cluster.gpus.tolist()}
+        journal = Journal.create(
+            path,
+            meta={"policy": policy, "total_gpus": cluster.total_gpus, "backend": "local",
+                  "cluster": columns, "began_at": store.origin},
+        )  # fmt: skip
+    with journal:
+        yield Recorder(journal, backend)
+
+
+@contextmanager
+def _stopped_by_signals(backend: LocalBackend) -> Iterator[None]:
+    """SIGTERM and SIGINT end the daemon between two rounds; a second one, at once."""
+
+    def stop(*_: object) -> None:
+        if backend.stopped:
+            raise KeyboardInterrupt
+        backend.stopped = True
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Speaker:
+    """One line per event on stderr, with the time."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+
+    def __call__(self, text: str, *, trouble: bool = False) -> None:
+        if trouble or not self._quiet:
+            typer.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)

@@ -1,0 +1,102 @@
+"""The state directory."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from typing import TYPE_CHECKING
+
+import pytest
+from local_jobs import asked
+
+from rota.backends.local import Request, Store
+from rota.backends.local.seats import Seat
+from rota.backends.local.store import Ended, Held
+from rota.errors import ConfigError, JobError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _submit(root: str) -> list[int]:
+    store = Store(root)
+    return [store.submit(asked(["true"])) for _ in range(25)]
+
+
+def test_many_may_submit_at_once(tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(4) as pool:
+        found = pool.map(_submit, [str(tmp_path)] * 4)
+    assert (
+        sorted(uid for part in found for uid in part)
+        == list(range(1, 101))
+        == Store(tmp_path).uids()
+    )
+    assert len({Store(tmp_path).origin for _ in range(3)}) == 1
+
+
+def test_what_is_kept_comes_back(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    request = asked(["python", "x.py"], kind="elastic", workers=2, max_workers=4, estimate_s=9.0)
+    uid = store.submit(request)
+    assert store.request(uid) == request
+    held = Held(seats={"w1": Seat("worker", 1, (0, 2))}, leaving={"s0": Seat("server", 0)}, run=3)
+    store.keep(uid, held)
+    assert Store(tmp_path).held(uid) == held
+    assert store.ended(uid) is None
+    store.end(uid, Ended("failed", 4.5, "why"))
+    assert store.ended(uid) == Ended("failed", 4.5, "why")
+
+
+def test_one_daemon_at_a_time(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert store.daemon() is None
+    with store.locked(policy="fifo"):
+        assert store.daemon()["policy"] == "fifo"
+        with pytest.raises(ConfigError, match=r"A daemon runs on .* already"), store.locked():
+            pass
+    assert store.daemon() is None
+    with store.locked():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"command": ()}, "There is no command"),
+        ({"workers": 0}, "workers=0 must be a number of at least 1"),
+        ({"workers": 4, "max_workers": 2}, "workers=4 must lie between"),
+        ({"servers": 1}, "kind=plain does not go with servers=1"),
+        ({"kind": "magic"}, "kind='magic' is unknown"),
+        ({"estimate_s": -1.0}, "estimate_s=-1.0 must be above 0"),
+    ],
+)
+def test_requests_that_make_no_sense(change: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Request(**{"command": ("true",), "cwd": "/", "submitted_at": 0.0, **change})
+
+
+def test_commands_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'no-such-program' does not exist"):
+        asked(["no-such-program"]).check_here()
+    with pytest.raises(ConfigError, match="There is no folder"):
+        Request(command=("true",), cwd=str(tmp_path / "x"), submitted_at=0.0).check_here()
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with pytest.raises(ConfigError, match="There is no job 7"):
+        store.request(7)
+    uid = store.submit(asked(["true"]))
+    path = store.folder(uid) / "request.json"
+    path.write_text("{half")
+    with pytest.raises(JobError, match=r"request.json is damaged"):
+        store.request(uid)
+    path.write_text(json.dumps({"command": ["x"], "colour": "red"}))
+    with pytest.raises(ConfigError, match="no setting 'colour'"):
+        store.request(uid)
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="cannot be used"):
+        Store(tmp_path / "file")
+    (tmp_path / "origin.json").write_text('{"format": 99, "began_at": 0}')
+    with pytest.raises(ConfigError, match="not of this version"):
+        Store(tmp_path)

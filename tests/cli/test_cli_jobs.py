@@ -1,0 +1,211 @@
+"""The verbs of the local backend, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from elastic_jobs import PATIENCE_S, PRELOAD, runs, script
+from local_jobs import Site, sweep
+
+from rota.run.reader import read_journal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+class Shell:
+    """Commands on one state directory."""
+
+    def __init__(self, state: Path) -> None:
+        self.state, self.log = state, state.with_suffix(".log")
+
+    def __call__(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        at = words.index("--") if "--" in words else len(words)
+        words = (*words[:at], "--state", str(self.state), *words[at:])
+        done = subprocess.run(
+            [sys.executable, "-m", "rota", *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done
+        return done
+
+    def jobs(self) -> dict[int, dict[str, Any]]:
+        found = json.loads(self("queue", "--all", "--json").stdout)["jobs"]
+        return {row["job"]: row for row in found}
+
+    def daemon(self, *words: str) -> subprocess.Popen[bytes]:
+        words = (*words, "--state", str(self.state), "--nodes", "2", "--gpus", "2", "--every", "1")
+        with self.log.open("ab") as log:
+            return subprocess.Popen([sys.executable, "-m", "rota", "run", *words], stderr=log)
+
+    def until(self, what: Callable[[], Any]) -> Any:
+        until_s = monotonic() + PATIENCE_S
+        while not (found := what()):
+            assert monotonic() < until_s, self.log.read_text()
+            sleep(0.1)
+        return found
+
+    def state_of(self, job: int) -> str:
+        return str(self.jobs()[job]["state"])
+
+
+@contextmanager
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    made = Shell(tmp_path / "state")
+    daemons: list[subprocess.Popen[bytes]] = []
+    start = made.daemon
+
+    def daemon(*words: str) -> subprocess.Popen[bytes]:
+        daemons.append(start(*words))
+        return daemons[-1]
+
+    made.daemon = daemon  # type: ignore[method-assign]
+    try:
+        yield made
+    finally:
+        for process in daemons:
+            process.kill()
+            process.wait()
+        sweep(Site(made.state))
+
+
+def test_submit_run_queue_logs_cancel(tmp_path: Path) -> None:
+    with shell(tmp_path) as sh:
+        first = sh("submit", "--name", "hello", "--", "sh", "-c", "echo hi; echo $ROTA_NODE")
+        assert first.stdout == "1\n"
+        assert "nobody schedules" in first.stderr
+        assert json.loads(sh("submit", "--json", "-w", "2", "--", "sleep", "1000").stdout) == {
+            "job": 2
+        }
+        sh("submit", "--", "sleep", "1000")
+        assert [row["state"] for row in sh.jobs().values()] == ["waiting"] * 3
+        daemon = sh.daemon("--policy", "fifo")
+        sh.until(lambda: sh.state_of(1) == "done")
+        assert re.fullmatch(r"hi\nnode-[01]\n", sh("logs", "1").stdout)
+        sh.until(lambda: sh.state_of(3) == "running")
+        shown = sh("queue").stdout
+        assert "hello" not in shown
+        assert "2 of 2" in shown
+        sh("cancel", "3")
+        sh.until(lambda: sh.state_of(3) == "cancelled")
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(PATIENCE_S) == 0
+        assert "leaves 1 jobs to themselves" in sh.log.read_text()
+        assert sh.state_of(2) == "running"
+        sh("cancel", "--all")
+        sh.daemon("--drain").wait(PATIENCE_S)
+        assert sh.state_of(2) == "cancelled"
+    with read_journal(sh.state / "journal.db") as view:
+        outcome = view.outcome()
+        assert list(outcome.job_id) == ["1", "2", "3"]
+        assert (outcome.done_s > outcome.submit_s).all()
+        assert outcome.gave_up.tolist() == [False, True, True]
+
+
+def test_a_daemon_may_be_killed_at_any_moment(tmp_path: Path) -> None:
+    with shell(tmp_path) as sh:
+        size = ("-w", "2", "--min-workers", "1", "--max-workers", "4")
+        preload = [word for name in PRELOAD for word in ("--preload", name)]
+        long = script(tmp_path / "out", epochs=10**6, pace_s=0.005)
+        sh("submit", "--elastic", *size, *preload, "--", *long)
+        sh("submit", "--", "sleep", "1000")
+        sh("submit", "--", "sleep", "2")
+        daemon = sh.daemon("--policy", "hull-greedy")
+        sh.until(lambda: all(sh.state_of(k) == "running" for k in (1, 2)))
+        for pause_s in (0.0, 0.3, 1.1):
+            sleep(pause_s)
+            daemon.kill()
+            daemon.wait()
+            daemon = sh.daemon("--policy", "hull-greedy")
+        sh.until(lambda: sh.state_of(3) == "done")
+        folders = sorted((sh.state / "jobs").glob("[12]/run-*"))
+        assert [folder.name for folder in folders] == ["run-1", "run-1"]  # nobody was restarted
+        agents = [json.loads((folder / "agent.json").read_text())["pid"] for folder in folders]
+        assert all(map(runs, agents))
+        sh("cancel", "1", "2")
+        sh.until(lambda: sh.state_of(1) == sh.state_of(2) == "cancelled")
+        daemon.send_signal(signal.SIGINT)
+        assert daemon.wait(PATIENCE_S) == 0
+        sh.until(lambda: not any(map(runs, agents)))
+    with read_journal(sh.state / "journal.db") as view:
+        events, *_ = view.events()
+        kinds = {job: events["kind"][events["job"] == job].tolist() for job in range(3)}
+    assert kinds[1][:2] == kinds[2][:2] == [0, 1]  # arrived and started, once each
+    assert all(own.count(0) == own.count(1) == 1 for own in kinds.values())
+    assert (kinds[0][-1], kinds[1][-1], kinds[2][-1]) == (7, 7, 5)
+
+
+def test_two_daemons_on_one_directory(tmp_path: Path) -> None:
+    with shell(tmp_path) as sh:
+        sh("submit", "--", "sleep", "1000")
+        first = sh.daemon()
+        sh.until(lambda: sh.state_of(1) == "running")
+        second = sh("run", code=2)
+        assert f"A daemon runs on {sh.state} already (process {first.pid})" in second.stderr
+        assert first.poll() is None
+
+
+def test_a_policy_that_fails_is_replaced_and_one_in_shadow_only_speaks(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(
+        "class Bad:\n    def decide(self, snapshot):\n        raise ValueError('no idea')\n"
+    )
+    with shell(tmp_path) as sh:
+        sh("submit", "--", "sleep", "0.5")
+        sh.daemon("--policy", f"{tmp_path}/bad.py:Bad", "--drain").wait(PATIENCE_S)
+        assert sh.state_of(1) == "done"
+        assert "no idea" in sh.log.read_text()
+        sh("submit", "--", "sleep", "0.5")
+        sh.daemon("--policy", "srtf", "--shadow", "--fallback", "fifo", "--drain").wait(PATIENCE_S)
+        assert sh.state_of(2) == "done"
+    with read_journal(sh.state / "journal.db") as view:
+        notes = list(view.notes().values()) if isinstance(view.notes(), dict) else view.notes()
+    assert any("no idea" in note.get("trouble", "") for note in notes if note)
+    assert any(note.get("shadow") for note in notes if note)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("submit", "--", "no-such-program"), "'no-such-program' does not exist"),
+        (("submit", "-w", "4", "--max-workers", "2", "--", "true"), "workers=4 must lie between"),
+        (("submit", "--servers", "1", "--", "true"), "--servers needs a script that uses"),
+        (("submit", "--estimate", "soon", "--", "true"), "--estimate 'soon' is no length of time"),
+        (("cancel",), "Say which jobs to cancel"),
+        (("cancel", "5"), "There is no job 5"),
+        (("logs", "5"), "There is no job 5"),
+        (("run", "--policy", "fifi"), "Did you mean 'fifo'?"),
+        (("run", "--backend", "slrm"), "No backend is called 'slrm'"),
+        (("run", "--policy", "gittins"), "draws on past jobs; name them with --history"),
+    ],
+)
+def test_bad_input(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
+    failed = Shell(tmp_path / "state")(*words, code=2)
+    assert message in failed.stderr
+    assert failed.stderr.count("\n") == 1
+    assert not failed.stdout
+
+
+def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for the disk."""
+    code = (
+        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100));"
+        "import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "from rota.cli import main; sys.argv[0] = 'rota'; sys.exit(main())"
+    )
+    words = ["submit", "--state", str(tmp_path), "--", "true"]
+    env = {**os.environ, "PADDING": "x" * 200}
+    failed = subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, env=env
+    )
+    assert failed.returncode == 1
+    assert "Cannot submit a job" in failed.stderr
+    assert os.listdir(tmp_path / "jobs") == []
