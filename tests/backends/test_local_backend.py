@@ -123,6 +123,16 @@ def test_a_lost_worker_is_replaced_and_a_killed_agent_begins_again(tmp_path: Pat
         assert here.job(uid).held.failures == 1
 
 
+def test_a_job_that_is_about_to_end_may_be_resized_in_vain(tmp_path: Path) -> None:
+    with site(tmp_path / "state") as here:
+        uid = here.submit(elastic(tmp_path / "out", {"epochs": 1, "linger_s": 1.5}))
+        here.backend.wait(0)
+        here.give({uid: [(0, 1)]})
+        here.until(lambda: here.job(uid).status and here.job(uid).status.state == "stopping")
+        here.give({uid: [(0, 2)]})
+        assert here.ends(uid).state == "done"
+
+
 def test_two_jobs_may_change_places(tmp_path: Path) -> None:
     with site(tmp_path / "state", nodes=2, gpus=1) as here:
         one, two = (

@@ -83,6 +83,7 @@ def main(config: dict[str, Any]) -> None:
         if not run.leaving:
             total = sum(float(p.detach().double().sum()) for p in model.parameters())
             out.write(json.dumps({"end": total}) + "\n")
+    time.sleep(config.get("linger_s", 0.0))
 
 
 if __name__ == "__main__":

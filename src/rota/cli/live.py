@@ -53,6 +53,10 @@ def run(
     drain: Annotated[
         bool, typer.Option("--drain", help="End when no job waits or runs any more.")
     ] = False,
+    warm: Annotated[
+        list[str] | None,
+        typer.Option(help="Import this once, for all jobs that preload it; repeat for more."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went wrong.")] = False,
     state: State = STATE,
 ) -> None:
@@ -77,7 +81,9 @@ def run(
     with ExitStack() as stack:
         stack.enter_context(store.locked(policy=policy, gpus=cluster.total_gpus))
         say = _Speaker(quiet)
-        local = LocalBackend(store, cluster, real_gpus=real, every_s=every, drain=drain, say=say)
+        local = LocalBackend(
+            store, cluster, real_gpus=real, every_s=every, drain=drain, warm=warm or (), say=say
+        )
         stack.callback(local.close)
         stack.enter_context(_stopped_by_signals(local))
         recorder = stack.enter_context(_recorder(store, local, cluster, policy))

@@ -256,25 +256,28 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--detach", action="store_true", help="return when the agent listens")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, _leave)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    if options.detach:
+        sys.exit(detach(options.folder) or 0)
+    _heed_signals()
     try:
-        if options.detach:
-            _detach(options.folder)
-        else:
-            serve(options.folder, lambda: None)
+        serve(options.folder, lambda: None)
     except RotaError as error:
         sys.exit(f"error: {error}")
     except OSError as error:
         sys.exit(f"error: {options.folder}: {error.strerror or error}")
 
 
+def _heed_signals() -> None:
+    signal.signal(signal.SIGTERM, _leave)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+
+
 def _leave(*_: object) -> NoReturn:
     raise SystemExit(143)
 
 
-def _detach(folder: Path) -> None:
-    """Serve in a process of its own; return, or fail, when it has begun."""
+def detach(folder: Path) -> str:
+    """Serve in a process of its own; when it has begun, return what went wrong, if anything."""
     heard, said = os.pipe()
     if child := os.fork():
         os.close(said)
@@ -282,10 +285,10 @@ def _detach(folder: Path) -> None:
             error = answer.read()
         if error:
             os.waitpid(child, 0)
-            sys.exit(error)
-        return
-    os.close(heard)
+        return error
     os.setsid()
+    _keep_only(said)
+    _heed_signals()
     code = 0
     try:
         serve(folder, lambda: _settle(folder, said))
@@ -298,6 +301,16 @@ def _detach(folder: Path) -> None:
         code = _admit(said, traceback.format_exc())
     finally:
         os._exit(code)
+
+
+def _keep_only(pipe: int) -> None:
+    """Close all files of whoever forked us, but this one, standard output and error."""
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2 and number != pipe:
+            with suppress(OSError):
+                os.close(number)
 
 
 def _settle(folder: Path, said: int) -> None:

@@ -33,9 +33,8 @@ from rota.errors import ConfigError, JobError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rota.elastic.protocol import (
-        JobSpec,
-    )
+    from rota.elastic.cradle import Cradle
+    from rota.elastic.protocol import JobSpec
 
 _ANSWER_S: Final = 10.0
 LAUNCH_S: Final = 20.0
@@ -52,30 +51,25 @@ class Job:
     folder: Path
 
     @classmethod
-    def launch(cls, folder: Path | str, spec: JobSpec) -> Job:
-        """Start an agent that outlives the caller, and return when it answers."""
+    def launch(cls, folder: Path | str, spec: JobSpec, cradle: Cradle | None = None) -> Job:
+        """Start an agent that outlives the caller, and return when it answers.
+
+        It is born in `cradle`, if it can be; then that takes no time.
+        """
         folder = Path(folder).absolute()
         if (folder / JOB_FILE).exists():
             raise ConfigError(f"{folder} already holds a job; give every job its own folder.")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             replace_file(folder / JOB_FILE, asdict(spec))
-            agent = subprocess.run(
-                [sys.executable, "-m", "rota.elastic.agent", "--detach", str(folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                timeout=LAUNCH_S,
-                check=False,
-            )
-        except OSError as error:
-            raise JobError(f"{folder}: the job cannot be launched: {error.strerror}.") from None
+            error = cradle.launch(folder) if cradle and cradle.fits(spec) else _spawn(folder)
+        except OSError as problem:
+            raise JobError(f"{folder}: the job cannot be launched: {problem.strerror}.") from None
         except subprocess.TimeoutExpired:
             raise JobError(f"{folder}: the agent did not start within {LAUNCH_S:g} s.") from None
-        if agent.returncode:
+        if error is not None:
             (folder / JOB_FILE).unlink(missing_ok=True)  # so that it can be tried again
-            said = agent.stderr.strip().splitlines() or ["it said nothing."]
+            said = error.strip().splitlines() or ["it said nothing."]
             raise JobError(f"{folder}: the agent did not start: {said[-1]}")
         return cls(folder)
 
@@ -170,6 +164,20 @@ class Job:
         if not answer.get("ok"):
             raise JobError(f"{self.folder}: {answer.get('error', 'the agent gave no reason')}")
         return answer
+
+
+def _spawn(folder: Path) -> str | None:
+    """Start an agent as a program of its own; what it says if it cannot."""
+    agent = subprocess.run(
+        [sys.executable, "-m", "rota.elastic.agent", "--detach", str(folder)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=LAUNCH_S,
+        check=False,
+    )
+    return agent.stderr if agent.returncode else None
 
 
 def replace_file(path: Path, facts: dict[str, Any]) -> None:

@@ -17,8 +17,12 @@ import signal
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from time import sleep
-from typing import Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, TextIO
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _PDEATHSIG: Final = 1
 _SUBREAPER: Final = 36
@@ -42,7 +46,12 @@ def main() -> None:
     sys.path[0] = os.getcwd()
     for module in sys.argv[1:]:
         importlib.import_module(module)
-    while line := sys.stdin.readline():
+    bear(agent, sys.stdin, sys.stdout)
+
+
+def bear(agent: int, wishes: TextIO, births: TextIO) -> None:
+    """Fork the members that are wished for, as children of the agent."""
+    while line := wishes.readline():
         wish = json.loads(line)
         heard, said = os.pipe()
         child = os.fork()
@@ -52,7 +61,7 @@ def main() -> None:
                 os.close(heard)
                 os.close(said)
                 _live(wish, agent)
-                return
+                os._exit(1)
             os.write(said, str(member).encode())
             os._exit(0)
         os.close(said)
@@ -60,7 +69,39 @@ def main() -> None:
         # Only now is the member the agent's, which may end it, and wait for it, at once.
         birth = {"name": wish["name"], "pid": int(os.read(heard, 32))}
         os.close(heard)
-        print(json.dumps(birth), flush=True)
+        print(json.dumps(birth), file=births, flush=True)
+
+
+class Forked:
+    """A nursery that is forked from an agent which has the modules already; used like a Popen."""
+
+    def __init__(self, log: int, env: Mapping[str, str]) -> None:
+        agent, (asks, answers) = os.getpid(), (os.pipe(), os.pipe())
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.setsid()
+            for number, target in ((asks[0], 0), (answers[1], 1), (log, 2)):
+                os.dup2(number, target)
+            os.closerange(3, 1024)
+            for name in (signal.SIGTERM, signal.SIGPIPE):
+                signal.signal(name, signal.SIG_DFL)
+            die_with_parent()
+            os.environ.update(env)
+            with open(0) as wishes, open(1, "w") as births:
+                bear(agent, wishes, births)
+            os._exit(0)
+        os.close(asks[0])
+        os.close(answers[1])
+        self.stdin: IO[bytes] | None = os.fdopen(asks[1], "wb", buffering=0)
+        self.stdout: IO[bytes] | None = os.fdopen(answers[0], "rb", buffering=0)
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """The exit code, negative for a signal."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
 def _live(wish: dict[str, Any], agent: int) -> None:
@@ -75,6 +116,8 @@ def _live(wish: dict[str, Any], agent: int) -> None:
         return
     os.environ.clear()
     os.environ.update(wish["env"])
+    if torch := sys.modules.get("torch"):  # it has read OMP_NUM_THREADS when it was imported
+        torch.set_num_threads(int(wish["env"]["OMP_NUM_THREADS"]))
     log = os.open(wish["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):

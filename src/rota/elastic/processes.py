@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import selectors
+import shutil
 import signal
 import subprocess
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from rota.elastic.nursery import adopt_orphans, die_with_parent
+from rota.elastic.nursery import Forked, adopt_orphans, die_with_parent
 from rota.elastic.protocol import ENV_KIND, ENV_MEMBER, LOGS
 from rota.errors import JobError
 
@@ -58,7 +60,7 @@ class Processes:
         self._selector, self._began, self._ended = selector, began, ended
         self._running: dict[str, _Process] = {}
         self._expected: set[str] = set()  # asked of the nursery
-        self._nursery: subprocess.Popen[bytes] | None = None
+        self._nursery: subprocess.Popen[bytes] | Forked | None = None
         (folder / LOGS).mkdir(exist_ok=True)
         if spec.preload:
             adopt_orphans()
@@ -206,16 +208,16 @@ class Processes:
         assert self._nursery.stdout is not None
         self._selector.register(self._nursery.stdout, selectors.EVENT_READ, self._born)
 
-    def _spawn_nursery(self) -> subprocess.Popen[bytes]:
+    def _spawn_nursery(self) -> subprocess.Popen[bytes] | Forked:
+        env = {**os.environ, "OMP_NUM_THREADS": str(self.spec.threads), **self.spec.env}
         with (self.folder / LOGS / f"{_NURSERY}.log").open("ab") as log:
+            program = shutil.which(self.spec.command[0], path=env.get("PATH"))
+            if program == sys.executable and sys.modules.keys() >= set(self.spec.preload):
+                return Forked(log.fileno(), env)
             return subprocess.Popen(
                 [self.spec.command[0], "-u", "-m", "rota.elastic.nursery", *self.spec.preload],
                 cwd=self.folder / self.spec.cwd,
-                env={
-                    **os.environ,
-                    "OMP_NUM_THREADS": str(self.spec.threads),
-                    **self.spec.env,
-                },
+                env=env,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

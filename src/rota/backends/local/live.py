@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rota.backends.local.seats import Seat
     from rota.backends.local.store import Store
     from rota.core.plan import Share
+    from rota.elastic.cradle import Cradle
     from rota.elastic.protocol import Status
 
 LOOK_S: Final = 0.25
@@ -33,13 +35,22 @@ MOST_KILLS: Final = 3
 _MODES: Final = {"plain": "plain", "elastic": "allreduce", "servers": "servers"}
 
 
-class LiveJob:
-    """A job that is not over. Agents are spoken to by `pool`, one call per job at a time."""
+@dataclass(frozen=True)
+class Means:
+    """What the jobs of a backend share."""
 
-    def __init__(
-        self, store: Store, uid: int, pool: Executor, env: Callable[[Seat], dict[str, str]]
-    ) -> None:
-        self.store, self.uid, self._pool, self._env = store, uid, pool, env
+    pool: Executor
+    """Speaks with agents, one call per job at a time."""
+    env: Callable[[Seat], dict[str, str]]
+    """What a member in a seat is told by its environment."""
+    cradle: Cradle | None = None
+
+
+class LiveJob:
+    """A job that is not over."""
+
+    def __init__(self, store: Store, uid: int, means: Means) -> None:
+        self.store, self.uid, self._means = store, uid, means
         self.request: Request = store.request(uid)
         self.held = store.held(uid)
         self.submit_s = max(0.0, self.request.submitted_at - store.origin)
@@ -126,6 +137,9 @@ class LiveJob:
                 self._end(Ended("cancelled", now_s))
             elif held.seats and not any(blocked(self, seat) for seat in held.seats.values()):
                 self._launch()
+        elif monotonic() - self._looked_s >= LOOK_S:  # first, lest it is over
+            self._looked_s = monotonic()
+            self._do("look", Job.observe)
         elif self._must_stop(blocked):
             self._stopping = True
             self._do("stop", lambda job: job.stop(self.request.grace_s))
@@ -133,9 +147,6 @@ class LiveJob:
             self._asked = names
             members = self._members(names)
             self._do("resize", lambda job: job.resize(members))
-        elif monotonic() - self._looked_s >= LOOK_S:
-            self._looked_s = monotonic()
-            self._do("look", Job.observe)
 
     def _must_stop(self, blocked: Callable[[LiveJob, Seat], bool]) -> bool:
         if self._stopping:
@@ -182,21 +193,24 @@ class LiveJob:
         self._asked, self._stopping, self.status = names, False, None
         folder = self._folder()
         self._job = Job(folder)
-        self._call = ("launch", self._pool.submit(lambda: Job.launch(folder, spec)))
+        self._call = (
+            "launch",
+            self._means.pool.submit(Job.launch, folder, spec, self._means.cradle),
+        )
 
     def _members(
         self, names: Iterable[str], env: Mapping[str, str] | None = None
     ) -> tuple[Member, ...]:
         chosen = set(names)
         return tuple(
-            Member(name, seat.kind, {**self._env(seat), **(env or {})})
+            Member(name, seat.kind, {**self._means.env(seat), **(env or {})})
             for name, seat in self.held.seats.items()
             if name in chosen
         )
 
     def _do(self, what: str, call: Callable[[Job], Any]) -> None:
         assert self._job is not None
-        self._call = (what, self._pool.submit(call, self._job))
+        self._call = (what, self._means.pool.submit(call, self._job))
 
     # What came of it.
 
@@ -208,9 +222,8 @@ class LiveJob:
         except JobError as error:
             if what == "launch":
                 self._over("failed", f"{error}", now_s, ours=False)
-            elif what != "look":
-                self.trouble = str(error)
-                self._asked, self._stopping = None, False  # to be tried again
+            elif what != "look":  # to be tried again, unless it is over
+                self._asked, self._stopping, self._looked_s = None, False, -1e9
             return
         except (RotaError, OSError) as error:
             self._over("failed", str(error), now_s, ours=False)
