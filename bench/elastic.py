@@ -1,9 +1,11 @@
 """Measure what a change of members costs a training: elastic, torchrun, checkpoint and restart.
 
 A gap is the time from the end of the last step before a change to the end of the first step
-after it, at the member that waits longest; a pause is that without the step itself. Restarts pay
-for processes, imports and files; the more others use the machine, the longer. `--quick` leaves
-the restarts out. Results are printed and go to bench/elastic.json.
+after it, at the member that waits longest; a pause, as elastic members tell it, is what of it is
+neither the step before nor the one after. Restarts pay for processes, imports and files; the more
+others use the machine, the longer. The steps they lose since the last checkpoint are not counted.
+`--quick` leaves the restarts out. Results are printed and go to bench/elastic.json; all of it
+takes eight minutes.
 """
 
 from __future__ import annotations
@@ -34,10 +36,22 @@ if TYPE_CHECKING:
 SCRIPT = Path(__file__).with_name("elastic_job.py")
 ENV = {"PYTHONPATH": f"{Path(rota.__file__).parents[1]}:{Path(__file__).parent}"}
 PACE_S = 0.01
-REPEATS = 5
+REPEATS = {"26 k": 5, "2.5 M": 5, "25 M": 3}
 LIMIT_S = 600.0
+COSTS = (("26 k", 256, 200), ("2.5 M", 24, 20))
+"""Models, batches and blocks of steps that are compared: steps of 2 ms and more."""
 
 Line = tuple[float, str, int]
+Gaps = dict[str, float]
+"""Seconds by the change they belong to."""
+err = Console(stderr=True)
+
+
+def say(text: str) -> None:
+    err.print(f"{monotonic() - BEGAN_S:4.0f} s  {text}", style="dim", highlight=False)
+
+
+BEGAN_S = monotonic()
 
 
 def lines(out: Path) -> dict[str, list[Line]]:
@@ -92,34 +106,32 @@ def job(out: Path, way: str, size: str, members: list[Member], **config: Any) ->
             run.wait(60)
 
 
-def survivors(out: Path, since_s: float) -> tuple[float, float]:
-    """Gap and pause of the last change, at the member that waited longest."""
+def survivors(out: Path, since_s: float) -> float:
+    """Gap of the last change, at the member that waited longest."""
     gaps = []
     for rows in lines(out).values():
-        late = [row for row in rows if row[0] > since_s]
-        groups = [g for _, g, _ in rows]
-        if not late or groups[0] == groups[-1]:
+        groups = [group for _, group, _ in rows]
+        if not rows or rows[-1][0] <= since_s or groups[0] == groups[-1]:
             continue
         first = groups.index(groups[-1])
         stays = len(rows) > first + 1  # a leaver ends with the change
         if first and stays and rows[first][0] > since_s:
-            after = [b[0] - a[0] for a, b in zip(rows[first:], rows[first + 1 :], strict=False)]
-            gap = rows[first][0] - rows[first - 1][0]
-            gaps.append((gap, gap - median(after)))
+            gaps.append(rows[first][0] - rows[first - 1][0])
     return max(gaps)
 
 
-def elastic(size: str, mode: str) -> dict[str, tuple[float, float]]:
+def elastic(size: str, mode: str) -> tuple[Gaps, Gaps]:
     """Median gap and pause of joining, leaving and losing a worker, or a server."""
     kind = "server" if mode == "servers" else "worker"
-    found: dict[str, list[tuple[float, float]]] = {}
+    gaps: dict[str, list[float]] = {}
+    pauses: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
         out.mkdir()
         base = [Member("w0")] + ([Member("s0", "server")] if mode == "servers" else [])
         with job(out, "elastic", size, base) as run:
             run.settle()
-            for k in range(REPEATS):
+            for k in range(REPEATS[size]):
                 first, second = Member(f"x{k}", kind), Member(f"y{k}")
                 for label, members in (
                     (f"{kind} joins", [*base, first]),
@@ -128,40 +140,46 @@ def elastic(size: str, mode: str) -> dict[str, tuple[float, float]]:
                     (f"{kind} leaves", base),
                 ):
                     since_s = monotonic()
-                    count = steps(out)
-                    wait(lambda count=count: steps(out) > count + 5)
-                    if members is None:
-                        before = run.observe().generation
-                        text = (run.folder / "agent.log").read_text()
-                        pid = int(text.split(f"started y{k} as process ")[1].split()[0])
-                        os.kill(pid, signal.SIGKILL)
-                        wait(lambda before=before: run.observe().generation > before)
-                    else:
-                        run.resize(members)
-                        run.settle()
-                    count = steps(out)
-                    wait(lambda count=count: steps(out) > count + 5)
-                    found.setdefault(label, []).append(survivors(out, since_s))
-    return {
-        label: (median(gap for gap, _ in rows), median(pause for _, pause in rows))
-        for label, rows in found.items()
-    }
+                    more_steps(out, 3)
+                    change(run, members, f"y{k}")
+                    more_steps(out, 3)
+                    last = run.observe().last
+                    assert last is not None
+                    gaps.setdefault(label, []).append(survivors(out, since_s))
+                    pauses.setdefault(label, []).append(last.pause_s)
+                say(f"{size}, {mode}: {k + 1} of {REPEATS[size]} rounds")
+    return medians(gaps), medians(pauses)
+
+
+def more_steps(out: Path, many: int) -> None:
+    count = steps(out)
+    wait(lambda: steps(out) > count + many)
+
+
+def change(run: Job, members: list[Member] | None, victim: str) -> None:
+    """Ask for other members, or kill one; until that is done."""
+    if members is not None:
+        run.resize(members)
+        run.settle()
+        return
+    status = run.observe()
+    os.kill(status.pids[victim], signal.SIGKILL)
+    wait(lambda: run.observe().generation > status.generation)
+
+
+def medians(rows: dict[str, list[float]]) -> Gaps:
+    return {label: median(row) for label, row in rows.items()}
 
 
 # Restarts.
 
 
-def all_of(out: Path, since_s: float) -> tuple[float, float]:
-    """Gap and pause of a change in which nobody stays: from the last step to the first."""
+def all_of(out: Path, since_s: float) -> float:
+    """Gap of a change in which nobody stays: from the last step to the first."""
     rows = sorted(row for found in lines(out).values() for row in found)
-    before = [row for row in rows if row[0] <= since_s]
-    last_group = rows[-1][1]
-    after = [row for row in rows if row[1] == last_group]
-    old = [row for row in rows if row[1] != last_group]
-    gap = after[0][0] - max(old[-1][0], before[-1][0])
-    times = [t for t, _, _ in after]
-    pace = (times[-1] - times[0]) / max(1, after[-1][2] - after[0][2])
-    return gap, gap - pace
+    after = [row for row in rows if row[1] == rows[-1][1]]
+    before = [row for row in rows if row[1] != rows[-1][1] or row[0] <= since_s]
+    return after[0][0] - before[-1][0]
 
 
 def plain(out: Path, size: str, rank: int, n: int, port: int) -> subprocess.Popen[bytes]:
@@ -184,24 +202,34 @@ def free_port() -> int:
         return int(door.getsockname()[1])
 
 
-def by_hand(size: str) -> dict[str, tuple[float, float]]:
-    """A checkpoint, all processes end, all start again: one worker more."""
+def by_hand(size: str) -> Gaps:
+    """A checkpoint, all processes end, all start again: one worker more; then one is killed."""
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
         running = [plain(out, size, 0, 1, free_port())]
-        wait(lambda: steps(out) > 20)
-        since_s, port = monotonic(), free_port()
-        (out / "stop").touch()
-        for process in running:
-            process.wait(LIMIT_S)
-        (out / "stop").unlink()
-        running = [plain(out, size, rank, 2, port) for rank in range(2)]
-        wait(lambda: steps(out, since_s) > 0 and len(lines(out)) >= 3)
-        sleep(3)
-        (out / "stop").touch()
-        for process in running:
-            process.wait(LIMIT_S)
-        return {"worker joins": all_of(out, since_s)}
+        try:
+            wait(lambda: steps(out) > 20)
+            for label in ("worker joins", "worker is killed"):
+                since_s, known = monotonic(), groups(out)
+                if label == "worker joins":
+                    (out / "stop").touch()
+                else:
+                    running[1].kill()
+                for process in running:
+                    process.wait(LIMIT_S)
+                (out / "stop").unlink(missing_ok=True)
+                port = free_port()
+                running = [plain(out, size, rank, 2, port) for rank in range(2)]
+                wait(lambda known=known: bool(groups(out) - known))
+                found[label] = all_of(out, since_s)
+                say(f"{size}, checkpoint and restart: {label}")
+                more_steps(out, 20)
+        finally:
+            for process in running:
+                process.kill()
+                process.wait()
+    return found
 
 
 def agent(out: Path, size: str, store: int) -> subprocess.Popen[bytes]:
@@ -220,7 +248,7 @@ def agent(out: Path, size: str, store: int) -> subprocess.Popen[bytes]:
     )
 
 
-def torchrun(size: str) -> dict[str, tuple[float, float]]:
+def torchrun(size: str) -> Gaps:
     """A second agent joins; then a worker is killed."""
     import torch.distributed as dist
 
@@ -232,22 +260,18 @@ def torchrun(size: str) -> dict[str, tuple[float, float]]:
         try:
             agents.append(agent(out, size, store.port))
             wait(lambda: steps(out) > 20)
-            since_s = monotonic()
-            agents.append(agent(out, size, store.port))
-            wait(
-                lambda: any(row[1].startswith("2.") for rows in lines(out).values() for row in rows)
-            )
-            sleep(3)
-            found["worker joins"] = all_of(out, since_s)
-            since_s = monotonic()
-            newest = max(
-                (p for p in out.iterdir() if not p.suffix), key=lambda p: p.stat().st_ctime
-            )
-            os.kill(int(newest.name), signal.SIGKILL)
-            known = groups(out)
-            wait(lambda: bool(groups(out) - known))
-            sleep(3)
-            found["worker is killed"] = all_of(out, since_s)
+            for label in ("worker joins", "worker is killed"):
+                since_s, known = monotonic(), groups(out)
+                if label == "worker joins":
+                    agents.append(agent(out, size, store.port))
+                else:
+                    written = [path for path in out.iterdir() if not path.suffix]
+                    newest = max(written, key=lambda path: path.stat().st_ctime)
+                    os.kill(int(newest.name), signal.SIGKILL)
+                wait(lambda known=known: any(g.startswith("2.") for g in groups(out) - known))
+                found[label] = all_of(out, since_s)
+                say(f"{size}, torchrun: {label}")
+                more_steps(out, 20)
         finally:
             for process in agents:
                 process.terminate()
@@ -256,15 +280,49 @@ def torchrun(size: str) -> dict[str, tuple[float, float]]:
     return found
 
 
-def cost(size: str, workers: int, blocks: int) -> dict[str, float]:
+# The cost of a step.
+
+
+def cost(size: str, workers: int, batch: int, blocks: int) -> dict[str, float]:
     """A step of an elastic training that nobody changes, against a plain one."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
         out.mkdir()
         members = [Member(f"w{k}") for k in range(workers)]
-        with job(out, "compared", size, members, workers=workers, blocks=blocks) as run:
+        facts = {"workers": workers, "batch": batch, "blocks": blocks}
+        with job(out, "compared", size, members, **facts) as run:
             run.wait(LIMIT_S)
+        say(f"{size}, {workers} workers: cost of a step")
         return dict(json.loads((out / "cost.json").read_text()))
+
+
+def ms(gap_s: float | None) -> str:
+    return "" if gap_s is None else f"{1e3 * gap_s:,.0f} ms"
+
+
+def changes(sizes: list[str], quick: bool) -> tuple[Table, dict[str, Any]]:
+    """Gaps of all ways to change the members, by size and change."""
+    names = ("elastic", "pause", "torchrun", "checkpoint", "torchrun / elastic")
+    table = Table("parameters", "change", *names, title="Changes: gaps, and elastic pauses")
+    results: dict[str, Any] = {}
+    for size in sizes:
+        gaps, pauses = elastic(size, "allreduce")
+        served, served_pauses = elastic(size, "servers")
+        run, hand = ({}, {}) if quick else (torchrun(size), by_hand(size))
+        results[size] = {
+            "elastic": gaps,
+            "pauses": pauses,
+            "servers": served,
+            "servers' pauses": served_pauses,
+            "torchrun": run,
+            "checkpoint": hand,
+        }
+        for way, own, paused in (("", gaps, pauses), (", servers", served, served_pauses)):
+            for label, gap in own.items():
+                ratio = f"{run[label] / gap:.0f}" if label in run else ""
+                restarts = ms(run.get(label)), ms(hand.get(label)), ratio
+                table.add_row(size, label + way, ms(gap), ms(paused[label]), *restarts)
+    return table, results
 
 
 def main() -> None:
@@ -272,34 +330,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="leave the restarts out")
     parser.add_argument("--size", action="append", choices=SIZES, help="only these models")
     options = parser.parse_args()
-    console, results = Console(), {}
-    table = Table(
-        "parameters", "way", "change", "gap", "pause", "restart / elastic", title="Changes"
-    )
-    for size in options.size or SIZES:
-        console.print(f"{size} parameters …", style="dim")
-        ways: dict[str, dict[str, tuple[float, float]]] = {
-            "elastic": elastic(size, "allreduce"),
-            "elastic, servers": elastic(size, "servers"),
-        }
-        if not options.quick:
-            ways |= {"torchrun": torchrun(size), "checkpoint": by_hand(size)}
-        results[size] = ways
-        for way, changes in ways.items():
-            for change, (gap, pause) in changes.items():
-                base = ways["elastic"].get(change)
-                ratio = f"{gap / base[0]:.0f}" if base and not way.startswith("elastic") else ""
-                row = f"{1e3 * gap:,.0f} ms", f"{1e3 * pause:,.1f} ms", ratio
-                table.add_row(size, way, change, *row)
-    console.print(table)
+    table, results = changes(options.size or ["26 k", "25 M"], options.quick)
     costs = Table("parameters", "workers", "plain step", "elastic / plain", title="Cost of a step")
-    for size in options.size or SIZES:
+    for size, batch, blocks in COSTS:
         for workers in (1, 2):
-            found = cost(size, workers, 4 if size == "25 M" else 40)
+            found = cost(size, workers, batch, blocks)
             results.setdefault(size, {})[f"cost {workers}"] = found
-            costs.add_row(
-                size, str(workers), f"{found['plain_ms']:.2f} ms", f"{found['ratio']:.3f}"
-            )
+            step = f"{found['plain_ms']:.2f} ms"
+            costs.add_row(size, str(workers), step, f"{found['ratio']:.3f}")
+    console = Console()
+    console.print(table)
     console.print(costs)
     Path(__file__).with_suffix(".json").write_text(json.dumps(results, indent=1))
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import nn
@@ -15,7 +14,7 @@ from rota.elastic.exchange import Lost
 from rota.elastic.group import Circle, dispose, dist, first_line, is_loss
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from rota.elastic.group import Meeting
     from rota.elastic.protocol import Limits
@@ -85,12 +84,16 @@ class AllReduce:
         return share * self.size / total
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        with self._watched():
+        try:
             return self._bound(*args, **kwargs)
+        except RuntimeError as error:
+            self._explain(error)
 
     def backward(self, loss: torch.Tensor) -> None:
-        with self._watched():
+        try:
             loss.backward()  # type: ignore[no-untyped-call]
+        except RuntimeError as error:
+            self._explain(error)
 
     def update(self) -> None:
         self.replica.update()
@@ -98,14 +101,11 @@ class AllReduce:
     def serve(self) -> None:
         raise AssertionError("a group of workers has no servers")
 
-    @contextmanager
-    def _watched(self) -> Iterator[None]:
-        try:
-            yield
-        except RuntimeError as error:
-            if self.size == 1 or not is_loss(error):
-                raise
-            raise Lost(first_line(error)) from None
+    def _explain(self, error: RuntimeError) -> NoReturn:
+        """Tell that others are lost from what the script has done wrong."""
+        if self.size == 1 or not is_loss(error):
+            raise error
+        raise Lost(first_line(error)) from None
 
 
 def warm_up() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,7 @@ RULES: Final = {"constant": None, "linear": 1.0, "sqrt": 0.5, "batch": 0.0}
 """What follows the number of workers: nothing, or the batch and the learning rate's power of it."""
 
 
-@dataclass(frozen=True)
-class Position:
+class Position(NamedTuple):
     """How far a training has come."""
 
     step: int = 0
@@ -35,8 +34,7 @@ class Position:
     """For how many workers the learning rate is set."""
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """One worker's share of one step.
 
     A worker for which nothing is left gets one sample whose gradient does not count, so that
@@ -93,13 +91,8 @@ class Batches:
         """Where the training is after one more step."""
         total = self.total(at, workers)
         ended = at.taken + total >= self.samples
-        return Position(
-            at.step + 1,
-            at.epoch + ended,
-            0 if ended else at.taken + total,
-            at.samples + total,
-            at.workers,
-        )
+        taken = 0 if ended else at.taken + total
+        return Position(at.step + 1, at.epoch + ended, taken, at.samples + total, at.workers)
 
 
 class Dealer:

@@ -59,7 +59,7 @@ class Replica:
         """
         state = {
             "values": [tensor.detach() for tensor in self.places(keys)],
-            "position": asdict(self.position),
+            "position": self.position._asdict(),
             "scheduler": self.scheduler and self.scheduler.state_dict(),
         }
         if keys is not None:
@@ -114,7 +114,7 @@ class Replica:
                         group[key] = group[key] * ratio
             if self.scheduler is not None:
                 self.scheduler.base_lrs = [lr * ratio for lr in self.scheduler.base_lrs]
-        self.position = Position(**{**asdict(self.position), "workers": workers})
+        self.position = self.position._replace(workers=workers)
 
     def checksum(self) -> int:
         """A number that differs when a single bit of a parameter does."""

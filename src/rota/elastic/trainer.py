@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from time import perf_counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
     from rota.elastic.batches import Batch
     from rota.elastic.exchange import Exchange
+    from rota.elastic.link import Link
 
 
 class Elastic:
@@ -65,11 +67,13 @@ class Elastic:
             samples=samples, batch=batch, epochs=epochs, seed=seed, shuffle=shuffle, rule=rule
         )
         self._replica = Replica(model, optimizer, batches, scheduler, carry or {})
+        self._cuda = self._replica.device.type == "cuda"
         self._dealer, self._check_every = Dealer(batches), check_every
         self._seating = Seating.of(os.environ)
         self._member: Membership | None = None
         self._unused = unused_parameters
         self._exchange: Exchange = AllReduce(self._replica, unused=unused_parameters)
+        self._doing: Link | SimpleNamespace = SimpleNamespace(phase="work")  # what the agent hears
         self._batch: Batch | None = None
         self._lost: Lost | None = None
         self._lost_s = 0.0
@@ -108,7 +112,7 @@ class Elastic:
             if folder := os.environ.get(ENV_RESUME):
                 resume(self._replica, folder)
             self._member = Membership(self._seating, self._replica, unused=self._unused)
-            self._exchange = self._member.exchange
+            self._exchange, self._doing = self._member.exchange, self._member.link
             warm_up()
             self._member.begin()
         return self
@@ -141,7 +145,7 @@ class Elastic:
             if self._exchange.serves:
                 self._serve()
                 continue
-            batch = self._dealer.share(position, self.rank, self.size)
+            batch = self._dealer.share(position, self._exchange.rank, self._exchange.size)
             self._batch = batch
             self._seed(batch.seed)
             yield batch
@@ -156,16 +160,17 @@ class Elastic:
         batch = self._present()
         weight = self._exchange.weight(batch.share, batch.total)
         if self._lost is None:
-            self._try(lambda: self._exchange.backward(loss if weight == 1.0 else loss * weight))
+            self._try(self._exchange.backward, loss if weight == 1.0 else loss * weight)
 
     def step(self, loss: torch.Tensor | None = None) -> bool:
         """Complete the step; False if it does not count and its samples will come again.
 
         That is so when a worker was lost meanwhile. It is the place where workers come and go.
         """
-        self._present()
         if loss is not None:
             self.backward(loss)
+        else:
+            self._present()
         if self._lost is None:
             self._try(self._exchange.update)
         self._replica.clear()
@@ -181,7 +186,7 @@ class Elastic:
         """Count the step, or repeat it with those who are left; let workers come and go."""
         member, replica = self._member, self._replica
         if self._lost is None:
-            replica.position = replica.batches.after(replica.position, self.size)
+            replica.position = replica.batches.after(replica.position, self._exchange.size)
             if member is not None:
                 member.stepped(replica.position.step % self._check_every == 0)
             return True
@@ -193,29 +198,28 @@ class Elastic:
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """What `run.model(…)` calls."""
         if torch.is_grad_enabled() and self._lost is None:
-            found = self._try(lambda: self._exchange.forward(*args, **kwargs))
+            found = self._try(self._exchange.forward, *args, **kwargs)
             if self._lost is None:
                 return found
         # To evaluate, each by itself; or to let the script come to its step().
         return self._replica.model(*args, **kwargs)
 
-    def _try(self, call: Callable[[], Any]) -> Any:
+    def _try(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Do what needs the others; if they do not answer, the step is void."""
-        if self._member is not None:
-            self._member.link.phase = "meet"
+        doing = self._doing
+        doing.phase = "meet"
         try:
-            return call()
+            return call(*args, **kwargs)
         except Lost as lost:
             self._lost, self._lost_s = lost, perf_counter()
         finally:
-            if self._member is not None:
-                self._member.link.phase = "work"
+            doing.phase = "work"
 
     def _seed(self, seed: int) -> None:
         """Draw the same in every repetition of a step."""
         # torch.manual_seed() notes the call stack for devices not in use: a millisecond.
         torch.default_generator.manual_seed(seed)
-        if self._replica.device.type == "cuda":
+        if self._cuda:
             torch.cuda.manual_seed(seed)
 
     def _present(self) -> Batch:
@@ -233,7 +237,4 @@ class _Front(nn.Module):
     def __init__(self, run: Elastic) -> None:
         super().__init__()
         self.module = run._replica.model
-        self._call = run.forward
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self._call(*args, **kwargs)
+        self.forward = run.forward
