@@ -187,6 +187,7 @@ def plain(out: Path, size: str, rank: int, n: int, port: int) -> subprocess.Pope
     return subprocess.Popen(
         [sys.executable, str(SCRIPT), settings(out, size)],
         env={**os.environ, **ENV, **env, "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.DEVNULL,  # who is left alone complains
     )
 
 
