@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -9,12 +10,14 @@ import sys
 from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import rota
 from rota.elastic import Job, JobSpec, Limits, Member
+from rota.elastic.cradle import Cradle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +30,15 @@ PATIENCE_S = 300.0
 PATIENT = Limits(start_s=PATIENCE_S, connect_s=60, silent_s=60, stall_s=PATIENCE_S)
 PRELOAD = ("torch", "torch._dynamo", "rota.elastic.trainer")
 SOURCE = str(Path(rota.__file__).parents[1])
+os.environ["PYTHONPATH"] = SOURCE  # for whatever the tests start
+
+
+@cache
+def cradle() -> Cradle:
+    """Most jobs of the tests are born here; importing torch for each would take minutes."""
+    made = Cradle(PRELOAD)
+    atexit.register(made.close)
+    return made
 
 
 @dataclass(frozen=True)
@@ -136,7 +148,7 @@ def trial(
         preload=() if command else PRELOAD,
         limits=limits or PATIENT,
     )
-    job = Job.launch(folder / "job", spec)
+    job = Job.launch(folder / "job", spec, cradle())
     agent = json.loads((folder / "job" / "agent.json").read_text())["pid"]
     try:
         yield Trial(job, out)

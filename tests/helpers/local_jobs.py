@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
-from elastic_jobs import PATIENCE_S, PRELOAD, SOURCE, runs, script
+from elastic_jobs import PATIENCE_S, PRELOAD, SOURCE, cradle, runs, script
 
 from rota.backends.local import LocalBackend, Request, Store
 from rota.core import Cluster, Draft
@@ -58,7 +58,9 @@ class Site:
         self.open()
 
     def open(self) -> None:
-        self.backend = LocalBackend(self.store, self.cluster, say=self.said.append, **self.more)
+        self.backend = LocalBackend(
+            self.store, self.cluster, cradle=cradle(), say=self.said.append, **self.more
+        )
 
     def reopen(self) -> None:
         """Another daemon takes over; of the first one nothing is left but files and processes."""

@@ -66,6 +66,7 @@ def run(
     STATE/journal.db.
     """
     from rota.backends.local import LocalBackend, Store, machine
+    from rota.elastic.cradle import Cradle
     from rota.run.guard import Guard
 
     if backend not in BACKENDS:
@@ -81,8 +82,11 @@ def run(
     with ExitStack() as stack:
         stack.enter_context(store.locked(policy=policy, gpus=cluster.total_gpus))
         say = _Speaker(quiet)
+        cradle = Cradle(warm) if warm else None
+        if cradle is not None:
+            stack.callback(cradle.close)
         local = LocalBackend(
-            store, cluster, real_gpus=real, every_s=every, drain=drain, warm=warm or (), say=say
+            store, cluster, real_gpus=real, every_s=every, drain=drain, cradle=cradle, say=say
         )
         stack.callback(local.close)
         stack.enter_context(_stopped_by_signals(local))

@@ -79,17 +79,15 @@ class Forked:
         agent, (asks, answers) = os.getpid(), (os.pipe(), os.pipe())
         self.pid = os.fork()
         if self.pid == 0:
-            os.setsid()
-            for number, target in ((asks[0], 0), (answers[1], 1), (log, 2)):
-                os.dup2(number, target)
-            os.closerange(3, 1024)
-            for name in (signal.SIGTERM, signal.SIGPIPE):
-                signal.signal(name, signal.SIG_DFL)
-            die_with_parent()
-            os.environ.update(env)
-            with open(0) as wishes, open(1, "w") as births:
-                bear(agent, wishes, births)
-            os._exit(0)
+            try:
+                _part_with_agent(asks[0], answers[1], log)
+                os.environ.update(env)
+                with open(0) as wishes, open(1, "w") as births:
+                    bear(agent, wishes, births)
+            except BaseException:
+                traceback.print_exc()
+            finally:  # never go on as what it was forked from
+                os._exit(1)
         os.close(asks[0])
         os.close(answers[1])
         self.stdin: IO[bytes] | None = os.fdopen(asks[1], "wb", buffering=0)
@@ -102,6 +100,17 @@ class Forked:
     def wait(self) -> int:
         """The exit code, negative for a signal."""
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def _part_with_agent(asks: int, answers: int, log: int) -> None:
+    """Keep nothing that the agent has open, nor how it takes signals."""
+    os.setsid()
+    for number, target in ((asks, 0), (answers, 1), (log, 2)):
+        os.dup2(number, target)
+    os.closerange(3, 1024)
+    for name in (signal.SIGTERM, signal.SIGPIPE):
+        signal.signal(name, signal.SIG_DFL)
+    die_with_parent()
 
 
 def _live(wish: dict[str, Any], agent: int) -> None:

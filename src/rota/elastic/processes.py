@@ -213,6 +213,7 @@ class Processes:
         with (self.folder / LOGS / f"{_NURSERY}.log").open("ab") as log:
             program = shutil.which(self.spec.command[0], path=env.get("PATH"))
             if program == sys.executable and sys.modules.keys() >= set(self.spec.preload):
+                os.close(os.open(self.folder / self.spec.cwd, os.O_PATH | os.O_DIRECTORY))
                 return Forked(log.fileno(), env)
             return subprocess.Popen(
                 [self.spec.command[0], "-u", "-m", "rota.elastic.nursery", *self.spec.preload],

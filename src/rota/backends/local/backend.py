@@ -15,19 +15,19 @@ from rota.backends.local.seats import stayers
 from rota.backends.local.store import Ended
 from rota.backends.local.view import snapshot_of
 from rota.core.layout import FINISH, GIVE_UP, KILL
-from rota.elastic.cradle import Cradle
 from rota.errors import RotaError
 from rota.perf.estimate import Estimator
 from rota.run.record import Listing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from rota.backends.local.seats import Seat
     from rota.backends.local.store import Store
     from rota.core.cluster import Cluster
     from rota.core.plan import Plan
     from rota.core.snapshot import Snapshot
+    from rota.elastic.cradle import Cradle
 
 TICK_S: Final = 0.05
 """Between two looks at what is to be done."""
@@ -47,12 +47,12 @@ class LocalBackend:
         real_gpus: bool = False,
         every_s: float = 10.0,
         drain: bool = False,
-        warm: Sequence[str] = (),
+        cradle: Cradle | None = None,
         say: Callable[[str], None] = lambda _text: None,
     ) -> None:
         """A round comes at the latest after `every_s` while there are jobs; with `drain` it is over
-        when there are none. Jobs that preload modules of `warm` are forked from a process that
-        has them. `say` is told what happens, in one line each.
+        when there are none. Agents are born in `cradle`, if they can be. `say` is told what
+        happens, in one line each.
         """
         self.store, self.cluster, self.every_s, self.drain = store, cluster, every_s, drain
         self.stopped = False
@@ -61,8 +61,7 @@ class LocalBackend:
         self._devices = device_names(cluster, real_gpus)
         self._has = dict(enumerate(cluster.gpus.tolist()))
         self._pool = ThreadPoolExecutor(CALLS, "agents")
-        self._cradle = Cradle(warm) if warm else None
-        self._means = Means(self._pool, self._env, self._cradle)
+        self._means = Means(self._pool, self._env, cradle)
         self._jobs: dict[int, LiveJob] = {}
         self._over: dict[int, Ended] = {}
         self._users: dict[str, int] = {}
@@ -154,8 +153,6 @@ class LocalBackend:
     def close(self) -> None:
         """Leave the jobs to themselves."""
         self._pool.shutdown()
-        if self._cradle is not None:
-            self._cradle.close()
 
     def _push(self) -> bool:
         """Bring every job a bit further; True if something calls for a decision."""

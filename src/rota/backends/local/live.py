@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.25
 """Between two looks at a running job."""
+STEADY_S: Final = 2.0
+"""So long a job trains undisturbed before its unit of speed is set."""
 MOST_HEALS: Final = 3
 """So many times in a row a lost worker is replaced; then the job has failed."""
 MOST_KILLS: Final = 3
@@ -63,6 +65,7 @@ class LiveJob:
         self._asked: frozenset[str] | None = None  # members, last time; None: not known
         self._stopping = False
         self._heals, self._healed_at = 0, 0
+        self._began = 0  # samples when it settled
         self._call: tuple[str, Future[Any]] | None = None
         self._looked_s = -1e9
         self._job: Job | None = None
@@ -244,8 +247,8 @@ class LiveJob:
         if not there or self._asked != frozenset(self.held.seats):
             self.settled_s = float("inf")
         elif self.settled_s == float("inf"):
-            self.settled_s = now_s
-        self._measure(status)
+            self.settled_s, self._began = now_s, status.samples
+        self._measure(status, now_s)
 
     def _may_come(self) -> bool:
         """Whether an agent that a former daemon has launched may still be on its way."""
@@ -282,13 +285,14 @@ class LiveJob:
             self.held.serial += 1
         self.store.keep(self.uid, self.held)
 
-    def _measure(self, status: Status) -> None:
-        """Once it trains steadily: what is its unit of speed?"""
-        if self.held.rate or status.changes or status.busy_s < 2.0:
+    def _measure(self, status: Status, now_s: float) -> None:
+        """Once it has trained steadily for a while: what is its unit of speed?"""
+        if self.held.rate or self.settled_s == float("inf"):
             return
-        workers = sum(name.startswith("w") for name in status.active)
-        if workers:
-            self.held.rate = status.samples / status.busy_s / workers * self.request.workers
+        span_s, done = now_s - self.settled_s, status.samples - self._began
+        workers = sum(seat.kind == "worker" for seat in self.held.seats.values())
+        if span_s >= STEADY_S and done:
+            self.held.rate = done / span_s / workers * self.request.workers
             self.store.keep(self.uid, self.held)
 
     def _over(self, state: str, error: str, time_s: float, *, ours: bool) -> None:
