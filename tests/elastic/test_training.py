@@ -66,7 +66,8 @@ def test_a_resized_training_equals_one_that_was_not(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         list(run.losses().values()), list(reference.losses().values()), rtol=2e-5
     )
-    np.testing.assert_allclose(run.ends(), reference.ends(), rtol=1e-5)
+    # The sum of all parameters may come out near 0, so the distance counts, not the ratio.
+    np.testing.assert_allclose(run.ends(), reference.ends(), atol=2e-5)
 
 
 def init_of(run: Trial) -> int:
