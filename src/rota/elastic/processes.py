@@ -210,7 +210,6 @@ class Processes:
 
     def _spawn_nursery(self) -> subprocess.Popen[bytes] | Forked:
         env = {**os.environ, "OMP_NUM_THREADS": str(self.spec.threads), **self.spec.env}
-        os.scandir(self.folder / self.spec.cwd).close()  # a fork would find out too late
         with (self.folder / LOGS / f"{_NURSERY}.log").open("ab") as log:
             program = shutil.which(self.spec.command[0], path=env.get("PATH"))
             if program == sys.executable and sys.modules.keys() >= set(self.spec.preload):
