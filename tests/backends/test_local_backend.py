@@ -7,12 +7,15 @@ import os
 import re
 import signal
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from elastic_jobs import runs
 from local_jobs import asked, elastic, python, site
 
+from rota.backends.local.seats import Seat
+from rota.backends.local.store import Held
 from rota.core import Cluster
 from rota.core.layout import FINISH, KILL
 from rota.testing.backend import check_backend
@@ -173,6 +176,26 @@ def test_another_daemon_finds_the_jobs_again(tmp_path: Path) -> None:
         assert here.ends(short).state == "done"
         assert here.agents()[:2] == pids[:2]
         assert all(runs(pid) for pid in pids[:2])
+
+
+def test_a_launch_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
+    """The daemon was killed when the agent had not been started, or not even been asked for."""
+    with site(tmp_path / "state") as here:
+        asked_for, not_yet = (here.submit(asked(["sleep", "1000"])) for _ in range(2))
+        for uid in (asked_for, not_yet):
+            held = Held(seats={"w0": Seat("worker", uid - 1, (0,))}, serial=1, run=1, open=True)
+            here.store.keep(uid, replace(held, since_s=0.0, started_s=0.0))
+        lost = here.store.run_folder(asked_for, 1) / "job.json"
+        lost.parent.mkdir()
+        lost.touch()
+        os.utime(lost, (0, 0))
+        here.reopen()
+        here.until(lambda: here.job(asked_for).held.failures == 1)
+        assert not here.job(asked_for).share
+        here.give({asked_for: [(0, 1)]})
+        here.until(lambda: here.job(asked_for).status and here.job(not_yet).status)
+        assert here.job(not_yet).held.run == 2
+        assert here.job(not_yet).held.failures == 0
 
 
 @pytest.mark.parametrize(

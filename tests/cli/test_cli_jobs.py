@@ -127,7 +127,8 @@ def test_a_daemon_may_be_killed_at_any_moment(tmp_path: Path) -> None:
         sh("submit", "--", "sleep", "1000")
         sh("submit", "--", "sleep", "2")
         daemon = sh.daemon("--policy", "hull-greedy", *warm)
-        sh.until(lambda: all(sh.state_of(k) == "running" for k in (1, 2)))
+        agents_of = sh.state / "jobs"
+        sh.until(lambda: len(list(agents_of.glob("[12]/run-1/agent.json"))) == 2)
         for pause_s in (0.0, 0.3, 1.1):
             sleep(pause_s)
             daemon.kill()

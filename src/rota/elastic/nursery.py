@@ -108,8 +108,7 @@ def _part_with_agent(asks: int, answers: int, log: int) -> None:
     for number, target in ((asks, 0), (answers, 1), (log, 2)):
         os.dup2(number, target)
     os.closerange(3, 1024)
-    for name in (signal.SIGTERM, signal.SIGPIPE):
-        signal.signal(name, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # SIGPIPE stays ignored, as Python has it
     die_with_parent()
 
 
