@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -82,9 +82,7 @@ def run(
     with ExitStack() as stack:
         stack.enter_context(store.locked(policy=policy, gpus=cluster.total_gpus))
         say = _Speaker(quiet)
-        cradle = Cradle(warm) if warm else None
-        if cradle is not None:
-            stack.callback(cradle.close)
+        cradle = stack.enter_context(closing(Cradle(warm))) if warm else None
         local = LocalBackend(
             store, cluster, real_gpus=real, every_s=every, drain=drain, cradle=cradle, say=say
         )

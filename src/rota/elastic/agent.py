@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rota.elastic.coordinator import Coordinator
 from rota.elastic.job import read_file, replace_file, reserve_file
+from rota.elastic.nursery import close_others
 from rota.elastic.outline import Outline
 from rota.elastic.peer import Peer
 from rota.elastic.plain import Plain
@@ -287,7 +288,8 @@ def detach(folder: Path) -> str:
             os.waitpid(child, 0)
         return error
     os.setsid()
-    _keep_only(said)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    close_others(said)
     _heed_signals()
     code = 0
     try:
@@ -301,16 +303,6 @@ def detach(folder: Path) -> str:
         code = _admit(said, traceback.format_exc())
     finally:
         os._exit(code)
-
-
-def _keep_only(pipe: int) -> None:
-    """Close all files of whoever forked us, but this one, standard output and error."""
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    for number in map(int, os.listdir("/proc/self/fd")):
-        if number > 2 and number != pipe:
-            with suppress(OSError):
-                os.close(number)
 
 
 def _settle(folder: Path, said: int) -> None:

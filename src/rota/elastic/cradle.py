@@ -6,7 +6,6 @@ daemon starts it, and it ends with the daemon; the agents do not.
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rota.elastic.agent import detach
+from rota.elastic.nursery import preload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,9 +74,7 @@ class Cradle:
 def main() -> None:
     """Import, then fork agents until standard input ends."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    sys.path[0] = os.getcwd()
-    for module in sys.argv[1:]:
-        importlib.import_module(module)
+    preload(sys.argv[1:])
     while line := sys.stdin.readline():
         print(json.dumps(_bear(Path(json.loads(line)))), flush=True)
 

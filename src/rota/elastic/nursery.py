@@ -22,7 +22,7 @@ from time import sleep
 from typing import IO, TYPE_CHECKING, Any, Final, TextIO
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _PDEATHSIG: Final = 1
 _SUBREAPER: Final = 36
@@ -39,13 +39,26 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)
 
 
+def close_others(*kept: int) -> None:
+    """Close all files of whoever forked this process, but these, standard output and error."""
+    for number in map(int, os.listdir("/proc/self/fd")):
+        if number > 2 and number not in kept:
+            with suppress(OSError):
+                os.close(number)
+
+
+def preload(modules: Sequence[str]) -> None:
+    """Import what forked processes shall have, seen from the working directory."""
+    sys.path[0] = os.getcwd()
+    for module in modules:
+        importlib.import_module(module)
+
+
 def main() -> None:
     """Import, then fork members until standard input ends."""
     agent = os.getppid()
     die_with_parent()
-    sys.path[0] = os.getcwd()
-    for module in sys.argv[1:]:
-        importlib.import_module(module)
+    preload(sys.argv[1:])
     bear(agent, sys.stdin, sys.stdout)
 
 
@@ -107,7 +120,7 @@ def _part_with_agent(asks: int, answers: int, log: int) -> None:
     os.setsid()
     for number, target in ((asks, 0), (answers, 1), (log, 2)):
         os.dup2(number, target)
-    os.closerange(3, 1024)
+    close_others()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # SIGPIPE stays ignored, as Python has it
     die_with_parent()
 

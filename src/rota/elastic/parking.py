@@ -9,11 +9,11 @@ The files have the form in which members hand the state to each other; nothing i
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from rota.elastic.job import read_file, replace_file
 from rota.errors import JobError
 
 if TYPE_CHECKING:
@@ -31,11 +31,16 @@ _WHOLE: Final = "whole"
 
 def parked(folder: Path | str) -> bool:
     """Whether a folder holds the whole state of a training; needs no torch."""
+    return bool(_files(Path(folder)))
+
+
+def _files(place: Path) -> list[str]:
+    """The parts of a parked state; none if it is not whole."""
     try:
-        facts = json.loads(Path(folder, MANIFEST).read_bytes())
-        return all(Path(folder, f"{name}.state").exists() for name in facts["files"])
+        names: list[str] = (read_file(place / MANIFEST) or {"files": []})["files"]
+        return names if all((place / f"{name}.state").exists() for name in names) else []
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return []
 
 
 def park(replica: Replica, folder: str, name: str, shards: Mapping[str, tuple[int, ...]]) -> None:
@@ -49,18 +54,15 @@ def park(replica: Replica, folder: str, name: str, shards: Mapping[str, tuple[in
         _write(place / f"{name}.state", {"keys": list(shards[name]), **replica.part(shards[name])})
         return
     _write(place / f"{_WHOLE}.state", replica.part(None))
-    facts = {"step": replica.position.step, "files": [_WHOLE, *shards]}
-    part = place / f"{MANIFEST}.part"
-    part.write_text(json.dumps(facts))
-    part.replace(place / MANIFEST)
+    replace_file(place / MANIFEST, {"step": replica.position.step, "files": [_WHOLE, *shards]})
 
 
 def resume(replica: Replica, folder: str) -> None:
     """Go on from a parked state."""
     place = Path(folder)
-    if not parked(place):
+    files = _files(place)
+    if not files:
         raise JobError(f"{place} does not hold the whole state of a training.")
-    files = json.loads((place / MANIFEST).read_bytes())["files"]
     try:
         replica.take(_read(place / f"{_WHOLE}.state", replica.places(None)), None, news=True)
         for name in files[1:]:

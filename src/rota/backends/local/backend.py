@@ -139,7 +139,7 @@ class LocalBackend:
             job_id=str(uid),
             user=request.user,
             num_gpus=request.workers * request.gpus_per_worker,
-            submit_s=max(0.0, request.submitted_at - self.store.origin),
+            submit_s=self.store.submit_s(request),
             estimate_s=np.nan if request.estimate_s is None else request.estimate_s,
         )
 
@@ -162,7 +162,7 @@ class LocalBackend:
             try:
                 job.step(self._blocked, self.now_s)
             except OSError as error:
-                self._complain(job, f"{error.strerror or error}; tried again")
+                job.trouble = f"{error.strerror or error}; tried again"
             if job.trouble != trouble:
                 self._say(f"job {uid}: {job.trouble}")
             if job.ended is not None:
@@ -172,10 +172,6 @@ class LocalBackend:
                 self._say(f"job {uid} {job.ended.state}{why}")
             news |= job.ended is not None or (before > 0 and not job.held.seats)
         return news
-
-    def _complain(self, job: LiveJob, text: str) -> None:
-        """Say what hinders a job, once."""
-        job.trouble = text
 
     def _scan(self) -> bool:
         """Take in what was submitted since; True if something was."""

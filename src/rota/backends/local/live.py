@@ -55,7 +55,7 @@ class LiveJob:
         self.store, self.uid, self._means = store, uid, means
         self.request: Request = store.request(uid)
         self.held = store.held(uid)
-        self.submit_s = max(0.0, self.request.submitted_at - store.origin)
+        self.submit_s = store.submit_s(self.request)
         self.status: Status | None = None
         """What its agent said last."""
         self.ended: Ended | None = None
@@ -132,7 +132,7 @@ class LiveJob:
                 return
             self._call = None
             self._heed(what, call, now_s)
-        if self.ended is not None:
+        if self.ended is not None or self._call is not None:
             return
         held = self.held
         if not held.open:
@@ -144,8 +144,7 @@ class LiveJob:
             self._looked_s = monotonic()
             self._do("look", Job.observe)
         elif self._must_stop(blocked):
-            self._stopping = True
-            self._do("stop", lambda job: job.stop(self.request.grace_s))
+            self._stop()
         elif not self._stopping and self._asked != (names := self._ready(blocked)):
             self._asked = names
             members = self._members(names)
@@ -210,6 +209,10 @@ class LiveJob:
             for name, seat in self.held.seats.items()
             if name in chosen
         )
+
+    def _stop(self) -> None:
+        self._stopping = True
+        self._do("stop", lambda job: job.stop(self.request.grace_s))
 
     def _do(self, what: str, call: Callable[[Job], Any]) -> None:
         assert self._job is not None
@@ -276,8 +279,7 @@ class LiveJob:
         self._heals += 1
         self.trouble = f"{lost[0]} was lost: {status.refused[lost[0]]}"
         if self._heals > MOST_HEALS:
-            self._stopping = True
-            self._do("stop", lambda job: job.stop(self.request.grace_s))
+            self._stop()
             return
         seats = self.held.seats
         for name in lost:

@@ -187,6 +187,10 @@ class Store:
             raise ConfigError(f"There is no job {uid} in {self.root}; rota queue --all lists all.")
         return Request.decode(facts)
 
+    def submit_s(self, request: Request) -> float:
+        """When it was submitted, by the clock of this directory."""
+        return max(0.0, request.submitted_at - self.origin)
+
     def cancelled(self, uid: int) -> bool:
         """Whether somebody has asked for its end."""
         return (self.folder(uid) / CANCEL).exists()
