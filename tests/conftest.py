@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # The first call of a kernel compiles, so no deadline. The default profile tries the same
 # examples every time; `pytest --hypothesis-profile=explore` looks for new ones.
 _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("steady", derandomize=True, **_COMMON)
+settings.register_profile("steady", max_examples=60, derandomize=True, **_COMMON)
 settings.register_profile("explore", max_examples=2000, print_blob=True, **_COMMON)
 settings.load_profile("steady")
 

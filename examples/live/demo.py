@@ -50,6 +50,7 @@ JOBS = (
     (12.0, "table", 90), (16.0, "words", 30),
 )  # fmt: skip
 """When each is submitted, what it is, and for how many epochs it trains."""
+READ = "A row per job: the taller its bar, the more workers; along the thin line it waits."
 SAMPLES, BATCH = 320, 64
 MEASURE_S = 3.0
 
@@ -230,9 +231,8 @@ def report(out: Path, kinds: dict[str, Kind], found: dict, console: Console) -> 
         facts[role] = {"policy": policy, "simulated_s": told_s, "real_s": seen_s}
         for where, rows in (("what really happened", seen), ("what the simulator said", told)):
             title = f"{policy}: {where}"
-            about = "A row per job; the taller its bar, the more workers."
             name = f"{role}-{'real' if rows is seen else 'sim'}"
-            pictures.append(f"<figure>{gantt(name, title, about, rows, end_s)}</figure>")
+            pictures.append(f"<figure>{gantt(name, title, READ, rows, end_s)}</figure>")
     console.print(sheet)
     static, elastic = facts["static"], facts["elastic"]
     gains = {key: elastic[key] / static[key] - 1 for key in ("simulated_s", "real_s")}
@@ -247,7 +247,8 @@ def report(out: Path, kinds: dict[str, Kind], found: dict, console: Console) -> 
     heads = ("kind", "1 worker", "2", "4 (samples/s)", "start (s)", "end (s)", "resize (ms)")
     body = [
         "<h1>Six trainings, live</h1>", f'<p class="lead">{words}</p>',
-        table(("policy", "simulated", "real", "off"), lines, "mean JCT, seconds"), *pictures,
+        table(("policy", "simulated", "real", "off"), lines, "mean JCT, seconds"), f"<p>{READ}</p>",
+        *pictures,
         "<h2>Measured alone, before</h2>", table(heads, measured),
     ]  # fmt: skip
     (out / "report.html").write_text(page("Six trainings, live", body))

@@ -93,8 +93,9 @@ class Trial:
     def change_at(self, step: int, members: Sequence[Member | str]) -> Status:
         """Ask for members while all wait at a gate, and open it when they are about to switch."""
         self.until(step)
+        told = self.text().count("'op': 'switch'")
         self.job.resize(members)
-        self.see(lambda status: status.state == "changing")
+        self.see(lambda _: self.text().count("'op': 'switch'") > told)
         self.open(step)
         return self.job.settle(PATIENCE_S)
 

@@ -26,7 +26,7 @@ Jobs = list[tuple[int, int, int]]
 
 
 def examples(count: int) -> settings:
-    """So many examples; twenty times as many under `--hypothesis-profile=explore`."""
+    """So many for every hundred of the profile; see conftest."""
     return settings(max_examples=count * settings().max_examples // 100)
 
 

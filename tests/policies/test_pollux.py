@@ -99,7 +99,7 @@ def worlds(draw: st.DrawFn, most_jobs: int = 8) -> Snapshot:
 
 
 def test_the_contract_is_kept() -> None:
-    check_policy(lambda: make_policy("pollux:evals=500"))
+    check_policy(lambda: make_policy("pollux:evals=100"))
 
 
 @given(worlds(), st.integers(0, 300), st.sampled_from([-1.0, 0.0, 0.5, 1.0, -3.0]))
