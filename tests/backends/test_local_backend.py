@@ -162,9 +162,11 @@ def test_another_daemon_finds_the_jobs_again(tmp_path: Path) -> None:
         here.give({uid: [(0, 1)], plain: [(0, 1)], short: [(1, 1)]})
         here.trains(uid, 1)
         here.until(lambda: here.job(plain).status)
+        here.until(lambda: here.backend.observe().curves.measured[0].any())
         before, pids = here.backend.observe(), here.agents()
         here.reopen()
         after = here.backend.observe()
+        assert after.curves.measured[0].tolist() == before.curves.measured[0].tolist() == [1, 1]
         for name in ("uid", "status", "held_workers", "submit_s", "started_s", "since_s"):
             kept = {int(u): v for u, v in zip(before.jobs.uid, before.jobs.rows[name], strict=True)}
             for u, value in zip(after.jobs.uid, after.jobs.rows[name], strict=True):

@@ -330,3 +330,32 @@ def test_restart_pauses_do_not_count_as_running() -> None:
         pass
 
     assert onlooker.seen > 10
+
+
+sizes_of_two = st.tuples(*[st.tuples(st.integers(1, 8), st.integers(1, 8))] * 2)
+
+
+@examples(30)
+@given(
+    st.lists(thetas, min_size=2, max_size=2),
+    st.lists(sizes_of_two, min_size=2, max_size=8),
+    st.integers(1, 7),
+    st.booleans(),
+)
+def test_another_goes_on_with_what_was_packed(
+    shapes: list[Floats], course: list[tuple[tuple[int, int], ...]], moment: int, by_nodes: bool
+) -> None:
+    one, other = (
+        World([Watched(theta, model, by_nodes) for model, theta in enumerate(shapes)], by_nodes)
+        for _ in range(2)
+    )
+    for number, held in enumerate(course):
+        if number == moment:
+            one.estimator.book["seen_s"] = np.inf
+            kept = {name: array.copy() for name, array in one.estimator.pack().items()}
+            other.estimator = Estimator(by_nodes=by_nodes)
+            other.estimator.unpack(kept)
+        for world in (one, other):
+            world.run(held)
+        assert (one.curve() == other.curve()).all()
+        assert (one.curve(1) == other.curve(1)).all()

@@ -17,6 +17,8 @@ from rota.errors import ConfigError
 from rota.perf.pools import TERMS, Pools, learn, shape, terms, times
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rota.core.snapshot import Snapshot
     from rota.core.speed import Contention
     from rota.core.types import Bools, Floats, Ints, Records
@@ -58,6 +60,13 @@ BOOK: Final = np.dtype(
     ]
 )
 """What is kept of one live job."""
+CELL: Final = np.dtype(
+    [
+        ("uid", np.int64), ("a", np.int64), ("w", np.int64),
+        ("run_s", np.float64), ("work_s", np.float64),
+    ]
+)  # fmt: skip
+"""What is kept of one configuration that a job has been in."""
 
 
 class Estimator:
@@ -96,6 +105,26 @@ class Estimator:
         new["curve"] = np.where(able, np.arange(len(rows)), -1)
         contention = _contention_of(snapshot.contention, rows["curve"])
         return replace(snapshot, jobs=JobTable(new), curves=self.curves, contention=contention)
+
+    def pack(self) -> dict[str, Records]:
+        """All that it has learned, as arrays by name."""
+        cells = [
+            (uid, *size, *seen) for uid, own in self.cells.items() for size, seen in own.items()
+        ]
+        return {"book": self.book, "cells": np.array(cells, CELL), **self.pools.pack()}
+
+    def unpack(self, kept: Mapping[str, Records]) -> None:
+        """Go on from what another has packed; meanwhile its jobs may have done anything.
+
+        Raises KeyError, TypeError or ValueError where that is not what `pack` gives.
+        """
+        self.book = kept["book"].astype(BOOK, casting="equiv")
+        self.book["seen_s"] = np.inf  # progress since then is nobody's
+        self.cells = {}
+        for uid, a, w, run_s, work_s in kept["cells"].astype(CELL, casting="equiv").tolist():
+            self.cells.setdefault(uid, {})[a, w] = run_s, work_s
+        self.pools.unpack(kept)
+        self.curves = None
 
     def spread(self) -> Floats:
         """Relative standard deviation of each point of the curves seen last, in their shape.

@@ -14,6 +14,8 @@ import numpy as np
 from rota.perf.nnls import nnls_normal
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rota.core.types import Floats, Ints
 
 TERMS: Final = 5
@@ -77,6 +79,23 @@ class Pools:
             self.K = np.concatenate([self.K, np.zeros((1, TERMS, TERMS))])
             self.r = np.concatenate([self.r, np.zeros((1, TERMS))])
         return self.index[model]
+
+    def pack(self) -> dict[str, Floats | Ints]:
+        """All that was shown, as arrays by name."""
+        return {
+            "all_K": self.all_K, "all_r": self.all_r, "K": self.K, "r": self.r,
+            "models": np.array(list(self.index), np.int64),
+        }  # fmt: skip
+
+    def unpack(self, kept: Mapping[str, Floats | Ints]) -> None:
+        """Go on from what another has packed; ValueError where that cannot be."""
+        models = kept["models"].tolist()
+        for name in ("all_K", "all_r", "K", "r"):
+            lead = (len(models) + 1,) if name in ("K", "r") else ()
+            if kept[name].shape != lead + (TERMS,) * (2 if "K" in name else 1):
+                raise ValueError(f"{name} has another shape")
+            setattr(self, name, kept[name].astype(np.float64))
+        self.index = {model: at for at, model in enumerate(models, 1)}
 
     def tell(self, pool: Ints, K: Floats, r: Floats) -> None:
         """Add what jobs (D,) have shown; what they had shown before is taken out by adding −K."""

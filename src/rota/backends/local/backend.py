@@ -12,12 +12,12 @@ import numpy as np
 from rota.backends.local.live import LiveJob, Means
 from rota.backends.local.machine import device_names
 from rota.backends.local.seats import stayers
-from rota.backends.local.store import Ended
+from rota.backends.local.store import SPEEDS, Ended
 from rota.backends.local.view import snapshot_of
 from rota.core.layout import FINISH, GIVE_UP, KILL
 from rota.errors import RotaError
-from rota.perf.estimate import Estimator
 from rota.run.record import Listing
+from rota.run.speeds import Speeds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,11 +65,10 @@ class LocalBackend:
         self._jobs: dict[int, LiveJob] = {}
         self._over: dict[int, Ended] = {}
         self._users: dict[str, int] = {}
-        self._models: dict[str, int] = {}
+        self._speeds = Speeds(store.root / SPEEDS, say)
         self._seen_ns, self._last_uid = -1, 0
         self._began_s, self._clock_s = time() - store.origin, monotonic()
         self._round_s = -math.inf
-        self._estimator: Estimator | None = None
         self._news = self._scan()
 
     @property
@@ -87,13 +86,9 @@ class LocalBackend:
         jobs = self.jobs
         for job in jobs:
             self._users.setdefault(job.request.user, len(self._users))
-            if job.request.model:
-                self._models.setdefault(job.request.model, len(self._models))
-        snapshot = snapshot_of(self.cluster, jobs, self.now_s, self._users, self._models)
+        snapshot = snapshot_of(self.cluster, jobs, self.now_s, self._users, self._speeds.number)
         by_nodes = not jobs or any(job.request.kind != "servers" for job in jobs)
-        if self._estimator is None or self._estimator.by_nodes != by_nodes:
-            self._estimator = Estimator(by_nodes=by_nodes)
-        return self._estimator.see(snapshot)
+        return self._speeds.see(snapshot, by_nodes=by_nodes)
 
     def apply(self, plan: Plan) -> None:
         """Write down what every job shall hold; `wait` brings it about."""
@@ -152,6 +147,7 @@ class LocalBackend:
 
     def close(self) -> None:
         """Leave the jobs to themselves."""
+        self._speeds.keep()
         self._pool.shutdown()
 
     def _push(self) -> bool:

@@ -4,6 +4,7 @@
     STATE/daemon.lock        locked as long as a daemon runs
     STATE/daemon.json        who that is
     STATE/journal.db         what happened
+    STATE/speeds.npz         what was learned of the speeds of jobs
     STATE/jobs/17/request.json   what was submitted; made whole by whoever submits, daemon or not
                  /cancel         there if it is to be cancelled
                  /held.json      what it shall hold, written before anything is done about it
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 REQUEST, HELD, ENDED, CANCEL = "request.json", "held.json", "ended.json", "cancel"
 LOCK, DAEMON, ORIGIN, JOURNAL = "daemon.lock", "daemon.json", "origin.json", "journal.db"
+SPEEDS: Final = "speeds.npz"
 
 
 @dataclass

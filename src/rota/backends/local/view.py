@@ -12,7 +12,7 @@ from rota.core.layout import RUNNING, SHARE
 from rota.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from rota.backends.local.live import LiveJob
     from rota.core.cluster import Cluster
@@ -28,10 +28,10 @@ def snapshot_of(
     jobs: Sequence[LiveJob],
     now_s: float,
     users: Mapping[str, int],
-    models: Mapping[str, int],
+    number: Callable[[str], int],
 ) -> Snapshot:
-    """What is the case now, jobs in order of submission."""
-    table = JobTable.of([_asked(job, users, models) for job in jobs])
+    """What is the case now, jobs in order of submission; `number` gives that of a model."""
+    table = JobTable.of([_asked(job, users, number) for job in jobs])
     nodes = cluster.empty()
     entries: list[tuple[int, int, int]] = []
     for row, job in zip(table.rows, jobs, strict=True):
@@ -59,7 +59,7 @@ def snapshot_of(
     return Snapshot(now_s, cluster, table, nodes, np.array(entries, SHARE))
 
 
-def _asked(job: LiveJob, users: Mapping[str, int], models: Mapping[str, int]) -> Asked:
+def _asked(job: LiveJob, users: Mapping[str, int], number: Callable[[str], int]) -> Asked:
     r = job.request
     return Asked(
         workers=r.workers,
@@ -72,7 +72,7 @@ def _asked(job: LiveJob, users: Mapping[str, int], models: Mapping[str, int]) ->
         cpus_per_worker=r.cpus_per_worker,
         memory_gb_per_worker=r.memory_gb_per_worker,
         user=users.get(r.user, -1),
-        model=models.get(r.model, -1),
+        model=number(r.model),
         submit_s=job.submit_s,
         restart_s=resize_cost(job),
     )

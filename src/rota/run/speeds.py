@@ -1,0 +1,84 @@
+"""What a live cluster has learned of its jobs' speeds, on disk: daemons come and go."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from rota.perf.estimate import Estimator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rota.core.snapshot import Snapshot
+    from rota.core.types import Records
+
+KEEP_S: Final = 5.0
+"""Between two times that it is written down; so much is lost with a killed daemon."""
+
+
+class Speeds:
+    """An estimator for jobs with servers and one for those without, in one file."""
+
+    def __init__(self, path: Path, say: Callable[[str], None] = lambda _text: None) -> None:
+        self.path, self._say = path, say
+        self.models: dict[str, int] = {}
+        """Models by name, with the numbers that snapshots call them by."""
+        self._by: dict[bool, Estimator] = {}
+        self._due_s, self._failed = monotonic() + KEEP_S, False
+        try:
+            self._read()
+        except FileNotFoundError:
+            pass
+        except (
+            OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile,
+        ) as error:  # fmt: skip
+            self.models, self._by = {}, {}
+            say(f"{path} cannot be read ({error}): speeds are learned anew")
+
+    def number(self, model: str) -> int:
+        """The number of a model; −1 if it has no name."""
+        return self.models.setdefault(model, len(self.models)) if model else -1
+
+    def see(self, snapshot: Snapshot, *, by_nodes: bool) -> Snapshot:
+        """The same snapshot with the curves that can be known by now."""
+        if by_nodes not in self._by:
+            self._by[by_nodes] = Estimator(by_nodes=by_nodes)
+        seen = self._by[by_nodes].see(snapshot)
+        if monotonic() >= self._due_s:
+            self.keep()
+        return seen
+
+    def keep(self) -> None:
+        """Write it down; without room on the disk it is tried again, nobody waits for it."""
+        self._due_s = monotonic() + KEEP_S
+        arrays: dict[str, Records] = {"models": np.array(list(self.models), np.str_)}
+        for by_nodes, estimator in self._by.items():
+            arrays |= {f"{int(by_nodes)}.{name}": a for name, a in estimator.pack().items()}
+        part = self.path.with_suffix(".part")
+        try:
+            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as to:
+                np.savez(to, allow_pickle=False, **arrays)
+            part.replace(self.path)
+            self._failed = False
+        except OSError as error:
+            if not self._failed:
+                self._say(f"{self.path} cannot be written: {error.strerror}; tried again")
+            self._failed = True
+            part.unlink(missing_ok=True)
+
+    def _read(self) -> None:
+        with self.path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+            self.models = {name: at for at, name in enumerate(kept["models"].tolist())}
+            for by_nodes in (False, True):
+                lead = f"{int(by_nodes)}."
+                own = {name[2:]: kept[name] for name in kept if name.startswith(lead)}
+                if own:
+                    estimator = Estimator(by_nodes=by_nodes)
+                    estimator.unpack(own)
+                    self._by[by_nodes] = estimator
