@@ -162,7 +162,7 @@ def test_another_daemon_finds_the_jobs_again(tmp_path: Path) -> None:
         here.give({uid: [(0, 1)], plain: [(0, 1)], short: [(1, 1)]})
         here.trains(uid, 1)
         here.until(lambda: here.job(plain).status)
-        here.until(lambda: here.backend.observe().curves.measured[0].any())
+        here.until(lambda: here.backend.observe().curves.measured[0, 1] > 0)
         before, pids = here.backend.observe(), here.agents()
         here.reopen()
         after = here.backend.observe()

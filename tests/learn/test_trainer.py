@@ -138,6 +138,15 @@ def test_clones_a_teacher(tmp_path: Path, system: str) -> None:
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.parametrize(("teacher", "shown"), [("optimus", "optimus"), ("", "drf")])
+def test_validation_is_compared_with_the_teacher(tmp_path: Path, teacher: str, shown: str) -> None:
+    stage = trainer(tmp_path, f"clone.teacher={teacher}", 'world.against=["drf"]').stage
+    scores = stage.measure_others(tmp_path / "others.json")
+    assert set(scores) == {"drf", shown}
+    assert len(set(scores.values())) == len(scores)
+    assert stage.teacher == scores[shown]
+
+
 def test_a_teacher_that_fails_is_named(tmp_path: Path) -> None:
     class Broken:
         name = "broken"

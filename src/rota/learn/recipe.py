@@ -47,7 +47,7 @@ class WorldConfig:
     parts: int = 10
     """Episodes that its jobs are cut into, one after the other; the last fifth validates."""
     against: tuple[str, ...] = ("drf", "optimus")
-    """Policies that the validation is compared with; the first is the teacher."""
+    """Policies that the validation is compared with, beside the teacher; [] for nobody at all."""
     clusters: int = 128
     """How many are played at once."""
     pool: int = 256

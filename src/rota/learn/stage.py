@@ -52,7 +52,7 @@ class Stage:
         self._episodes = _cut(recipe.world) if recipe.world.trace else []
         self._validation = self._drawn(self._seeds("validate"))
         self.teacher: float | None = None
-        """Mean JCT of the first of the other policies on the validation traces."""
+        """Mean JCT of the teacher on the validation traces, or else of the first of `against`."""
 
     def games(self, rng: np.random.Generator) -> EnvGames:
         """The clusters that are learned from."""
@@ -113,12 +113,15 @@ class Stage:
                 kept = {str(name): float(jct) for name, jct in json.loads(file.read_text()).items()}
             except (ValueError, TypeError, AttributeError):
                 raise InputError(f"{file}: This holds no scores by policy; delete it.") from None
-        for name in self._recipe.world.against:
+        names, teacher = list(self._recipe.world.against), self._recipe.clone.teacher
+        if names and teacher and not teacher.startswith(PREFIX):
+            names.insert(0, teacher)
+        for name in names:
             if name not in kept:
                 kept[name] = self._measure(name)
                 write_text(file, json.dumps(kept, indent=2) + "\n")
-        if self._recipe.world.against:
-            self.teacher = kept[self._recipe.world.against[0]]
+        if names:
+            self.teacher = kept[names[0]]
         return kept
 
     def _measure(self, name: str) -> float:

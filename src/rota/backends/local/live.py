@@ -156,20 +156,15 @@ class LiveJob:
         if self.leaving or not self.held.seats:
             return True
         if self.request.kind == "plain":
-            self._asked = self._asked or frozenset(
-                self.held.seats.keys() | self.held.leaving.keys()
-            )
+            self._asked = self._asked or frozenset({**self.held.seats, **self.held.leaving})
             return self._asked != frozenset(self.held.seats)
         return not self._ready(blocked)
 
     def _ready(self, blocked: Callable[[LiveJob, Seat], bool]) -> frozenset[str]:
         """Who can be there now; empty if nobody who could train by themselves."""
-        names = [
-            name
-            for name, seat in self.held.seats.items()
-            if name in (self._asked or ()) or not blocked(self, seat)
-        ]
-        kinds = {self.held.seats[name].kind for name in names}
+        seats, there = self.held.seats, self._asked or ()
+        names = [name for name in seats if name in there or not blocked(self, seats[name])]
+        kinds = {seats[name].kind for name in names}
         enough = kinds >= ({"worker", "server"} if self.request.kind == "servers" else {"worker"})
         return frozenset(names if enough else ())
 
@@ -195,10 +190,8 @@ class LiveJob:
         self._asked, self._stopping, self.status = names, False, None
         folder = self._folder()
         self._job = Job(folder)
-        self._call = (
-            "launch",
-            self._means.pool.submit(Job.launch, folder, spec, self._means.cradle),
-        )
+        launched = self._means.pool.submit(Job.launch, folder, spec, self._means.cradle)
+        self._call = "launch", launched
 
     def _members(
         self, names: Iterable[str], env: Mapping[str, str] | None = None
@@ -324,9 +317,8 @@ class LiveJob:
         """Did the run leave the state of its training behind?"""
         if self.request.kind == "plain":
             return
-        new, old = (
-            self.store.park_folder(self.uid, run) for run in (self.held.run, self.held.parked)
-        )
+        runs = self.held.run, self.held.parked
+        new, old = (self.store.park_folder(self.uid, run) for run in runs)
         if parked(new):
             self.held.parked = self.held.run
             shutil.rmtree(old, ignore_errors=True)
