@@ -14,7 +14,7 @@ from rota.core.jobs import JobTable
 from rota.core.layout import RUNNING
 from rota.core.speed import Curves
 from rota.errors import ConfigError
-from rota.perf.pools import TERMS, Pools, learn, shape, terms, times
+from rota.perf.pools import LEAST, TERMS, Pools, learn, shape, terms, times
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -230,6 +230,7 @@ class Estimator:
             scale[:, None, None] ** 2 * job["doubt"],
             G / self.noise**2,
             h / self.noise**2,
+            LEAST * scale * self.pools.start[0],
         )
         job["fitted_s"] = job["run_s"]
         K, r = shape(self.pools.normal(job["theta"]), G, h)

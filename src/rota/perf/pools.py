@@ -28,7 +28,7 @@ JOBS_DIFFER: Final = 0.05
 PINNED: Final = 0.01
 """How closely the scale of a shape is held, which means nothing and must only stay put."""
 LEAST: Final = 1e-3
-"""Computing takes at least this part of what was expected: no job is infinitely fast."""
+"""Computing takes at least this part of what we start from: no job is infinitely fast."""
 
 
 def terms(by_nodes: bool, a: Ints | int, w: Ints | int) -> Floats:
@@ -138,7 +138,7 @@ class Pools:
         """Like `learn`, where K·θ = r leaves the scale of θ open: a typical step takes 1."""
         g = self._parts(mean).mean(axis=1)
         K, r = K + g[:, :, None] * g[:, None, :] / PINNED**2, r + g / PINNED**2
-        theta, doubt = learn(mean, doubt, K, r)
+        theta, doubt = learn(mean, doubt, K, r, LEAST * self.start[0])
         size = self._size(theta)
         return theta / size[:, None], doubt / size[:, None, None] ** 2
 
@@ -164,12 +164,14 @@ def times(M: Floats, v: Floats) -> Floats:
     return product
 
 
-def learn(mean: Floats, doubt: Floats, K: Floats, r: Floats) -> tuple[Floats, Floats]:
-    """θ ≥ 0 and its covariance after seeing that K·θ = r, for each of D."""
+def learn(
+    mean: Floats, doubt: Floats, K: Floats, r: Floats, least: Floats | float
+) -> tuple[Floats, Floats]:
+    """θ ≥ 0, its first ≥ `least`, and its covariance after seeing that K·θ = r, for each of D."""
     precision = np.asarray(np.linalg.inv(doubt), np.float64)
     total = precision + K
     theta = nnls_normal(total, times(precision, mean) + r)
-    theta[:, 0] = np.maximum(theta[:, 0], LEAST * mean[:, 0])
+    theta[:, 0] = np.maximum(theta[:, 0], least)
     left = np.asarray(np.linalg.inv(total), np.float64)
     return theta, left
 
