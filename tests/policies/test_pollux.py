@@ -99,7 +99,7 @@ def worlds(draw: st.DrawFn, most_jobs: int = 8) -> Snapshot:
 
 
 def test_the_contract_is_kept() -> None:
-    check_policy(lambda: make_policy("pollux:evals=100"))
+    check_policy(lambda: make_policy("pollux:evals=500"))
 
 
 @given(worlds(), st.integers(0, 300), st.sampled_from([-1.0, 0.0, 0.5, 1.0, -3.0]))
@@ -142,7 +142,7 @@ def slow_worth(board: Board, job: int) -> float:
     return float(np.sign(board.power) * gain**board.power)
 
 
-@given(worlds(), st.sampled_from(["pollux:evals=100", "gavel-max-min", "gavel-min-jct"]))
+@given(worlds(), st.sampled_from(["pollux:evals=500", "gavel-max-min", "gavel-min-jct"]))
 def test_what_is_decided_can_be_carried_out(snapshot: Snapshot, name: str) -> None:
     replace(make_policy(name).decide(snapshot), drafted=None).check(snapshot)
 
