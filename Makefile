@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: test-slow help demo demo-live test check bench bench-elastic fit results-dl2 format clean
+.PHONY: test-slow help demo demo-live test check bench bench-against bench-elastic fit results-dl2 format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ check: $(VENV)/.dev ## Lint, types, import rules
 
 bench: $(VENV)/.dev ## Measure speed; also written to bench/latest.json
 	$(RUN)/python bench/run.py
+
+bench-against: $(VENV)/.dev ## Compare speed with another commit: make bench-against REV=…
+	$(RUN)/python bench/against.py $(REV)
 
 bench-elastic: $(VENV)/.dev ## Measure the pauses of elastic trainings against restarts
 	$(RUN)/python bench/elastic.py
