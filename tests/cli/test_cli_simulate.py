@@ -131,14 +131,26 @@ def test_tables_by_size_and_user(log: str, capsys: pytest.CaptureFixture[str]) -
     assert "bob" in by_user
 
 
+def test_the_table_says_what_changes_cost(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, said in (
+        ((), "preemption and moving are free (--restart-cost 0)"),
+        (("--restart-cost", "20"), "a stop or move costs 20.0 s (--restart-cost 20)"),
+        (("--restart-cost", "20", "--resize-cost", "2"),
+         "a stop costs 20.0 s, a resize or move of an elastic job 2.0 s "
+         "(--restart-cost 20 --resize-cost 2)"),
+    ):  # fmt: skip
+        assert said in simulated(capsys, log, "-p", "fifo", *words)
+
+
 def test_options_reach_the_simulation(capsys: pytest.CaptureFixture[str]) -> None:
     source = "poisson:jobs=40,load=0.9,gpus=16"
     words = (source, "-p", "srtf", "--nodes", "2", "--seed", "3", "--head", "30", "--json",
              "--restart-cost", "20", "--min-run", "60", "--slot", "10", "--job-mtbf", "2",
-             "--retries", "1", "--checkpoint-every", "300")  # fmt: skip
+             "--retries", "1", "--checkpoint-every", "300", "--resize-cost", "2")  # fmt: skip
     facts = json.loads(simulated(capsys, *words))
     when = facts["conditions"]
     assert (when["restart_s"], when["min_run_s"], when["slot_s"]) == (20, 60, 10)
+    assert when["resize_s"] == 2
     assert (when["job_mtbf_s"], when["retries"], when["checkpoint_s"]) == (7200, 1, 300)
     assert facts["runs"][0]["jobs"] == 30
     assert facts["runs"][0]["seed"] == 3

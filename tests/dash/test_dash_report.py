@@ -49,8 +49,8 @@ def results(policies: int = 3, traces: tuple[str, ...] = ("one", NASTY)) -> dict
     return {
         "name": "study", "made_at": "2026-01-01T00:00:00+00:00", "versions": {"rota": "0"},
         "cluster": {"about": "2 nodes × 8 GPUs", "gpus": 16}, "seeds": [0, 1, 2],
-        "conditions": {"restart_s": 30.0, "slot_s": 0.0, "node_mtbf_s": None, "retries": 0,
-                       "job_mtbf_s": 7200.0, "trust_trace": True},
+        "conditions": {"restart_s": 30.0, "resize_s": None, "slot_s": 0.0, "node_mtbf_s": None,
+                       "retries": 0, "job_mtbf_s": 7200.0, "trust_trace": True},
         "baseline": names[0], "policies": names, "traces": list(traces), "resamples": 500,
         "notes": ["Ran once."], "table": table, "comparisons": comparisons,
         "runs": [{}] * 6, "curves": curves,
@@ -116,7 +116,8 @@ def test_says_what_was_found_and_how_it_was_run() -> None:
     text = render(results())
     assert "policy-1 has the lowest mean JCT: −30.0 % against policy-0" in text
     assert "Ran once." in text
-    assert "<dt>cost of a stop, move or resize</dt><dd>30.0 s</dd>" in text
+    assert "<dt>cost of starting again after a stop</dt><dd>30.0 s</dd>" in text
+    assert "<dt>cost of a resize or move</dt><dd>the same</dd>" in text
     assert "<dt>job failures</dt><dd>every 2.00 h on average</dd>" in text
     assert "<dt>retries of a failed job</dt><dd>0</dd>" in text
     assert "<dt>estimates</dt><dd>as the trace gives them</dd>" in text

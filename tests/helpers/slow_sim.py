@@ -66,6 +66,7 @@ class SlowSim:
     preempt: bool = False
     place: str = "best-fit"
     restart_s: float = 0.0
+    resize_s: float | None = None  # of a move; as a restart if None
     min_run_s: float = 0.0
     slot_s: float = 0.0
     quantum_s: float = INF
@@ -77,6 +78,7 @@ class SlowSim:
 
     def __post_init__(self) -> None:
         self.up = [True] * len(self.gpus)
+        self.move_s = self.restart_s if self.resize_s is None else self.resize_s
         self.now_s = -INF
         self.wake_s = INF
         self.due = sorted(self.faults)
@@ -186,7 +188,7 @@ class SlowSim:
         held = {job.index: job.share for job in line if job.share is not None}
         if self.passing in ("easy", "conservative"):
             return self.backfill(line, held)
-        if self.preempt and self.restart_s:
+        if self.preempt and (self.restart_s or self.move_s):
             held = self.keep(line, held)
         elif self.preempt:
             held = {i: share for i, share in held.items() if self.pinned(self.jobs[i])}
@@ -340,9 +342,9 @@ class SlowSim:
                 job.safe_s, job.share, job.started = job.progress_s, share, True
             elif sorted(job.share) != sorted(share):
                 job.share = share
-                if self.restart_s:
+                if self.move_s:
                     job.since_s, job.safe_s = self.now_s, job.progress_s
-                    job.resume_s = self.now_s + self.restart_s
+                    job.resume_s = self.now_s + self.move_s
         self.rate()
 
     def next_wake_s(self) -> float:

@@ -190,6 +190,10 @@ def test_fragments_are_cleared_when_moving_is_free() -> None:
     costly = [replace(job, restart_s=60.0) for job in (tiny, tiny, large)]
     snapshot = Snapshot.of(dl2_nodes(2), costly, held, curves=curves)
     assert decide("hull-greedy", snapshot) == [(0, 1), (0, 1), (0, 0)]
+    # What a stop costs does not matter to a move.
+    nimble = [replace(job, restart_s=60.0, resize_s=0.0) for job in (tiny, tiny, large)]
+    snapshot = Snapshot.of(dl2_nodes(2), nimble, held, curves=curves)
+    assert decide("hull-greedy", snapshot) == [(0, 1)] * 3
 
 
 def test_a_job_runs_on_the_type_on_which_it_is_fastest_and_else_on_another() -> None:

@@ -221,6 +221,12 @@ def test_a_restart_must_pay() -> None:
     assert workers(make_policy("pollux").decide(late), 1) == [4]
 
 
+def test_a_cheap_resize_pays_where_a_restart_would_not() -> None:
+    jobs = [Job(workers=3, max_workers=4, restart_s=60, resize_s=1)]
+    soon = since(100.0, Cluster.uniform(1, 4), jobs, {0: [(0, 3)]}, 0.0)
+    assert workers(make_policy("pollux").decide(soon), 1) == [4]
+
+
 def test_rigid_jobs_start_or_wait() -> None:
     jobs = [Job(workers=3), Job(workers=3), Job(workers=1)]
     decision = make_policy("pollux").decide(Snapshot.of(Cluster.uniform(1, 4), jobs))

@@ -261,6 +261,9 @@ def test_changes_lie_over_the_file(tmp_path: Path) -> None:
     (tmp_path / "mine.toml").write_text(GOOD)
     scenario = load(tmp_path / "mine.toml", ["workload.jobs=20", "when.restart_s=5"])
     assert (len(scenario.draw(0).trace), scenario.when.restart_s, scenario.version) == (20, 5, 3)
+    assert scenario.when.resize_s is None
+    scenario = load(tmp_path / "mine.toml", ["when.resize_s=0.5"])
+    assert (scenario.when.restart_s, scenario.when.resize_s) == (30, 0.5)
     assert scenario.digest != load(tmp_path / "mine.toml").digest
 
 

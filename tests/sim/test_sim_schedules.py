@@ -226,7 +226,9 @@ class Script:
         past = [at_s for at_s in self.workers if at_s <= now_s]
         wanted = self.workers[max(past)]
         have = sum(workers for _, workers, _ in draft.held(0))
-        if wanted > have:
+        if wanted == 0 < have:
+            draft.stop(0)
+        elif wanted > have:
             draft.grow(0, 0, wanted - have)
         elif wanted < have:
             draft.shrink(0, 0, have - wanted)
@@ -253,6 +255,39 @@ def test_a_resized_job_runs_in_proportion_to_its_workers(
     outcome = simulate(cluster_of([4]), trace, Script(workers), when)
     assert outcome.done_s.tolist() == [end_s]
     assert outcome.resizes == len(workers) - 1
+
+
+@pytest.mark.parametrize(
+    ("resize_s", "told_s", "end_s"),
+    [
+        (None, np.nan, 105),  # as a restart
+        (1.0, np.nan, 97),
+        (0.0, np.nan, 95),
+        (1.0, 3.0, 101),  # its trace knows better
+    ],
+)
+def test_a_resize_and_a_restart_cost_what_each_costs(
+    resize_s: float | None, told_s: float, end_s: float
+) -> None:
+    # 100 s of work at 2 workers: 10 s are done at 10, then 4 workers until 30, none until 40,
+    # then 2. After a resize of c seconds 10 + 2 (20 - c) s are done at 30; from 45, as the
+    # restart costs 5, 50 + 2 c s are left.
+    trace = trace_of([(0, 100, 2)], min_workers=[1], max_workers=[4], resize_s=[told_s])
+    when = Conditions(restart_s=5, resize_s=resize_s)
+    outcome = simulate(cluster_of([4]), trace, Script({0: 2, 10: 4, 30: 0, 40: 2}), when)
+    assert outcome.done_s.tolist() == [end_s]
+    assert (outcome.resizes, outcome.preemptions.tolist()) == (1, [1])
+
+
+def test_a_job_of_one_size_moves_by_a_restart_unless_its_trace_says_otherwise() -> None:
+    # Two single GPUs sit on two nodes (worst-fit); at 10 a gang of 2 makes one of them move.
+    jobs = [(0, 100, 1), (0, 100, 1), (10, 5, 2)]
+    when = Conditions(restart_s=5, resize_s=1)
+    for told_s, ends in ((np.nan, [100, 105, 15]), (0.5, [100, 100.5, 15])):
+        trace = trace_of(jobs, resize_s=[told_s] * 3)
+        outcome = both(cluster_of([2, 2]), trace, "srtf+worst-fit", when)
+        assert sorted(outcome.done_s.tolist()) == sorted(ends)
+        assert (outcome.moves, outcome.preemptions.sum()) == (1, 0)
 
 
 def test_elastic_jobs_start_smaller_and_grow_into_what_is_left() -> None:

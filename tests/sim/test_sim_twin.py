@@ -21,12 +21,21 @@ PLACES = ("first-fit", "best-fit", "worst-fit")
 places = st.sampled_from(PLACES)
 
 
-def agree(gpus: list[int], jobs: Jobs, name: str, when: Conditions, **rules: Any) -> None:
-    fast = simulate(cluster_of(gpus), trace_of(jobs), make_policy(name), when)
+def agree(
+    gpus: list[int],
+    jobs: Jobs,
+    name: str,
+    when: Conditions,
+    move_s: float | None = None,
+    **rules: Any,
+) -> None:
+    told = {} if move_s is None else {"resize_s": [move_s] * len(jobs)}
+    fast = simulate(cluster_of(gpus), trace_of(jobs, **told), make_policy(name), when)
     slow = SlowSim(
         gpus,
         [SlowJob(i, *map(float, job[:2]), job[2]) for i, job in enumerate(jobs)],
         restart_s=when.restart_s,
+        resize_s=move_s,
         min_run_s=when.min_run_s,
         slot_s=when.slot_s,
         checkpoint_s=when.checkpoint_s,
@@ -101,6 +110,28 @@ def test_sticky_and_defragmenting_where_restarts_cost(
 ) -> None:
     when = Conditions(restart_s=restart_s, min_run_s=min_run_s)
     agree(*world, f"{name}+{place}", when, place=place, preempt=True, **PREEMPTIVE[name])
+
+
+@pytest.mark.parametrize("name", PREEMPTIVE)
+@examples(60)
+@given(
+    worlds(sizes=(1, 2, 4, 8, 16)),
+    places,
+    st.sampled_from([0.0, 7.0, 60.0]),
+    st.sampled_from([0.0, 1.0, 30.0]),
+    st.sampled_from([0.0, 0.0, 15.0]),
+)
+def test_where_a_move_costs_other_than_a_restart(
+    name: str,
+    world: tuple[list[int], Jobs],
+    place: str,
+    restart_s: float,
+    move_s: float,
+    min_run_s: float,
+) -> None:
+    when = Conditions(restart_s=restart_s, min_run_s=min_run_s)
+    rules = {**PREEMPTIVE[name], "place": place, "preempt": True}
+    agree(*world, f"{name}+{place}", when, move_s, **rules)
 
 
 @pytest.mark.parametrize("name", ["fifo", "fifo-skip", "fifo-easy", "srtf", "las:quantum=16"])

@@ -255,6 +255,7 @@ job = st.fixed_dictionaries(
         "gpu_type": word,
         "deadline_s": st.one_of(st.just(np.inf), st.floats(2e9, 3e9)),
         "restart_s": maybe,
+        "resize_s": maybe,
         "checkpoint_s": maybe,
         "estimate_s": maybe,
     }

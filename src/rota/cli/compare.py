@@ -215,7 +215,8 @@ def _facts_of_scenarios(config: CompareConfig) -> dict[str, Any]:
 def _notes(config: CompareConfig, book: Book, compared: Sequence[Mapping[str, Any]]) -> list[str]:
     """What a reader must know to read the numbers rightly."""
     notes = []
-    if config.when.restart_s == 0 and not all(trace.is_scenario for trace in config.traces):
+    free = config.when.restart_s == 0 and not config.when.resize_s
+    if free and not all(trace.is_scenario for trace in config.traces):
         notes.append("Preemption and moving are free (conditions.restart_s = 0).")
     once = [label for label in (t.label for t in config.traces)
             if not any(book.varies[label, policy] for policy in config.policies)]  # fmt: skip

@@ -140,10 +140,16 @@ def _alike(*columns: Sequence[float | None]) -> list[list[str]]:
 
 
 def _caption(runs: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], jobs: Trace) -> list[str]:
-    restart_s = facts["conditions"]["restart_s"]
-    own = not (jobs.restart_s != jobs.restart_s).all()  # NaN, where the trace says nothing
+    restart_s, resize_s = (facts["conditions"][key] for key in ("restart_s", "resize_s"))
+    # NaN, where the trace says nothing.
+    own = not all((cost_s != cost_s).all() for cost_s in (jobs.restart_s, jobs.resize_s))
     if own:
         cost = "a stop or move costs what the trace says"
+    elif resize_s is not None and resize_s != restart_s:
+        cost = (
+            f"a stop costs {units.time(restart_s)}, a resize or move of an elastic job "
+            f"{units.time(resize_s)} (--restart-cost {restart_s:g} --resize-cost {resize_s:g})"
+        )
     elif restart_s:
         cost = f"a stop or move costs {units.time(restart_s)} (--restart-cost {restart_s:g})"
     else:

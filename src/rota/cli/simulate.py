@@ -81,7 +81,14 @@ DropOversized = Annotated[
 RestartCost = Annotated[
     float | None,
     typer.Option(
-        min=0, help="Seconds without progress after a stop, move or resize; 0 if not given."
+        min=0, help="Seconds without progress when a stopped job starts again; 0 if not given."
+    ),
+]
+ResizeCost = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="The same after a resize or move of an elastic job; default: as --restart-cost.",
     ),
 ]
 MinRun = Annotated[
@@ -142,6 +149,7 @@ def simulate(
     head: Head = None,
     drop_oversized: DropOversized = False,
     restart_cost: RestartCost = None,
+    resize_cost: ResizeCost = None,
     min_run: MinRun = None,
     slot: Slot = None,
     checkpoint_every: CheckpointEvery = None,
@@ -160,7 +168,8 @@ def simulate(
         trace=trace, format_name=format_name, skip_bad=skip_bad, head=head,
         drop_oversized=drop_oversized, nodes=nodes, gpus=gpus, cluster=cluster, data=data,
         when=_conditions(
-            restart_s=restart_cost, min_run_s=min_run, slot_s=slot, checkpoint_s=checkpoint_every,
+            restart_s=restart_cost, resize_s=resize_cost, min_run_s=min_run, slot_s=slot,
+            checkpoint_s=checkpoint_every,
             trust_trace=None if estimates is None else estimates == "trace",
             node_mtbf=node_mtbf, node_repair=node_repair, job_mtbf=job_mtbf, retries=retries,
         ),

@@ -46,6 +46,9 @@ class Job:
     estimate_s: float = np.nan
     """Run time at the requested size, as far as anybody knows."""
     restart_s: float = 0.0
+    """Seconds without progress when it starts again after a stop."""
+    resize_s: float | None = None
+    """The same after a resize or a move while it runs; `restart_s` if left out."""
     min_run_s: float = 0.0
 
 
@@ -104,6 +107,7 @@ class JobTable:
     share_len = _Column[Ints]()
     preemptions = _Column[Ints]()
     restart_s = _Column[Floats]()
+    resize_s = _Column[Floats]()
     min_run_s = _Column[Floats]()
 
     def __len__(self) -> int:
@@ -132,7 +136,9 @@ class JobTable:
 def _fill(row: Any, job: Job) -> None:
     for name in Job.__dataclass_fields__:
         value = getattr(job, name)
-        if value is None:
+        if value is None and name == "resize_s":
+            value = job.restart_s
+        elif value is None:
             value = job.servers if name.endswith("servers") else job.workers
         row[name] = value
     row["gpus"] = job.workers * job.gpus_per_worker

@@ -82,7 +82,8 @@ JOB: Final = np.dtype(
         ("share_len", np.int32),
         # What a change costs it.
         ("preemptions", np.int32),
-        ("restart_s", np.float64),  # seconds without progress after a stop, move or resize
+        ("restart_s", np.float64),  # seconds without progress when it starts after a stop
+        ("resize_s", np.float64),  # the same after a resize or a move while it runs
         ("min_run_s", np.float64),  # it may not be stopped sooner after a start
     ],
     align=True,

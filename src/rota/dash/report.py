@@ -23,7 +23,8 @@ _COLUMNS: Final = (
     ("moves", "moves", units.counts),
 )
 _CONDITIONS: Final = {
-    "restart_s": ("cost of a stop, move or resize", "none"),
+    "restart_s": ("cost of starting again after a stop", "none"),
+    "resize_s": ("cost of a resize or move", "none"),
     "min_run_s": ("shortest run before a stop", "none"),
     "slot_s": ("decisions", "at every arrival and completion"),
     "whole_slots": ("jobs end", "when their work is done"),
@@ -37,6 +38,8 @@ _CONDITIONS: Final = {
     "retries": ("retries of a failed job", "none"),
 }
 """Field of the conditions → what it is, and what its zero or absence means."""
+_SPECIAL: Final = ("restart_s", "min_run_s", "slot_s", "estimate_error", "hide_durations")
+"""What is said of a scenario's conditions, if it is not zero."""
 
 
 def write_report(path: Path, results: Mapping[str, Any]) -> None:
@@ -244,7 +247,7 @@ def _scenario(own: Mapping[str, Any]) -> str:
     special = [
         f"{_CONDITIONS[key][0]}: {_condition(key, value)}"
         for key, value in own["conditions"].items()
-        if value and key in ("restart_s", "min_run_s", "slot_s", "estimate_error", "hide_durations")
+        if (value and key in _SPECIAL) or (key == "resize_s" and value is not None)
     ]
     name = f"scenario {own['name']}, version {own['version']}"
     seeds = ", ".join(map(str, own["seeds"]))
@@ -252,6 +255,8 @@ def _scenario(own: Mapping[str, Any]) -> str:
 
 
 def _condition(key: str, value: Any) -> str:
+    if key == "resize_s" and value is None:
+        return "the same"
     if value is None or (not value and key != "retries"):
         return _CONDITIONS[key][1]
     if key == "trust_trace":

@@ -126,7 +126,7 @@ def fill(view: View, given: Mapping[int, Point]) -> Decision:
     """The decision that gives every job its size, or the largest smaller one that fits."""
     same = {job for job, point in given.items() if _same(view.held[job], point)}
     attempts: list[Collection[int]] = [given, same]
-    if not view.snapshot.jobs.restart_s.any():  # moving everybody costs nothing
+    if not view.snapshot.jobs.resize_s.any():  # moving everybody costs nothing
         attempts.append([])
     for keep in attempts:
         board, short = _lay(view, given, keep)

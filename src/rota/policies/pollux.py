@@ -160,12 +160,12 @@ def _idle(snapshot: Snapshot) -> Floats:
 def _toll(snapshot: Snapshot) -> Floats:
     """The part of its speed that a job keeps if it is changed now (J,).
 
-    A new share is expected to last as long as the last has, and begins with a restart.
+    A new share is expected to last as long as the last has, and begins with the pause of a resize.
     """
     jobs = snapshot.jobs
     lasted_s = np.where(jobs.running, snapshot.time_s - jobs.since_s, 0.0)
-    costs = jobs.running & (jobs.restart_s > 0)
-    toll = np.where(costs, lasted_s / np.maximum(1e-9, lasted_s + jobs.restart_s), 1.0)
+    costs = jobs.running & (jobs.resize_s > 0)
+    toll = np.where(costs, lasted_s / np.maximum(1e-9, lasted_s + jobs.resize_s), 1.0)
     return np.maximum(LEAST_TOLL, toll)
 
 

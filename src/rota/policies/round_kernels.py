@@ -265,7 +265,7 @@ def ask_again_s(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, d:
         if d.length[j] > 0:
             wake_s = min(wake_s, next_turn_s(rule, jobs[j], now_s))
             # A move that costs begins a new stint; one that is free does not.
-            moves = d.at[j] != jobs[j]["share_at"] and jobs[j]["restart_s"] > 0.0
+            moves = d.at[j] != jobs[j]["share_at"] and jobs[j]["resize_s"] > 0.0
             goes_on = jobs[j]["status"] == RUNNING and not moves
             since_s = jobs[j]["since_s"] if goes_on else now_s
             if now_s < since_s + jobs[j]["min_run_s"]:
@@ -279,7 +279,7 @@ def ask_again_s(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, d:
 def decide_free(
     rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, key: Floats, d: Desk, used: int
 ) -> tuple[int, float]:
-    """Play one round where no restart costs; returns `used` and when to be asked again."""
+    """Play one round where no change costs; returns `used` and when to be asked again."""
     rank(rule, jobs, order, n, now_s, d.nodes, key)
     pins = False
     if rule.preempt:
@@ -299,7 +299,8 @@ def decide(
     """Play one round; returns `used` and when the policy wants to be asked again."""
     costly = False
     for i in range(n):
-        costly |= jobs[order[i]]["restart_s"] > 0.0
+        job = jobs[order[i]]
+        costly |= job["restart_s"] > 0.0 or job["resize_s"] > 0.0
     if not (rule.preempt and costly):
         return decide_free(rule, jobs, order, n, now_s, key, d, used)
     rank(rule, jobs, order, n, now_s, d.nodes, key)

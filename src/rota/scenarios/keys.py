@@ -146,6 +146,7 @@ TABLES: Final[dict[str, dict[str, Key]]] = {
     "when": {
         "slot_s": _number(0.0, 0.0, YEAR_S),
         "restart_s": _number(0.0, 0.0, YEAR_S),
+        "resize_s": _number(None, 0.0, YEAR_S),
         "min_run_s": _number(0.0, 0.0, NEVER_S),
         "checkpoint_s": _number(1800.0, 0.0, YEAR_S),
         "estimate_error": _number(0.0, 0.0, 10.0),

@@ -227,7 +227,7 @@ def goes_on(s: State, j: int, first: int, count: int) -> bool:
     if same(job, s.shares, first, count):
         job["share_at"] = first
         return True
-    if job["restart_s"] > 0.0 or not same_size(job, s.shares, first, count):
+    if job["resize_s"] > 0.0 or not same_size(job, s.shares, first, count):
         return False
     if s.clock[0]["local"] and not is_alike(s, j, first, count):
         return False
@@ -255,7 +255,7 @@ def change(s: State, j: int, first: int, count: int) -> None:
     settle(s.jobs[j], s.truth[j], s.clock[0]["now_s"])
     close_bill(s, j)
     workers, servers = job["held_workers"], job["held_servers"]
-    run_on(s, j, first, count, job["restart_s"])
+    run_on(s, j, first, count, job["resize_s"])
     if job["held_workers"] == workers and job["held_servers"] == servers:
         s.truth[j]["moves"] += 1
         clock["moves"] += 1
@@ -272,8 +272,8 @@ def change(s: State, j: int, first: int, count: int) -> None:
 def enact(s: State, j: int, first: int, count: int) -> None:
     """Bring job j from what it holds to shares[first : first + count].
 
-    The nodes' free room has been updated already. Every restart, move and resize costs the job
-    `restart_s` without progress.
+    The nodes' free room has been updated already. A restart costs the job `restart_s` without
+    progress, a move or a resize `resize_s`.
     """
     if s.jobs[j]["status"] != RUNNING:
         if count > 0:

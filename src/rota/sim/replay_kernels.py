@@ -137,7 +137,7 @@ def replay(rule: Rule, s: State, rounds: int, status: Ints) -> None:
 
 @kernel
 def replay_free(rule: Rule, s: State, rounds: int, status: Ints) -> None:
-    """The same where no restart costs; apart, so that the first run has less to compile."""
+    """The same where no change costs; apart, so that the first run has less to compile."""
     for b in range(status.size):
         one = one_of(s, b)
         clock = one.clock[0]

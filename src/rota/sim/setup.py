@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rota.core.cluster import Cluster
     from rota.core.speed import Curves
-    from rota.core.types import Bools, Records
+    from rota.core.types import Bools, Floats, Records
     from rota.traces.trace import Trace
 
 
@@ -33,7 +33,9 @@ class Conditions:
     """What a simulation adds to trace and cluster: costs, cadence, faults, knowledge."""
 
     restart_s: float = 0.0
-    """Seconds without progress after a job was stopped, moved or resized, unless its trace says."""
+    """Seconds without progress when a stopped job starts again, unless its trace says."""
+    resize_s: float | None = None
+    """The same after a resize or a move of a job that can be resized; None: `restart_s`."""
     min_run_s: float = 0.0
     """A started job may not be stopped or moved for so long."""
     slot_s: float = 0.0
@@ -51,7 +53,8 @@ class Conditions:
     faults: Faults = field(default_factory=Faults)
 
     def __post_init__(self) -> None:
-        for name in ("restart_s", "min_run_s", "slot_s", "checkpoint_s", "estimate_error"):
+        numbers = ("restart_s", "min_run_s", "slot_s", "checkpoint_s", "estimate_error")
+        for name in (*numbers, *(["resize_s"] if self.resize_s is not None else [])):
             value = getattr(self, name)
             if not value >= 0 or (not np.isfinite(value) and name != "checkpoint_s"):
                 raise ConfigError(f"{name}={value} must be 0 or more.")
@@ -89,8 +92,20 @@ def job_records(
     rows["estimate_s"] = rows["remaining_s"] = np.nan if when.hide_durations else estimate_s
     rows["started_s"] = rows["since_s"] = np.nan
     rows["restart_s"] = np.where(np.isnan(trace.restart_s), when.restart_s, trace.restart_s)
+    rows["resize_s"] = _resize_costs(trace, rows, when)
     rows["min_run_s"] = when.min_run_s
     return rows
+
+
+def _resize_costs(trace: Trace, rows: Records, when: Conditions) -> Floats:
+    """What moving or resizing each job costs (J,): what its trace says, or else the conditions.
+
+    A job of one size is taken to know nothing of resizes, so it moves by a restart.
+    """
+    pliant = (trace.min_workers < trace.max_workers) | (trace.min_servers < trace.max_servers)
+    usual = np.nan if when.resize_s is None else when.resize_s
+    cost_s = np.where(np.isnan(trace.resize_s) & pliant, usual, trace.resize_s)
+    return np.where(np.isnan(cost_s), rows["restart_s"], cost_s)
 
 
 def _truth(trace: Trace, rows: Records, when: Conditions) -> tuple[Records, int]:

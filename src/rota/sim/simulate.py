@@ -165,7 +165,8 @@ def needs_compiling(
     """Whether the first round over so many jobs will have to wait for the compiler."""
     net = physics.contention is not None or physics.drift is not None
     if isinstance(policy, Heuristic) and policy.compiled:
-        return not is_ready(_kernel(policy, cluster, when, jobs, when.restart_s > 0), net=net)
+        costly = when.restart_s > 0 or (when.resize_s or 0.0) > 0
+        return not is_ready(_kernel(policy, cluster, when, jobs, costly), net=net)
     return not is_ready(advance_once, net=net)
 
 

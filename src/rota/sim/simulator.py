@@ -168,8 +168,9 @@ class Simulator:
 
     @property
     def costly(self) -> bool:
-        """Whether some job's restart costs something."""
-        return bool((self.state.jobs["restart_s"] > 0).any())
+        """Whether restarting, moving or resizing some job costs something."""
+        jobs = self.state.jobs
+        return bool((jobs["restart_s"] > 0).any() or (jobs["resize_s"] > 0).any())
 
     @property
     def finished(self) -> int:

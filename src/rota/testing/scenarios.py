@@ -109,6 +109,19 @@ def _restart_cost(rng: np.random.Generator) -> Plain:
     return Cluster.uniform(3, 4), _trace(rng, 24, [1, 1, 2, 4, 8]), Conditions(restart_s=60)
 
 
+def _two_costs(rng: np.random.Generator) -> Plain:
+    """Elastic jobs that resize for little, and rigid ones that move for nothing."""
+    cluster, trace, _ = _elastic(rng)
+    low, high = trace.min_workers.copy(), trace.max_workers.copy()
+    asked, costs = trace.num_gpus, np.full(len(trace), np.nan)
+    low[::3], high[::3], costs[::3] = asked[::3], asked[::3], 0.0
+    mixed = Trace.build(
+        "scenario", submit_s=trace.submit_s, duration_s=trace.duration_s, num_gpus=asked,
+        min_workers=low, max_workers=high, resize_s=costs,
+    )  # fmt: skip
+    return cluster, mixed, Conditions(restart_s=60, resize_s=1)
+
+
 def _min_run(rng: np.random.Generator) -> Plain:
     when = Conditions(min_run_s=400)
     return Cluster.uniform(3, 4), _trace(rng, 20, [1, 1, 2, 4], 30), when
@@ -192,6 +205,7 @@ SCENARIOS: Final[dict[str, Callable[[np.random.Generator], World | Plain]]] = {
     "servers": _servers,
     "failures": _failures,
     "restart-cost": _restart_cost,
+    "two-costs": _two_costs,
     "min-run": _min_run,
     "min-run-and-cost": _min_run_and_cost,
     "slots": _slots,

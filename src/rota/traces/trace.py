@@ -48,6 +48,7 @@ class Trace:
     model: Ints  # (J,) index into models; -1 = none
     deadline_s: Floats  # (J,) inf = none
     restart_s: Floats  # (J,) NaN = not given
+    resize_s: Floats  # (J,) NaN = not given
     checkpoint_s: Floats  # (J,) NaN = not given
     estimate_s: Floats  # (J,) NaN = not given
     samples: Floats  # (J,) NaN = not given
