@@ -94,6 +94,11 @@ def test_an_elastic_job_grows_shrinks_moves_and_waits_without_losing_work(tmp_pa
         assert row["progress_s"] + row["remaining_s"] == pytest.approx(row["estimate_s"])
         assert row["preemptions"] == 1
         assert row["attained_gpu_s"] > 0
+        # What changes and starts have cost: as was seen of both, in both runs.
+        held = here.job(uid).held
+        assert (held.starts, held.changes >= 2) == (2, True)
+        assert 0 < row["restart_s"] == pytest.approx(held.starting_s / 2)
+        assert 0 < row["resize_s"] == pytest.approx(held.paused_s / held.changes)
         (tmp_path / "out" / "gate500").touch()
         assert here.ends(uid).state == "done"
         took: dict[tuple[int, int], set[int]] = {}

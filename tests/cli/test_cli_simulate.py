@@ -134,9 +134,9 @@ def test_tables_by_size_and_user(log: str, capsys: pytest.CaptureFixture[str]) -
 def test_the_table_says_what_changes_cost(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words, said in (
         ((), "preemption and moving are free (--restart-cost 0)"),
-        (("--restart-cost", "20"), "a stop or move costs 20.0 s (--restart-cost 20)"),
+        (("--restart-cost", "20"), "a stop or move costs 20.00 s (--restart-cost 20)"),
         (("--restart-cost", "20", "--resize-cost", "2"),
-         "a stop costs 20.0 s, a resize or move of an elastic job 2.0 s "
+         "a stop costs 20.00 s, a resize or move of an elastic job 2.00 s "
          "(--restart-cost 20 --resize-cost 2)"),
     ):  # fmt: skip
         assert said in simulated(capsys, log, "-p", "fifo", *words)

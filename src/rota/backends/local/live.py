@@ -68,6 +68,7 @@ class LiveJob:
         self._began = 0  # samples when it settled
         self._call: tuple[str, Future[Any]] | None = None
         self._looked_s = -1e9
+        self._launched_s: float | None = None  # on this process' clock, until it trains
         self._job: Job | None = None
         if self.held.open:
             folder = self._folder()
@@ -188,6 +189,7 @@ class LiveJob:
             preload=request.preload,
         )
         self._asked, self._stopping, self.status = names, False, None
+        self._launched_s = monotonic()
         folder = self._folder()
         self._job = Job(folder)
         launched = self._means.pool.submit(Job.launch, folder, spec, self._means.cradle)
@@ -231,10 +233,11 @@ class LiveJob:
             return
         if status.error == AGENT_KILLED and self._may_come():
             return
-        self.status = status
         if status.state in ENDED:
             self._over(status.state, status.error, self._end_time(now_s), ours=True)
             return
+        self.status = status
+        self._note_start(status)
         if status.samples:
             self.held.samples, self.held.total = status.samples, status.total
         self._let_go(status)
@@ -245,6 +248,14 @@ class LiveJob:
         elif self.settled_s == float("inf"):
             self.settled_s, self._began = now_s, status.samples
         self._measure(status, now_s)
+
+    def _note_start(self, status: Status) -> None:
+        """Once it trains: how long did that take from its launch?"""
+        if self._launched_s is not None and status.busy_s > 0.0:
+            self.held.starts += 1
+            self.held.starting_s += max(0.0, monotonic() - self._launched_s - status.busy_s)
+            self._launched_s = None
+            self.store.keep(self.uid, self.held)
 
     def _may_come(self) -> bool:
         """Whether an agent that a former daemon has launched may still be on its way."""
@@ -295,6 +306,10 @@ class LiveJob:
         held, wanted_stop = self.held, self._stopping
         healing = self._heals > MOST_HEALS
         killed = not ours or error == AGENT_KILLED
+        if self.status is not None:  # the last that it said while it ran
+            held.changes += self.status.changes
+            held.paused_s += self.status.paused_s
+        self.status = self._launched_s = None
         held.open, held.leaving, self._job, self._stopping = False, {}, None, False
         self._asked, self.settled_s = None, float("inf")
         if self.leaving and state != "done":

@@ -73,6 +73,12 @@ class Held:
     total: int = 0
     ran_s: float = 0.0
     """Running time of earlier runs."""
+    starts: int = 0
+    """Launches of which it was seen how long they took: `starting_s` in all, to the first step."""
+    starting_s: float = 0.0
+    changes: int = 0
+    """Resizes and moves of earlier runs, and what they paused in all: `paused_s`."""
+    paused_s: float = 0.0
 
     @classmethod
     def decode(cls, facts: dict[str, Any]) -> Held:

@@ -74,7 +74,8 @@ def _asked(job: LiveJob, users: Mapping[str, int], number: Callable[[str], int])
         user=users.get(r.user, -1),
         model=number(r.model),
         submit_s=job.submit_s,
-        restart_s=resize_cost(job),
+        restart_s=restart_cost(job),
+        resize_s=resize_cost(job),
     )
 
 
@@ -99,10 +100,17 @@ def pace(job: LiveJob) -> float:
     return job.status.samples_per_s / job.held.rate
 
 
+def restart_cost(job: LiveJob) -> float:
+    """Seconds from a launch to the first step: as was seen, or as is thought."""
+    held = job.held
+    return held.starting_s / held.starts if held.starts else job.request.restart_s
+
+
 def resize_cost(job: LiveJob) -> float:
-    """Seconds without progress that a change costs: as it was seen, or as is thought."""
-    if job.request.kind == "plain":
+    """Seconds without progress after a resize or a move: as was seen, or as is thought."""
+    if job.request.kind == "plain":  # it is stopped and started again
         return job.request.restart_s
-    if job.status is None or not job.status.changes:
-        return FIRST_PAUSE_S
-    return job.status.paused_s / job.status.changes
+    changes, paused_s = job.held.changes, job.held.paused_s
+    if job.status is not None:
+        changes, paused_s = changes + job.status.changes, paused_s + job.status.paused_s
+    return paused_s / changes if changes else FIRST_PAUSE_S
