@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: test-slow help demo demo-live test check bench bench-against bench-elastic fit results-dl2 format clean
+.PHONY: test-slow test-logs help demo demo-live test check bench bench-against bench-elastic fit results-dl2 format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ test: $(VENV)/.dev ## Run the tests
 test-slow: $(VENV)/.dev ## Run the tests that take minutes
 	$(RUN)/python -m pytest -n 2 -m slow
 
+test-logs: $(VENV)/.dev ## Run the tests that read large public logs below ROTA_DATA
+	$(RUN)/python -m pytest -n 2 -m logs
+
 check: $(VENV)/.dev ## Lint, types, import rules
 	$(RUN)/ruff check .
 	$(RUN)/ruff format --check .
@@ -38,9 +41,8 @@ bench-against: $(VENV)/.dev ## Compare speed with another commit: make bench-aga
 bench-elastic: $(VENV)/.dev ## Measure the pauses of elastic trainings against restarts
 	$(RUN)/python bench/elastic.py
 
-DATA ?= ../shared/data
-fit: $(VENV)/.dev ## Fit the speed models to the profiles below DATA; rewrite docs/speed.md
-	$(RUN)/python fit/fit.py $(DATA)
+fit: $(VENV)/.dev ## Fit the speed models to the profiles below ROTA_DATA; rewrite docs/speed.md
+	$(RUN)/python fit/fit.py $(ROTA_DATA)
 
 results-dl2: $(VENV)/.dev ## Train DL2 with several seeds, test it; rewrite docs/systems/dl2.md
 	OMP_WAIT_POLICY=passive $(RUN)/python results/dl2.py

@@ -7,6 +7,7 @@ the two sides in turn, the best of several repeats each.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -44,7 +45,8 @@ ROOMY, CROWDED = (96, 8, 400.0, 100.0), (160, 6, 100.0, 25.0)
 Gangs over two GPU types go at the slower one's pace; 80 nodes of 8 would be too few. On nodes of 6,
 gangs of 8 and more sit on parts of nodes and share their links, which changes every second end.
 """
-VENUS = ROOT.parent / "shared" / "data" / "traces" / "helios_venus" / "venus_jobs.csv.gz"
+DATA = Path(os.environ.get("ROTA_DATA", ROOT.parent / "shared" / "data"))
+VENUS = DATA / "traces" / "helios_venus" / "venus_jobs.csv.gz"
 
 
 @dataclass(frozen=True)

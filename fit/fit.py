@@ -1,6 +1,6 @@
 """Fit every shipped model to the public profiles; write coefficients, error table and pictures.
 
-Usage: python fit/fit.py [DATA]      DATA holds `profiles/`; ../shared/data if left out.
+Usage: python fit/fit.py DATA      DATA holds `profiles/`, as published.
 """
 
 from __future__ import annotations
@@ -228,6 +228,8 @@ def main(data: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT.parent / "shared" / "data")
+        if len(sys.argv) != 2:
+            sys.exit("error: name the folder that holds `profiles/`: make fit ROTA_DATA=DIR")
+        main(Path(sys.argv[1]))
     except RotaError as error:
         sys.exit(f"error: {error}")

@@ -1,15 +1,16 @@
-"""What all tests share: hypothesis settings, and where the golden files are."""
+"""What all tests share: hypothesis settings, and where golden files, profiles and logs are."""
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-if TYPE_CHECKING:
-    from pathlib import Path
+FIXTURES = Path(__file__).with_name("fixtures")
+"""Public traces and measurements; NOTICE says where they come from."""
 
 # The first call of a kernel compiles, so no deadline. The default profile tries the same
 # examples every time; `pytest --hypothesis-profile=explore` looks for new ones.
@@ -26,9 +27,20 @@ def indexed_queues(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def golden(pytestconfig: pytest.Config) -> Path:
-    """The folder of golden traces, beside the repository."""
-    folder = pytestconfig.rootpath.parent / "shared" / "golden"
-    if not folder.is_dir():
-        pytest.skip("needs the golden traces in ../shared/golden beside the repository")
-    return folder
+def golden() -> Path:
+    """The folder of golden traces."""
+    return FIXTURES / "golden"
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """A data folder: the profiles that tests need and rota does not ship."""
+    return FIXTURES
+
+
+@pytest.fixture(scope="session")
+def logs() -> Path:
+    """The folder of large public logs, for tests that are marked so."""
+    folder = os.environ.get("ROTA_DATA")
+    assert folder, "tests of large logs need ROTA_DATA=DIR with `traces/` and `profiles/` below it"
+    return Path(folder)

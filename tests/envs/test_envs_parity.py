@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +17,6 @@ if TYPE_CHECKING:
     from rota.core.types import Floats, Ints
 
 SLOT_S = 1200.0
-DATA = Path(__file__).parents[3] / "shared" / "data"
-needs_data = pytest.mark.skipif(
-    not (DATA / "profiles").is_dir(), reason="the measured profiles (shared/data) are not here"
-)
 
 
 def play(env: BatchEnv, choose: Any) -> tuple[Floats, Floats]:
@@ -126,18 +121,16 @@ def test_the_return_of_progress_is_the_number_of_jobs() -> None:
     np.testing.assert_allclose(total, np.isfinite(jcts).sum(axis=1), rtol=1e-12)
 
 
-@needs_data
 def test_fifteen_servers_and_two_workers_for_everybody_score_as_measured() -> None:
-    pool = Pool.draw(load("dl2-small-published"), range(1000, 1050), data=DATA)
+    pool = Pool.draw(load("dl2-small-published"), range(1000, 1050))
     env = BatchEnv(pool, OnePass(), batch=50, masks=False)
     jcts, _ = play(env, lambda _env, _info: np.full((50, 20), 14 * 16 + 1))
     assert np.nanmean(jcts) / SLOT_S == pytest.approx(5.478, rel=0.005)
 
 
-@needs_data
 def test_uniform_actions_score_as_measured() -> None:
     lens, rng = StepByStep(mask_room=False), np.random.default_rng(0)
-    pool = Pool.draw(load("dl2-small-published"), range(100), data=DATA)
+    pool = Pool.draw(load("dl2-small-published"), range(100))
     actions = np.zeros(100, np.int64)
 
     def choose(_env: BatchEnv, info: dict[str, Any]) -> Ints:

@@ -8,14 +8,12 @@ interpolated from the measured one with linear radial basis functions.
 from __future__ import annotations
 
 import csv
-import gzip
 import math
 from dataclasses import dataclass
-from pathlib import Path
+from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytest
 
 from elastic import with_left
 from rota.core import Cluster, Job, Snapshot
@@ -24,7 +22,6 @@ from rota.core.speed import Curves
 if TYPE_CHECKING:
     from rota.core import Policy
 
-TABLE = Path(__file__).parents[3] / "shared/data/profiles/dl2_ps_worker/dl2_ps_worker_speed.csv.gz"
 MODELS = (
     "resnet-50", "vgg-16", "resnext-110", "inception-bn", "seq2seq", "cnn-text-classification",
     "dssm", "wlm",
@@ -72,13 +69,13 @@ class Task:
 
 def speed_table(most: int) -> Curves:
     """Speed by servers and workers up to `most`, failed runs (0) included as published."""
-    if not TABLE.is_file():
-        pytest.skip("needs the measured speeds in ../shared/data beside the repository")
     measured: dict[str, list[tuple[int, int, float]]] = {}
-    with gzip.open(TABLE, "rt") as file:
+    with (files("rota.perf") / "data" / "dl2_measured.csv").open() as file:
         for row in csv.DictReader(file):
-            at = (int(row["num_ps"]), int(row["num_workers"]), float(row["sum_worker_speed"]))
-            measured.setdefault(row["model"], []).append(at)
+            for workers in range(1, 24):
+                if speed_there := row[str(workers)]:
+                    at = (int(row["servers"]), workers, float(speed_there))
+                    measured.setdefault(row["model"], []).append(at)
     axis = np.arange(1, most + 1)
     grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), -1).reshape(-1, 2)
     speed = np.zeros((len(MODELS), 1, most + 1, most + 1))

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-from typing import TYPE_CHECKING, Any
+import json
+from importlib.resources import files
+from typing import Any
 
 import numpy as np
 
 from rota.core import Cluster, Job, Snapshot
 from rota.core.speed import PAIRS, Contention, Curves
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 MODELS = ["MobileNetV3", "GraphSage", "FSDP", "Transformer-XL", "DLRM", "MoE"]
 ROUND_S = 300.0
@@ -20,24 +17,15 @@ LENGTH_S = 3600.0
 """A job's samples take an hour at the mean speed of its spreads."""
 
 
-def tables(folder: Path) -> tuple[Curves, Contention]:
+def tables() -> tuple[Curves, Contention]:
     """The measured speeds and ratios; there are none for one node."""
+    facts = json.loads((files("rota.perf") / "data" / "deepshare_measured.json").read_text())
     speed = np.zeros((len(MODELS), 1, 9, 9))
     kind = np.full((len(MODELS) + 1, 9, 9), -1)
-    with (folder / "isolated_throughput.csv").open() as file:
-        for number, row in enumerate(csv.DictReader(file)):
-            at = MODELS.index(row["model"]), int(row["num_nodes"]), int(row["num_gpus"])
-            speed[at[0], 0, at[1], at[2]] = float(row["samples_per_s"])
-            kind[at] = number
-    ratio = np.ones((kind.max() + 1, kind.max() + 1))
-    with gzip.open(folder / "contention_ratio.csv.gz", "rt") as file:
-        for row in csv.DictReader(file):
-            a, b = (
-                kind[MODELS.index(row[f"model_{x}"]), int(row[f"num_nodes_{x}"]),
-                     int(row[f"num_gpus_{x}"])]
-                for x in "ab"
-            )  # fmt: skip
-            ratio[a, b] = float(row["ratio_a"])
+    for number, (model, gpus, nodes, samples_per_s) in enumerate(facts["runs"]):
+        speed[MODELS.index(model), 0, nodes, gpus] = samples_per_s
+        kind[MODELS.index(model), nodes, gpus] = number
+    ratio = np.array(facts["ratios"])
     measured = np.full((len(MODELS), 2), 8)
     curves = Curves(tuple(MODELS), ("gpu",), speed, by_nodes=True, measured=measured)
     return curves, pairs(kind, ratio, 0.35)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,13 +11,9 @@ from rota.scenarios import load
 from rota.sim import simulate
 from rota.systems.catalogue import presets, trained
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
 SEEDS = (1000, 1001)
 
 
-@pytest.mark.skipif(
-    not (DATA / "profiles").is_dir(), reason="the measured profiles (shared/data) are not here"
-)
 @pytest.mark.parametrize("name", sorted(trained()))
 def test_a_shipped_network_keeps_the_claim(name: str) -> None:
     scenario = load("dl2-small-published")

@@ -31,10 +31,10 @@ GOLDEN = [
     ("philly_ee9e8c", "fifo-skip+first-fit", 142464.842355176),
     ("muri3", "srtf+first-fit", 190377.377379501),
 ]
-"""Trace, policy, mean JCT: ../shared/golden/README.md."""
+"""Trace, policy, mean JCT of Tiresias, Helios and Muri's own simulators."""
 
 MEASURED = [
-    # ../shared/specs/headroom.md §2, free preemption, best-fit, printed to the second.
+    # As measured by others: free preemption, best-fit, printed to the second.
     ("philly_103959", "fifo-skip", 55_593),
     ("philly_ee9e8c", "fifo-skip", 144_206),
     ("muri3", "fifo-skip", 520_028),
@@ -48,14 +48,14 @@ MEASURED = [
     ("philly_103959", "las:quantum=900", 61_602),
     ("philly_ee9e8c", "las:quantum=900", 138_428),
     ("muri3", "las:quantum=900", 539_201),
-    # §2, without preemption.
+    # The same without preemption.
     ("philly_103959", "sjf-skip", 36_838),
     ("philly_ee9e8c", "sjf-skip", 123_935),
     ("muri3", "sjf-skip", 247_466),
 ]
 
 RESTARTS = [
-    # §4, 60 s per restart, sticky and defragmenting.
+    # As measured by others: 60 s per restart, sticky and defragmenting.
     ("philly_103959", "srtf", 32_395),
     ("philly_ee9e8c", "srtf", 115_395),
     ("muri3", "srtf", 191_850),
@@ -68,9 +68,8 @@ RESTARTS = [
 def replayed(
     golden: Path, trace: str, policy: str, when: Conditions | None = None, *, both: bool = False
 ) -> Outcome:
-    path = golden / f"{trace}.csv"
-    assert path.is_file(), f"the golden folder is there, but {path.name} is missing"
-    jobs, cluster, made = load_trace(path), Cluster.uniform(*CLUSTERS[trace]), make_policy(policy)
+    jobs = load_trace(golden / f"{trace}.csv")
+    cluster, made = Cluster.uniform(*CLUSTERS[trace]), make_policy(policy)
     outcome = simulate(cluster, jobs, made, when)
     if both:
         assert_same(outcome, by_rounds(cluster, jobs, made, when))

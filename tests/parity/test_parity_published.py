@@ -1,12 +1,12 @@
 """The published settings of DL2 and DeepShare against what others measured in them.
 
-Mean completion times: `../shared/specs/dl2.md` §16 (slots, same traces) and the golden rows of
-DeepShare's own trace (one implementation's numbers, hence within 3 %).
+Mean completion times: in slots for DL2, on the same traces; for DeepShare's own trace one
+implementation's numbers, hence within 3 %.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -17,11 +17,9 @@ from rota.scenarios import load
 from rota.sim import simulate
 from rota.traces import load_trace
 
-SHARED = Path(__file__).parents[3] / "shared"
-DATA = SHARED / "data"
-needs_data = pytest.mark.skipif(
-    not (DATA / "profiles").is_dir(), reason="the measured profiles (shared/data) are not here"
-)
+if TYPE_CHECKING:
+    from pathlib import Path
+
 BASELINES = ("drf", "fifo", "srtf", "tetris", "optimus")
 UNIFORM = {
     "drf": (40.752, 229.78), "fifo": (92.908, 345.75), "srtf": (93.480, 348.08),
@@ -39,7 +37,7 @@ def played(name: str, policy: str, seeds: range) -> tuple[float, float]:
     scenario = load(name)
     jct, makespan = [], []
     for seed in seeds:
-        world = scenario.draw(seed, data=DATA)
+        world = scenario.draw(seed)
         result = summarise(
             simulate(
                 world.cluster, world.trace, make_policy(scenario.policy(policy)), world.when,
@@ -51,7 +49,6 @@ def played(name: str, policy: str, seeds: range) -> tuple[float, float]:
     return float(np.mean(jct)), float(np.mean(makespan))
 
 
-@needs_data
 @pytest.mark.parametrize("policy", BASELINES)
 def test_dl2_uniform_to_the_digit(policy: str) -> None:
     assert played("dl2-small-uniform-published", policy, range(3)) == pytest.approx(
@@ -59,7 +56,6 @@ def test_dl2_uniform_to_the_digit(policy: str) -> None:
     )
 
 
-@needs_data
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", BASELINES)
 @pytest.mark.parametrize("name", ALI)
@@ -69,7 +65,6 @@ def test_dl2_ali_means(name: str, policy: str) -> None:
     assert jct == pytest.approx(means[BASELINES.index(policy)], rel=0.002)
 
 
-@needs_data
 @pytest.mark.parametrize(
     ("policy", "mean", "makespan", "utilisation"),
     [
@@ -77,9 +72,11 @@ def test_dl2_ali_means(name: str, policy: str) -> None:
         ("contention-greedy:min_ratio=0.6", 78_227, 197_400, 0.813),
     ],
 )
-def test_deepshare_trace0(policy: str, mean: float, makespan: float, utilisation: float) -> None:
-    trace = load_trace(SHARED / "golden" / "deepshare_trace0.csv")
-    world = load("deepshare-published").draw(0, data=DATA, trace=trace)
+def test_deepshare_trace0(
+    golden: Path, policy: str, mean: float, makespan: float, utilisation: float
+) -> None:
+    trace = load_trace(golden / "deepshare_trace0.csv")
+    world = load("deepshare-published").draw(0, trace=trace)
     result = summarise(
         simulate(world.cluster, world.trace, make_policy(policy), world.when, physics=world.physics)
     )

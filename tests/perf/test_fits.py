@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_parameter_servers_within_a_tenth(data: Path) -> None:
-    middle = {name: float(np.median(off)) for name, off in quality.ps_errors(data).items()}
+def test_parameter_servers_within_a_tenth() -> None:
+    middle = {name: float(np.median(off)) for name, off in quality.ps_errors().items()}
 
     assert max(middle.values()) <= 0.10, middle
 
@@ -49,11 +49,11 @@ def test_gpu_types(data: Path) -> None:
     assert np.median(quality.arena_errors(data)) <= 0.10
 
 
-def test_two_numbers_per_job_explain_contention(data: Path) -> None:
+def test_two_numbers_per_job_explain_contention() -> None:
     laws = rank_contention(deepshare_curves())
     fitted = 1 - np.outer(laws.hurt[:30], laws.harm[:30])
 
-    assert quality.explained(fitted, profiles.deepshare_ratios(data)) >= 0.75
+    assert quality.explained(fitted, profiles.deepshare_ratios()) >= 0.75
 
 
 @pytest.mark.parametrize(("gpu", "r2"), [("k80", 0.8), ("p100", 0.8), ("v100", 0.6)])
@@ -70,7 +70,7 @@ def test_pairs_on_one_gpu(data: Path, gpu: str, r2: float) -> None:
 
 
 def test_what_is_shipped_is_what_the_fit_gives(data: Path) -> None:
-    rows = profiles.dl2(data, drop_failed=True).of(model="wlm")
+    rows = profiles.dl2(drop_failed=True).of(model="wlm")
     p, w = rows["num_ps"], rows["num_workers"]
     again = fit_ps(p, w, rows["sum_worker_speed"], 160.0)
     np.testing.assert_allclose(ps_model("wlm").speed(p, w), again.speed(p, w), rtol=1e-3)
@@ -86,7 +86,7 @@ def test_what_is_shipped_is_what_the_fit_gives(data: Path) -> None:
         (noise[3] + 128) / (noise[3] + 4096), rel=1e-3
     )
 
-    hurt, harm = fit_ranks(1 - profiles.deepshare_ratios(data))
+    hurt, harm = fit_ranks(1 - profiles.deepshare_ratios())
     laws = rank_contention()
     np.testing.assert_allclose(laws.hurt[:30], hurt, rtol=1e-4)
     np.testing.assert_allclose(laws.harm[:30], harm, rtol=1e-4)

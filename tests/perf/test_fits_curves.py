@@ -22,8 +22,6 @@ from rota.perf.published import deepshare_measured, deepshare_work, dl2_clean, d
 from rota.perf.sharing import deepshare_curves, link_contention, rank_contention
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rota.core.speed import Curves
 
 ALL = {
@@ -263,8 +261,8 @@ SHAPE = {
 }
 
 
-def test_the_published_surface_has_its_published_shape(data: Path) -> None:
-    curves = dl2_measured(data, 16)
+def test_the_published_surface_has_its_published_shape() -> None:
+    curves = dl2_measured(size=16)
     assert curves.names == tuple(SHAPE)
     for c, (best, where, bundle, n, first, last) in enumerate(SHAPE.values()):
         speed = curves.speed[c, 0]
@@ -275,8 +273,8 @@ def test_the_published_surface_has_its_published_shape(data: Path) -> None:
         np.testing.assert_allclose(seen, [best, bundle, first, last], rtol=6e-3)
 
 
-def test_the_clean_surface_ends_where_measurements_end(data: Path) -> None:
-    speed = dl2_clean(data).speed[:, 0]
+def test_the_clean_surface_ends_where_measurements_end() -> None:
+    speed = dl2_clean().speed[:, 0]
     p, w = np.indices(speed.shape[1:])
     inside = (p >= 1) & (w >= 1) & (p + w <= 24)
 
@@ -284,8 +282,8 @@ def test_the_clean_surface_ends_where_measurements_end(data: Path) -> None:
     assert (speed[:, inside] > 0).all()
 
 
-def test_deepshare_is_given_as_measured(data: Path) -> None:
-    curves, laws = deepshare_measured(data)
+def test_deepshare_is_given_as_measured() -> None:
+    curves, laws = deepshare_measured()
     moe = curves.index("MoE")
 
     assert curves.speed[moe, 0, 2, 8] == 45.18
@@ -297,4 +295,4 @@ def test_deepshare_is_given_as_measured(data: Path) -> None:
     assert worst == pytest.approx(0.36)
     dlrm, mobile = laws.kind[curves.index("DLRM"), 4, 8], laws.kind[0, 2, 2]
     assert laws.ratio[dlrm, mobile] == 0.366
-    assert deepshare_work(data)["MoE", 8] == 130785.648
+    assert deepshare_work()["MoE", 8] == 130785.648

@@ -23,15 +23,6 @@ if TYPE_CHECKING:
 HEADER = "cloud,gpu_type,on_demand_usd_per_gpu_h,spot_usd_per_gpu_h,source,date"
 
 
-@pytest.fixture(scope="session")
-def price_files(pytestconfig: pytest.Config) -> Path:
-    """The folder of full price lists, beside the repository."""
-    folder = pytestconfig.rootpath.parent / "shared" / "data" / "prices"
-    if not folder.is_dir():
-        pytest.skip("needs the price lists in ../shared/data/prices beside the repository")
-    return folder
-
-
 def test_the_shipped_list_has_a_source_and_a_date_for_every_price() -> None:
     prices = load_prices()
 
@@ -149,7 +140,9 @@ def test_hosts_are_priced_per_gpu(tmp_path: Path) -> None:
         load_prices(file)
 
 
-def test_the_full_lists_can_be_read_and_bear_out_the_shipped_one(price_files: Path) -> None:
+@pytest.mark.logs
+def test_the_full_lists_can_be_read_and_bear_out_the_shipped_one(logs: Path) -> None:
+    price_files = logs / "prices"
     full = load_prices(price_files / "cloud_gpu_prices.csv.gz")
     assert len(full) == 2689
     assert len(load_prices(price_files / "headline_us_prices.csv")) == 60

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -162,10 +162,47 @@ def test_a_missing_pair_is_named(tmp_path: Path) -> None:
 
 
 def test_the_real_profiles_are_sound(data: Path) -> None:
-    assert len(profiles.dl2(data, keep_failed=True)) == 804
-    assert len(profiles.dl2(data, drop_failed=True)) == 795
-    assert profiles.deepshare_ratios(data).shape == (30, 30)
+    assert len(profiles.dl2(keep_failed=True)) == 804
+    assert len(profiles.dl2(drop_failed=True)) == 795
+    assert profiles.deepshare_ratios().shape == (30, 30)
+    assert len(profiles.deepshare_isolated()) == 36
     assert len(profiles.gavel_pairs(data)) == 5277
     assert np.all(profiles.arena(data)["iter_s"] > 0)
-    with pytest.raises(InputError, match="row 255, column 'sum_worker_speed': a speed of 0"):
-        profiles.dl2(data)
+    with pytest.raises(InputError, match="row 28, column 'sum_worker_speed': a speed of 0"):
+        profiles.dl2()
+
+
+READERS = [
+    lambda data: profiles.dl2(data, keep_failed=True), profiles.deepshare_isolated,
+    profiles.deepshare_samples, profiles.pollux_convergence, profiles.gavel_pairs, profiles.arena,
+    lambda data: profiles.gavel_solo(data, keep_failed=True),
+]  # fmt: skip
+
+
+@pytest.mark.logs
+@pytest.mark.parametrize("read", READERS)
+def test_what_ships_and_what_tests_read_is_what_was_published(
+    logs: Path, data: Path, read: Any
+) -> None:
+    published = read(logs)
+    # Files of tests are rounded to seven digits; what ships is not rounded.
+    ships = read in READERS[:3]
+    kept = read(None if ships else data)
+    assert len(kept) == len(published)
+    rows = [
+        sorted(zip(*(column.tolist() for column in profile.columns.values()), strict=True))
+        for profile in (kept, published)
+    ]
+    for own, other in zip(*rows, strict=True):
+        for a, b in zip(own, other, strict=True):
+            assert a == b if ships or isinstance(a, str | int) else a == pytest.approx(b, rel=1e-6)
+
+
+@pytest.mark.logs
+def test_pairs_and_step_times_are_those_that_were_published(logs: Path, data: Path) -> None:
+    np.testing.assert_array_equal(profiles.deepshare_ratios(), profiles.deepshare_ratios(logs))
+    mine, theirs = ({**profiles.pollux(d), **profiles.titan(d, "A100")} for d in (data, logs))
+    assert list(mine) == list(theirs)
+    for model, steps in mine.items():
+        for name, values in vars(steps).items():
+            np.testing.assert_allclose(values, getattr(theirs[model], name), rtol=1e-6)

@@ -18,11 +18,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def measured(pytestconfig: pytest.Config) -> tuple[Curves, Contention]:
-    folder = pytestconfig.rootpath.parent / "shared" / "data" / "profiles" / "deepshare"
-    if not folder.is_dir():
-        pytest.skip("needs DeepShare's tables in ../shared/data/profiles beside the repository")
-    return tables(folder)
+def measured() -> tuple[Curves, Contention]:
+    return tables()
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +32,9 @@ def trace(golden: Path) -> list[tuple[int, int, float, float]]:
 
 
 PUBLISHED = [
-    # ../shared/golden/README.md: mean completion, makespan, utilisation.
+    # As measured by others: mean completion, makespan, utilisation.
     ("contention-greedy", 74_146, 177_900, 0.975),
     ("contention-greedy:min_ratio=0.6", 78_227, 197_400, 0.813),
-    # ../shared/specs/headroom.md §3.
     ("contention-greedy:size=0.5", 63_559, None, None),
     ("contention-greedy:fraction=1", 63_239, 171_000, None),
 ]

@@ -38,7 +38,7 @@ def decide(rule: str, snapshot: Snapshot) -> Decision:
     ],
 )
 def test_published_numbers(rule: str, mean: float, makespan: float) -> None:
-    """96 nodes, arrivals "Uniform", lengths "Normal", traces 0 to 2: ../shared/specs/dl2.md §16."""
+    """96 nodes, arrivals "Uniform", lengths "Normal", traces 0 to 2, as published."""
     curves, policy = speed_table(SMALL.most), make_policy(f"dl2-{rule}")
     found = [replay(policy, SMALL, uniform_trace(SMALL, seed), curves) for seed in range(3)]
 

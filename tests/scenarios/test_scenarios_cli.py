@@ -65,10 +65,10 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     for entry in entries:
         assert {key: type(value) for key, value in entry.items()} == {
             "name": str, "version": int, "digest": str, "about": str, "workload": str, "jobs": int,
-            "cluster": dict, "speed": str, "contention": str, "needs_data": bool,
+            "cluster": dict, "speed": str, "contention": str, "measured": bool,
         }  # fmt: skip
         assert entry["cluster"]["nodes"] >= 1
-        assert entry["needs_data"] == entry["name"].endswith("-published")
+        assert entry["measured"] == entry["name"].endswith("-published")
 
 
 def test_one_of_them(capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,7 +178,8 @@ def test_seeds_that_are_none(text: str) -> None:
         (["-p", "fifo"], "Name a TRACE"),
         (["--scenario", "das-small", "--nodes", "3", "-p", "fifo"], "several kinds of nodes"),
         (["--scenario", "dl2-small-published", "--data", "none", "-p", "fifo-skip"],
-         "is missing below none. It is public"),
+         "--data none: there is no such folder"),
+        (["none.csv", "--data", "none", "-p", "fifo-skip"], "--data none: there is no such folder"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_refused(

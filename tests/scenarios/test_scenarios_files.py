@@ -242,9 +242,10 @@ def test_published_scenarios_differ_from_the_mended_ones_only_where_they_must() 
 
 
 def test_measured_tables_that_are_absent_are_named(tmp_path: Path) -> None:
+    (tmp_path / "profiles").mkdir()
     for name, lacks, public in (
         ("dl2-small-published", "dl2_ps_worker_speed.csv.gz", "github.com/pengyanghua/DL2"),
-        ("deepshare-published", "isolated_throughput.csv and", "github.com/gajagajago/deepshare"),
+        ("deepshare-published", "isolated_throughput.csv", "github.com/gajagajago/deepshare"),
     ):
         with pytest.raises(InputError, match="--data DIR") as error:
             load(name).draw(0, tmp_path)

@@ -14,21 +14,10 @@ from rota.traces import deepshare_jobs, dl2_jobs
 from rota.traces.dl2_jobs import KINDS, Slots, Speeds, Stream, poisson, slotted
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from rota.traces import Trace
 
 SPEEDS = Speeds(np.arange(1.0, 9.0), np.full(8, 16), np.full(8, 16))
 SMALL = {"jobs": 60, "per_slot": 3, "max_epochs": 30_000, "slot_s": 1200.0}
-
-
-@pytest.fixture(scope="session")
-def data(pytestconfig: pytest.Config) -> Path:
-    """The folder of measured tables, beside the repository."""
-    folder = pytestconfig.rootpath.parent / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip("needs the measured tables in ../shared/data beside the repository")
-    return folder
 
 
 def drawn(seed: int = 0, **changes: Any) -> Trace:
@@ -116,18 +105,18 @@ def test_other_arrivals() -> None:
         drawn(arrivals="google", per_slot=10)
 
 
-def test_published_traces_have_the_published_lower_bound(data: Path) -> None:
+def test_published_traces_have_the_published_lower_bound() -> None:
     # Each job alone at its fastest size: dl2-small 5.029 slots over seeds 0–99, testbed .686.
     for name, slot_s, bound in (("dl2-small-published", 1200, 5.029),
                                 ("dl2-small-uniform-published", 1200, 22.005),
                                 ("dl2-testbed-published", 300, 0.686)):  # fmt: skip
         scenario = load(name)
-        curves = scenario.physics(data).curves
+        curves = scenario.physics().curves
         assert curves is not None
         fastest = curves.speed[:, 0].max(axis=(1, 2))
         means = []
         for seed in range(100):
-            trace = scenario.draw(seed, data).trace
+            trace = scenario.draw(seed).trace
             which = np.array([curves.index(model) for model in trace.models])[trace.model]
             means.append((trace.samples / fastest[which]).mean() / slot_s)
         assert np.mean(means) == pytest.approx(bound, abs=0.0006)

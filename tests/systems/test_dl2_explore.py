@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import exp
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from rota.systems.dl2.explore import Explorer
 from rota.systems.dl2.explore_kernels import explore
 from rota.systems.dl2.lens import StepByStep
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
 WORKER, SERVER, BUNDLE = 0, 1, 2
 
 
@@ -150,11 +148,10 @@ def test_the_rules_alone_shorten_completion_times() -> None:
     assert jct_s("job-aware") < 0.9 * jct_s("none")
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="the measured profiles (shared/data) are not here")
 def test_the_rules_alone_reach_what_was_measured_of_the_original() -> None:
     # The original's environment, seeds 0-99: 10.753 ± 0.322 by chance, 7.358 ± 0.220 with rules.
     lens, scenario = StepByStep(mask_room=False), load("dl2-small-published")
-    pool = Pool.draw(scenario, range(30), data=DATA)
+    pool = Pool.draw(scenario, range(30))
 
     def slots(explorer: Explorer | None) -> float:
         found = uniform_jct_s(

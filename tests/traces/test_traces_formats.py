@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import time
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,11 +22,9 @@ from rota.perf.hetero import gavel_curves
 from rota.traces import FORMATS, load_trace
 
 if TYPE_CHECKING:
-    from rota.traces import Trace
+    from collections.abc import Callable
 
-SHARED = Path(__file__).parents[2].parent / "shared"
-TRACES = SHARED / "data" / "traces"
-needs_data = pytest.mark.skipif(not TRACES.is_dir(), reason="the public traces are not at hand")
+    from rota.traces import Trace
 
 
 def read(folder: Path, text: str, name: str = "log.csv") -> Trace:
@@ -157,7 +158,7 @@ def test_files_that_hold_no_jobs_are_called_what_they_are(
         read(tmp_path, f"{header}\n{','.join('1' * (header.count(',') + 1))}\n")
 
 
-@needs_data
+@pytest.mark.logs
 @pytest.mark.parametrize(
     ("file", "jobs", "left_out"),
     [
@@ -171,45 +172,58 @@ def test_files_that_hold_no_jobs_are_called_what_they_are(
         ("shockwave/shockwave_120jobs_100.csv.gz", 120, {}),
     ],
 )
-def test_reads_the_public_traces(file: str, jobs: int, left_out: dict[str, int]) -> None:
-    trace = load_trace(TRACES / file)
+def test_reads_the_public_traces(
+    logs: Path, file: str, jobs: int, left_out: dict[str, int]
+) -> None:
+    trace = load_trace(logs / "traces" / file)
     assert (len(trace), trace.skipped, dict(trace.left_out)) == (jobs, 0, left_out)
 
 
-@needs_data
-def test_reads_the_chronus_trace() -> None:
-    trace = load_trace(TRACES / "chronus_philly_slo" / "chronus_MIX1.csv.gz")
+@pytest.mark.logs
+def test_reads_the_chronus_trace(logs: Path) -> None:
+    trace = load_trace(logs / "traces" / "chronus_philly_slo" / "chronus_MIX1.csv.gz")
     assert len(trace) + trace.left_out["no GPU"] == 22511
     slack_s = trace.deadline_s - trace.submit_s - trace.duration_s
     assert slack_s.min() > 0
 
 
-@needs_data
-def test_every_file_in_the_data_folder_is_read_or_named() -> None:
+@pytest.mark.logs
+def test_every_file_in_the_data_folder_is_read_or_named(logs: Path) -> None:
     refused = {}
-    for path in sorted(TRACES.glob("*/*.csv*")):
+    for path in sorted((logs / "traces").glob("*/*.csv*")):
         try:
             load_trace(path)
         except TraceError as error:
             refused[path.name] = str(error)
-    assert len(refused) == 12
-    assert all("This is" in why for why in refused.values()), refused
+    other = {name: why for name, why in refused.items() if "This is" not in why}
+    assert len(refused) - len(other) >= 12
+    # Job logs without GPUs, or with some jobs without: what is wrong, and where, is said.
+    assert all("'num_gpus'" in why for why in other.values()), other
 
 
-@needs_data
 @pytest.mark.parametrize("name", ["tiresias60", "philly_ee9e8c", "muri3", "philly_103959"])
-def test_reads_the_golden_traces_as_plain(name: str) -> None:
+def test_reads_the_golden_traces_as_plain(golden: Path, name: str) -> None:
     jobs = {"tiresias60": 60, "philly_ee9e8c": 1053, "muri3": 992, "philly_103959": 1450}
-    assert len(load_trace(SHARED / "golden" / f"{name}.csv")) == jobs[name]
+    assert len(load_trace(golden / f"{name}.csv")) == jobs[name]
 
 
-@needs_data
-def test_venus_loads_well_within_a_second() -> None:
-    path = TRACES / "helios_venus" / "venus_jobs.csv.gz"
-    load_trace(path)
-    begin_s = time.process_time()
-    load_trace(path)
-    assert time.process_time() - begin_s < 1.0
+@pytest.mark.logs
+def test_venus_loads_in_a_few_times_what_splitting_its_lines_takes(logs: Path) -> None:
+    path = logs / "traces" / "helios_venus" / "venus_jobs.csv.gz"
+
+    def split() -> None:
+        with gzip.open(path, "rt", newline="") as file:
+            deque(csv.reader(file), maxlen=0)
+
+    def least_s(do: Callable[[], object]) -> float:
+        taken_s = []
+        for _ in range(3):
+            begin_s = time.process_time()
+            do()
+            taken_s.append(time.process_time() - begin_s)
+        return min(taken_s)
+
+    assert least_s(lambda: load_trace(path)) < 10 * least_s(split)
 
 
 def test_every_format_has_a_line_about_it() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from os.path import exists
 from typing import TYPE_CHECKING, Any, Final
 
+from rota.cli.logs import below_data
 from rota.core import Cluster
 from rota.errors import ConfigError, UnknownNameError
 from rota.sim import Conditions, Faults
@@ -30,7 +32,7 @@ class TraceSpec:
     skip_bad: bool = False
     is_scenario: bool = False
     data: Path | None = None
-    """Where the measured tables of a scenario are."""
+    """Measured tables of a scenario, in place of those that ship."""
 
     @property
     def is_drawn(self) -> bool:
@@ -160,7 +162,10 @@ class _Entry:
 
 
 def _resolved(source: str, folder: Path) -> str:
-    return source if source.partition(":")[0] in PRESETS else str(folder / source)
+    if source.partition(":")[0] in PRESETS:
+        return source
+    beside = folder / source
+    return str(beside if exists(beside) else below_data(source) or beside)
 
 
 def _resolved_policy(name: str, folder: Path) -> str:

@@ -36,7 +36,7 @@ Against = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, not a table.")]
 DataFolder = Annotated[
     Path | None,
-    typer.Option("--data", help="Measured tables of published scenarios; default ../shared/data."),
+    typer.Option("--data", help="A folder of measured tables, in place of those that ship."),
 ]
 Deadline = Annotated[float, typer.Option(min=0.001, help="Seconds a policy may take per round.")]
 

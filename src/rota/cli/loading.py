@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rota.cli.logs import located
 from rota.dash.units import plural
 from rota.errors import ConfigError, InputError
 
@@ -76,12 +77,12 @@ def cluster_from(file: Path | None, nodes: int | None, gpus: int | None) -> Clus
 
 def loaded(
     source: str | Path, *, format_name: str | None = None, seed: int = 0, skip_bad: bool = False,
-    head: int | None = None,
+    head: int | None = None, data: Path | None = None,
 ) -> Trace:  # fmt: skip
-    """The trace, or its first `head` jobs; never without any."""
+    """The trace, or its first `head` jobs; never without any. `data`: where logs may also be."""
     from rota.traces import load_trace
 
-    trace = load_trace(source, format=format_name, seed=seed, skip_bad=skip_bad)
+    trace = load_trace(located(source, data), format=format_name, seed=seed, skip_bad=skip_bad)
     if not len(trace):
         raise InputError(f"{trace.name} holds no jobs to replay.")
     return trace if head is None else trace.head(head)

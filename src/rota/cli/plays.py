@@ -49,6 +49,7 @@ class Wish:
     when: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `Conditions` that were asked for."""
     data: Path | None = None
+    """Where logs, and measured tables in place of the shipped ones, may be."""
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
@@ -81,8 +82,9 @@ def of_trace(wish: Wish, seed: int) -> Play:
         )
     cluster = loading.cluster_from(wish.cluster, wish.nodes, wish.gpus)
     jobs = loading.loaded(
-        wish.trace, format_name=wish.format_name, seed=seed, skip_bad=wish.skip_bad, head=wish.head
-    )
+        wish.trace, format_name=wish.format_name, seed=seed, skip_bad=wish.skip_bad,
+        head=wish.head, data=wish.data,
+    )  # fmt: skip
     play = Play(
         seed=seed, cluster=cluster, jobs=jobs, when=Conditions(**wish.when), physics=Physics()
     )
@@ -98,8 +100,9 @@ def of_scenario(scenario: Scenario, wish: Wish, seeds: tuple[int, ...]) -> Itera
     for seed in seeds:
         if wish.trace is not None and (given is None or drawn):  # a file is read once
             given = loading.loaded(
-                wish.trace, format_name=wish.format_name, seed=seed, skip_bad=wish.skip_bad
-            )
+                wish.trace, format_name=wish.format_name, seed=seed, skip_bad=wish.skip_bad,
+                data=wish.data,
+            )  # fmt: skip
         world = scenario.draw(seed, wish.data, given, cluster=cluster, when=wish.when)
         jobs = world.trace if wish.head is None else world.trace.head(wish.head)
         play = Play(

@@ -98,5 +98,5 @@ def _facts(scenario: Scenario) -> dict[str, Any]:
         "cluster": facts_of_cluster(scenario.cluster),
         "speed": settings["speed"]["family"],
         "contention": settings["contention"]["model"],
-        "needs_data": scenario.measured,
+        "measured": scenario.measured,
     }

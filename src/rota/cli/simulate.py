@@ -46,7 +46,7 @@ Seeds = Annotated[
 ]
 DataFolder = Annotated[
     Path | None,
-    typer.Option("--data", help="Measured tables of published scenarios; default ../shared/data."),
+    typer.Option("--data", help="Where logs may also be; its measured tables replace rota's own."),
 ]
 Policies = Annotated[
     list[str] | None,
@@ -174,7 +174,7 @@ def simulate(
             node_mtbf=node_mtbf, node_repair=node_repair, job_mtbf=job_mtbf, retries=retries,
         ),
     )  # fmt: skip
-    chosen = _scenario(scenario, seeds, data)
+    chosen = _scenario(scenario, seeds, data, trace)
     wanted = _seeds(seed, seeds)
     policies = loading.named_policies(policy or [], chosen.policy if chosen else None)
     _tell_scenario(chosen, wish, wanted, policies)
@@ -208,14 +208,19 @@ class Task:
     force: bool
 
 
-def _scenario(name: str | None, seeds: str | None, data: Path | None) -> Scenario | None:
+def _scenario(
+    name: str | None, seeds: str | None, data: Path | None, trace: str | None
+) -> Scenario | None:
+    from rota.traces import PRESETS
+
     if name is not None:
         from rota.scenarios import load
 
         return load(name)
-    for option, given in (("--seeds", seeds), ("--data", data)):
-        if given is not None:
-            raise ConfigError(f"{option} goes with --scenario; a trace takes one --seed.")
+    if seeds is not None:
+        raise ConfigError("--seeds goes with --scenario; a trace takes one --seed.")
+    if data is not None and (trace or "").partition(":")[0] in PRESETS:
+        raise ConfigError("--data goes with --scenario or with a log; presets need no data.")
     return None
 
 
@@ -314,7 +319,9 @@ def _worlds(task: Task) -> Iterator[Play]:
 
 
 def _history(task: Task, seed: int) -> Trace | None:
-    return None if task.history is None else loading.loaded(task.history, seed=seed)
+    if task.history is None:
+        return None
+    return loading.loaded(task.history, seed=seed, data=task.wish.data)
 
 
 def _tell(play: Play, task: Task) -> None:

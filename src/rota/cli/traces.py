@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rota.cli.logs import located
 from rota.errors import ConfigError
 from rota.traces import SACCT_COMMAND
 
@@ -114,7 +115,7 @@ def _load(source: str, format_name: str | None, seed: int, skip_bad: bool) -> Tr
     """Load a trace and tell, on stderr, what did not become a job."""
     from rota.traces import load_trace
 
-    trace = load_trace(source, format=format_name, seed=seed, skip_bad=skip_bad)
+    trace = load_trace(located(source), format=format_name, seed=seed, skip_bad=skip_bad)
     if trace.skipped:
         typer.echo(f"Skipped {trace.skipped:,} broken lines.", err=True)
     for reason, count in trace.left_out.items():

@@ -37,7 +37,7 @@ Minutes = Annotated[
 ]
 DataFolder = Annotated[
     Path | None,
-    typer.Option("--data", help="Measured tables of published scenarios; default ../shared/data."),
+    typer.Option("--data", help="A folder of measured tables, in place of those that ship."),
 ]
 
 

@@ -1,7 +1,8 @@
 """Read public measurements of training speed, and refuse what cannot be one.
 
-Each profile is a folder of small CSV files below `profiles/`. Fitting, tests and the scenarios that
-repeat published work read them; everything else runs on the coefficients that rota ships.
+Each profile is a folder of small CSV files below `profiles/` of a data folder. Two ship with rota
+(`rota.perf.measured`) and need no folder: the scenarios that repeat published work read them. The
+others serve fitting and tests; everything else runs on coefficients.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from rota.errors import InputError, UnknownNameError
+from rota.perf import measured
 from rota.perf.sheet import Column, read_profile
 
 if TYPE_CHECKING:
@@ -70,12 +72,22 @@ def _without_failed(profile: Profile, column: str, drop_failed: bool) -> Profile
     return profile.where(~failed) if drop_failed else profile
 
 
-def dl2(data: Path, *, drop_failed: bool = False, keep_failed: bool = False) -> Profile:
+def dl2(
+    data: Path | None = None, *, drop_failed: bool = False, keep_failed: bool = False
+) -> Profile:
     """Samples/s of eight models by parameter servers and workers, synchronous, one total batch.
 
     `keep_failed` gives the file as it is: the published simulator took failed runs for speed 0.
     """
-    profile = read_profile(
+    profile = measured.dl2_speeds() if data is None else _dl2_file(data)
+    profile.refuse_twins("model", "num_ps", "num_workers")
+    if keep_failed:
+        return profile
+    return _without_failed(profile, "sum_worker_speed", drop_failed)
+
+
+def _dl2_file(data: Path) -> Profile:
+    return read_profile(
         _file(data, "dl2_ps_worker", "dl2_ps_worker_speed.csv.gz"),
         {
             "model": Column("text", DL2_MODELS),
@@ -85,10 +97,6 @@ def dl2(data: Path, *, drop_failed: bool = False, keep_failed: bool = False) -> 
             "sum_worker_speed": Column("rate"),
         },
     )
-    profile.refuse_twins("model", "num_ps", "num_workers")
-    if keep_failed:
-        return profile
-    return _without_failed(profile, "sum_worker_speed", drop_failed)
 
 
 @dataclass(frozen=True)
@@ -219,8 +227,10 @@ def arena(data: Path) -> Profile:
     )
 
 
-def deepshare_isolated(data: Path) -> Profile:
+def deepshare_isolated(data: Path | None = None) -> Profile:
     """Samples/s of six distributed jobs alone, by GPUs and nodes."""
+    if data is None:
+        return measured.deepshare_speeds()
     profile = read_profile(
         _file(data, "deepshare", "isolated_throughput.csv"),
         {
@@ -233,8 +243,10 @@ def deepshare_isolated(data: Path) -> Profile:
     return _without_failed(profile, "samples_per_s", drop_failed=False)
 
 
-def deepshare_samples(data: Path) -> Profile:
+def deepshare_samples(data: Path | None = None) -> Profile:
     """Samples in a whole job of each model and size."""
+    if data is None:
+        return measured.deepshare_samples()
     return read_profile(
         _file(data, "deepshare", "total_samples.csv"),
         {
@@ -245,18 +257,12 @@ def deepshare_samples(data: Path) -> Profile:
     )
 
 
-def deepshare_ratios(data: Path) -> Floats:
+def deepshare_ratios(data: Path | None = None) -> Floats:
     """What is left of a row's speed beside a column's job, (30, 30), measured pairs only.
 
     Kinds are ordered by model, then as in DEEPSHARE_MEASURED.
     """
-    side = {
-        f"{what}_{who}": Column("text" if what == "model" else "count",
-                                DEEPSHARE_MODELS if what == "model" else ())
-        for who in "ab" for what in ("model", "num_gpus", "num_nodes")
-    }  # fmt: skip
-    path = _file(data, "deepshare", "contention_ratio.csv.gz")
-    profile = read_profile(path, {**side, "ratio_a": Column("share")})
+    profile = measured.deepshare_pairs() if data is None else _pairs_file(data)
     place = {
         (model, *size): k
         for k, (model, size) in enumerate(
@@ -279,8 +285,18 @@ def deepshare_ratios(data: Path) -> Floats:
     if len(gaps):
         kinds = list(place)
         row, column = (kinds[int(i)] for i in gaps[0])
-        raise InputError(f"{path}: no row for {row} beside {column}; is the file complete?")
+        raise InputError(f"{profile.file}: no row for {row} beside {column}; is the file complete?")
     return ratio
+
+
+def _pairs_file(data: Path) -> Profile:
+    side = {
+        f"{what}_{who}": Column("text" if what == "model" else "count",
+                                DEEPSHARE_MODELS if what == "model" else ())
+        for who in "ab" for what in ("model", "num_gpus", "num_nodes")
+    }  # fmt: skip
+    path = _file(data, "deepshare", "contention_ratio.csv.gz")
+    return read_profile(path, {**side, "ratio_a": Column("share")})
 
 
 def missing_row(file: str, model: str, gpus: int, nodes: int, found: int) -> InputError:

@@ -1,6 +1,7 @@
 """Speed tables of published simulators, rebuilt from their measurements, defects included.
 
-They read the data folder and exist to repeat published numbers; scenarios of our own use fits.
+They read the measured tables that ship, or those of a data folder, and exist to repeat published
+numbers; scenarios of our own use fits.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ CLEAN_SMOOTHING: Final = 0.5
 DEEPSHARE_FLOOR: Final = 0.35
 
 
-def dl2_measured(data: Path, size: int = 16) -> Curves:
+def dl2_measured(data: Path | None = None, size: int = 16) -> Curves:
     """DL2's own speed function: radial interpolation through all rows, failed runs as speed 0."""
     table = profiles.dl2(data, keep_failed=True)
     grid = _grid(size)
@@ -38,7 +39,7 @@ def dl2_measured(data: Path, size: int = 16) -> Curves:
     return _ps_curves(table, speed)
 
 
-def dl2_clean(data: Path, size: int = CLEAN_LIMIT) -> Curves:
+def dl2_clean(data: Path | None = None, size: int = CLEAN_LIMIT) -> Curves:
     """DL2's measurements without failed runs, lightly smoothed, nothing beyond what was run."""
     table = profiles.dl2(data, drop_failed=True)
     grid = _grid(size)
@@ -68,7 +69,7 @@ def _ps_curves(table: Profile, speed: list[Floats]) -> Curves:
     return Curves(profiles.DL2_MODELS, ("gpu",), np.stack(speed)[:, None], False, measured)
 
 
-def deepshare_measured(data: Path) -> tuple[Curves, Contention]:
+def deepshare_measured(data: Path | None = None) -> tuple[Curves, Contention]:
     """DeepShare's isolated speeds and pairwise ratios, measured placements only.
 
     A placement that was not measured has speed 0: one node, three nodes, or two nodes per GPU.
@@ -93,7 +94,7 @@ def deepshare_measured(data: Path) -> tuple[Curves, Contention]:
     )  # fmt: skip
 
 
-def deepshare_work(data: Path) -> dict[tuple[str, int], float]:
+def deepshare_work(data: Path | None = None) -> dict[tuple[str, int], float]:
     """Samples in a whole job, by model and GPUs."""
     rows = profiles.deepshare_samples(data)
     return {

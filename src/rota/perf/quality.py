@@ -45,7 +45,7 @@ def explained(predicted: Floats, measured: Floats) -> float:
     return float(1 - np.square(measured - predicted).sum() / around)
 
 
-def ps_errors(data: Path) -> dict[str, Floats]:
+def ps_errors(data: Path | None = None) -> dict[str, Floats]:
     """Errors of each parameter-server model, every (servers, workers) held out in turn."""
     errors = {}
     for name in profiles.DL2_MODELS:

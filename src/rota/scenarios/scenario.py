@@ -11,7 +11,7 @@ from rota.errors import ConfigError, InputError
 from rota.perf.physics import Billing, Drift, Physics
 from rota.scenarios import reading
 from rota.scenarios.speeds import contention_of, curves_of
-from rota.scenarios.tables import NEEDED, data_folder
+from rota.scenarios.tables import MEASURED, tables_folder
 from rota.scenarios.workloads import draw_jobs
 from rota.sim import Conditions
 from rota.traces.clusterfile import build_cluster
@@ -66,8 +66,8 @@ class Scenario:
 
     @property
     def measured(self) -> bool:
-        """Whether it needs tables that are not shipped."""
-        return self.settings["speed"]["family"] in NEEDED
+        """Whether its speeds are a table of measurements, not fits."""
+        return self.settings["speed"]["family"] in MEASURED
 
     @property
     def cluster(self) -> Cluster:
@@ -102,7 +102,7 @@ class Scenario:
         self, data: Path | None, cluster: Cluster
     ) -> tuple[Curves | None, Contention | None]:
         """Curves and contention; those of its own cluster are kept, as making them takes time."""
-        folder = data_folder(self.settings["speed"]["family"], data, self.name)
+        folder = tables_folder(self.settings["speed"]["family"], data)
         own = cluster.names == self.cluster.names and cluster.gpu_types == self.cluster.gpu_types
         if own and folder in self._laws:
             return self._laws[folder]

@@ -44,7 +44,6 @@ def _family(family: str, settings: Settings, cluster: Cluster, data: Path | None
     if family in ("dl2-measured", "dl2-clean"):
         from rota.perf import published
 
-        assert data is not None
         table = published.dl2_measured if family == "dl2-measured" else published.dl2_clean
         return table(data, settings["workload"].get("max_each", 16))
     if family == "deepshare":
@@ -56,7 +55,6 @@ def _family(family: str, settings: Settings, cluster: Cluster, data: Path | None
     if family == "deepshare-measured":
         from rota.perf.published import deepshare_measured
 
-        assert data is not None
         return deepshare_measured(data)[0]
     largest = settings["workload"].get("largest_gang", cluster.total_gpus)
     sizes = {"max_nodes": min(len(cluster), largest), "max_gpus": largest}
@@ -89,19 +87,20 @@ def contention_of(
 ) -> Contention | None:
     """How jobs slow each other down on the cluster."""
     wanted = settings["contention"]
-    found = _contention(wanted, cluster, curves, data)
+    if wanted["model"] == "pairs" and settings["speed"]["family"] == "deepshare-measured":
+        from rota.perf.published import deepshare_measured
+
+        found: Contention | None = deepshare_measured(data)[1]
+    else:
+        found = _contention(wanted, cluster, curves)
     if found is not None and "floor" in wanted:
         found = found._replace(floor=wanted["floor"])
     return found
 
 
 def _contention(
-    wanted: Mapping[str, Any], cluster: Cluster, curves: Curves | None, data: Path | None
+    wanted: Mapping[str, Any], cluster: Cluster, curves: Curves | None
 ) -> Contention | None:
-    if wanted["model"] == "pairs" and data is not None:
-        from rota.perf.published import deepshare_measured
-
-        return deepshare_measured(data)[1]
     if wanted["model"] in ("pairs", "ranks"):
         from rota.perf.sharing import rank_contention
 
