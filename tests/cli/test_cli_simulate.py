@@ -129,6 +129,27 @@ def test_tables_by_size_and_user(log: str, capsys: pytest.CaptureFixture[str]) -
     by_user = simulated(capsys, log, "-p", "fifo", "--by", "user")
     assert "ann" in by_user
     assert "bob" in by_user
+    both = simulated(capsys, log, "-p", "fifo", "-p", "srtf", "--by", "user", "--by", "size")
+    titles = [f"{policy} by {group}" for policy in ("fifo", "srtf") for group in ("user", "size")]
+    assert [both.index(title) for title in titles] == sorted(both.index(title) for title in titles)
+    facts = json.loads(
+        simulated(capsys, log, "-p", "fifo", "--by", "user", "--by", "size", "--json")
+    )
+    assert {"by_user", "by_size"} <= facts["runs"][0].keys()
+    assert run(["simulate", log, "-p", "fifo", "--by", "size", "--by", "colour"]) == 2
+    assert "No table is called 'colour'" in capsys.readouterr().err
+
+
+def test_jobs_without_an_estimate_are_pointed_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "limits.csv"
+    path.write_text(
+        "job_id,submit_s,duration_s,num_gpus,estimate_s\na,0,10,1,60\nb,5,20,2,\nc,6,20,2,\n"
+    )
+    words = ["simulate", str(path), "-p", "sjf", "--estimates", "trace"]
+    assert run(words) == 0
+    assert "note: limits: no estimate of 2 of 3 jobs; policies do" in capsys.readouterr().err
 
 
 def test_the_table_says_what_changes_cost(log: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from rota.errors import ConfigError, InputError, UnknownNameError
@@ -120,6 +122,26 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="not UTF-8"):
         load(tmp_path / "bytes.toml")
+
+
+def test_a_scenario_does_not_remember_a_cluster_that_was_asked_for_once(tmp_path: Path) -> None:
+    links = GOOD.replace("[when]", '[contention]\nmodel = "links"\n[when]')
+    scenario = made(tmp_path, links)
+    for link_gbps in (100.0, 10.0, 100.0):
+        cluster = replace(scenario.cluster, link_gbps=np.full(2, link_gbps))
+        laws = scenario.physics(cluster=cluster).contention
+        assert laws is not None
+        assert laws.link_gbps.tolist() == [link_gbps] * 2
+        assert scenario.draw(0, cluster=cluster).physics.contention is laws  # kept: not made anew
+    faster = replace(scenario, settings={**scenario.settings, "contention": {
+        **scenario.settings["contention"], "spine_gbps": 7.0}})  # fmt: skip
+    laws = faster.physics(cluster=scenario.cluster).contention
+    assert laws is not None
+    assert laws.spine_gbps == 7.0
+    racks = replace(scenario.cluster, rack=np.array([0, 1]))
+    laws = scenario.physics(cluster=racks).contention
+    assert laws is not None
+    assert laws.uplink_gbps.size == 2
 
 
 def test_a_variant_changes_what_it_names(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,7 +53,13 @@ def jobs_with_models(jobs: Jobs) -> Any:
 
 
 def play(gpus: list[int], jobs: Jobs, name: str, physics: Physics, when: Conditions) -> Any:
-    cluster = cluster_of(gpus, rack=np.arange(len(gpus)) // 2)
+    cluster, racks = cluster_of(gpus, rack=np.arange(len(gpus)) // 2), (len(gpus) + 1) // 2
+    if physics.contention is not None and physics.contention.mode == LINKS:
+        contention = physics.contention._replace(
+            link_gbps=physics.contention.link_gbps[: len(gpus)],
+            uplink_gbps=physics.contention.uplink_gbps[:racks],
+        )
+        physics = replace(physics, contention=contention)
     trace, policy = jobs_with_models(jobs), make_policy(name)
     fast = simulate(cluster, trace, policy, when, physics=physics)
     assert_same(fast, by_rounds(cluster, trace, policy, when, physics=physics))
@@ -112,6 +119,36 @@ def test_contention_about_other_models_is_refused() -> None:
         play([2], [(0, 1, 1)], "fifo", Physics(contention=laws(PAIRS)), Conditions())
 
 
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"link_gbps": np.full(1, 10.0)}, "of 1 nodes .*this one .* has 2"),
+        ({"link_gbps": np.full(NODES, 10.0)}, "of 8 nodes"),
+        ({"uplink_gbps": np.zeros(0)}, "of 0 racks"),
+        ({"uplink_gbps": np.full(4, 12.0)}, "of 4 racks .* has 1"),
+        ({"link_gbps": np.array([10.0, np.nan])}, "link_gbps must be 0 or more"),
+        ({"spine_gbps": np.nan}, "spine_gbps=nan must be"),
+        ({"traffic_gbps": np.ones(2)}, "names 3 kinds of traffic, but Contention.traffic_gbps"),
+        ({"talk": np.ones(0)}, "Contention.talk has shape"),
+        ({"kind": np.full((4, 0, 3), -1)}, "kind has shape"),
+        ({"kind": np.full((2, 2, 2), -1)}, "about 1 models, the speeds about 3"),
+        ({"mode": 9}, "mode 9 is unknown"),
+        ({"mode": PAIRS, "ratio": np.ones((2, 3))}, "Contention.ratio has shape"),
+        ({"mode": PAIRS, "floor": np.nan}, "floor=nan must lie"),
+        ({"mode": RANKS, "hurt": np.ones(2)}, "Contention.hurt has shape"),
+        ({"mode": MACHINES, "harm": np.full(3, -1.0)}, "Contention.harm holds -1"),
+    ],
+)
+def test_contention_made_for_another_cluster_is_refused(wrong: dict[str, Any], says: str) -> None:
+    fits = {"link_gbps": np.full(2, 10.0), "uplink_gbps": np.full(1, 12.0)}
+    contention = laws(LINKS)._replace(**(fits | wrong))
+    with pytest.raises(ConfigError, match=says):
+        simulate(
+            cluster_of([2, 2]), jobs_with_models([(0, 10, 2)]), make_policy("fifo+spread"),
+            physics=Physics(curves=spread_curves(), contention=contention),
+        )  # fmt: skip
+
+
 def test_a_full_link_is_shared_equally() -> None:
     """10 Gb/s for jobs that want 10 and 7: five each; one node alone has nothing to share."""
     contention = laws(LINKS, link_gbps=np.full(NODES, 10.0), spine_gbps=np.inf)
@@ -152,7 +189,8 @@ def test_a_fee_is_due_while_a_job_runs() -> None:
 
 def test_who_crosses_racks_is_freed_by_another_who_leaves() -> None:
     """Two jobs meet on no node, but on a spine of 8 Gb/s: 4 each of 4 and 10 wanted."""
-    contention = laws(LINKS, uplink_gbps=np.full(4, np.inf), spine_gbps=8.0, floor=0.0)
+    contention = laws(LINKS, link_gbps=np.full(4, 10.0), uplink_gbps=np.full(2, np.inf),
+                      spine_gbps=8.0, floor=0.0)  # fmt: skip
     jobs: Jobs = [(0, 50, 2), (0, 100, 2)]
     physics = Physics(curves=spread_curves(1.0), contention=contention)
     cluster = cluster_of([1, 1, 1, 1], rack=np.array([0, 1, 0, 1]))

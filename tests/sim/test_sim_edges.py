@@ -115,6 +115,32 @@ def test_a_job_of_unknown_length_does_not_upset_the_order_of_the_others(name: st
     assert decision.share(2)
 
 
+def test_an_oracle_sees_the_truth_where_others_are_told_the_traces_limits() -> None:
+    # By their limits job 0 comes first, by their lengths job 1.
+    trace = trace_of([(0, 100, 1), (0, 10, 1)], estimate_s=[50, 500])
+    when = Conditions(trust_trace=True, estimate_error=2.0)
+    ends = {
+        name: simulate(cluster_of([1]), trace, make_policy(name), when).done_s.tolist()
+        for name in ("sjf", "sjf@oracle", "srtf@oracle", "sjf:error=3@oracle")
+    }
+    assert ends.pop("sjf") == [100, 110]
+    assert all(done_s == [110, 10] for done_s in ends.values())
+
+
+@pytest.mark.parametrize("error", [0.0, 2.0])
+def test_the_traces_estimates_are_told_as_they_are(error: float) -> None:
+    trace = trace_of([(0, 100, 1), (0, 10, 1), (0, 20, 1)], estimate_s=[300, np.nan, 7])
+    when = Conditions(trust_trace=True, estimate_error=error)
+    sim = Simulator(cluster_of([1]), trace, when)
+    assert sim.wait()
+    for told in (sim.observe().jobs.estimate_s, sim.observe().jobs.remaining_s):
+        np.testing.assert_array_equal(told, [300, np.nan, 7])
+    # The same through a policy's own setting; of unknown length comes last.
+    for name in ("sjf", "sjf:error=2"):
+        done_s = simulate(cluster_of([1]), trace, make_policy(name), when).done_s
+        assert done_s.tolist() == [120, 130, 20]
+
+
 def test_gittins_without_a_history_serves_in_order() -> None:
     # All classes are one: nothing is known, so first come, first served.
     policy = make_policy("gittins")

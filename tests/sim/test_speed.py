@@ -166,6 +166,8 @@ def test_a_trace_that_the_curves_do_not_know_is_refused() -> None:
         lambda: Billing(grain_s=0),
         lambda: Curves(("m",), ("gpu",), np.full((1, 1, 2, 2), np.nan), True, np.ones((1, 2))),
         lambda: Curves(("m",), ("gpu",), np.ones((2, 1, 2, 2)), True, np.ones((1, 2))),
+        lambda: Curves(("m",), ("gpu",), np.ones((1, 1, 0, 2)), True, np.ones((1, 2))),
+        lambda: Curves(("m",), ("gpu",), np.ones((1, 1, 2, 2)), True, np.ones(2)),
     ],
 )
 def test_laws_that_make_no_sense_are_refused(broken: Any) -> None:

@@ -155,6 +155,16 @@ def tell_extrapolation(jobs: Trace, cluster: Cluster, physics: Physics) -> None:
         note(f"the same is true of {len(found) - MOST_NOTES} more models.")
 
 
+def tell_estimates(jobs: Trace) -> None:
+    """Say of how many jobs the trace has no estimate."""
+    bare = int((jobs.estimate_s != jobs.estimate_s).sum())  # NaN
+    if bare:
+        note(
+            f"{jobs.name}: no estimate of {bare:,} of {plural(len(jobs), 'job')}; "
+            "policies do not know how long they take."
+        )
+
+
 def tell_compiling() -> bool:
     """Announce the wait for the compiler; True, so that it is told once."""
     typer.echo("compiling the simulator (only the first time, about 20 s) …", err=True)

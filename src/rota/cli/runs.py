@@ -42,7 +42,7 @@ _OVER_SEEDS: Final = (
 
 
 def print_runs(
-    runs: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], jobs: Trace, by: str | None
+    runs: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], jobs: Trace, by: Sequence[str]
 ) -> None:
     """Print how the policies compare, and by size or user if asked."""
     columns = [(head, show([run[key] for run in runs])) for head, key, show in _COLUMNS]
@@ -58,10 +58,10 @@ def print_runs(
     print_table([("policy", [short_name(run["policy"]) for run in runs]), *columns], title=title)
     for line in _caption(runs, facts, jobs):
         typer.echo(line)
-    if by is not None:
-        for run in runs:
+    for run in runs:
+        for group in by:
             typer.echo()
-            _print_groups(run, by)
+            _print_groups(run, group)
 
 
 def over_seeds(runs: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> list[dict[str, Any]]:

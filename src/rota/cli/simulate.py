@@ -126,7 +126,8 @@ Deadline = Annotated[
     float, typer.Option(min=0.001, help="Seconds that a policy of your own may take per round.")
 ]
 By = Annotated[
-    str | None, typer.Option(metavar="size|user", help="Further tables, by job size or by user.")
+    list[str] | None,
+    typer.Option(metavar="size|user", help="Further tables, by job size or by user; repeat it."),
 ]
 
 
@@ -163,7 +164,9 @@ def simulate(
 ) -> None:
     """Replay TRACE, or play a scenario, under one or more policies."""
     _check_choice("kind of estimates", estimates or "true", ("true", "trace"))
-    _check_choice("table", by or "size", ("size", "user"))
+    tables = tuple(dict.fromkeys(by or ()))
+    for table in tables:
+        _check_choice("table", table, ("size", "user"))
     wish = plays.Wish(
         trace=trace, format_name=format_name, skip_bad=skip_bad, head=head,
         drop_oversized=drop_oversized, nodes=nodes, gpus=gpus, cluster=cluster, data=data,
@@ -189,9 +192,11 @@ def simulate(
     if as_json:
         print_json({**facts, "runs": runs})
     elif len(wanted) > 1:
+        if tables:
+            loading.note("--by is about one seed; --json has the groups of every run.")
         print_seeds(facts, first.when.slot_s)
     else:
-        print_runs(runs, facts, first.jobs, by)
+        print_runs(runs, facts, first.jobs, tables)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,6 +332,8 @@ def _history(task: Task, seed: int) -> Trace | None:
 def _tell(play: Play, task: Task) -> None:
     loading.tell_losses(play.jobs, play.oversized)
     loading.tell_extrapolation(play.jobs, play.cluster, play.physics)
+    if play.when.trust_trace:
+        loading.tell_estimates(play.jobs)
     learners = loading.learners(task.policies)
     if learners and task.history is None:
         loading.note(

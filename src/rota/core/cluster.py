@@ -66,6 +66,9 @@ class Cluster:
                 f"Node {self.names[int(self.gpus.argmax())]!r} has {self.gpus.max()} GPUs; "
                 f"at most {MAX_GPUS_PER_NODE} are supported."
             )
+        if (self.rack < 0).any():
+            node = self.names[int((self.rack < 0).argmax())]
+            raise ConfigError(f"Node {node!r} is in rack {self.rack.min()}; racks count from 0.")
         if not ((self.type >= 0) & (self.type < len(self.gpu_types))).all():
             raise ConfigError(f"Cluster.type must index gpu_types {self.gpu_types}.")
 

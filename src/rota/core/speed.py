@@ -32,6 +32,11 @@ class Curves:
             raise ConfigError(
                 f"A speed table for {C} models on {T} GPU types has shape {self.speed.shape}."
             )
+        if 0 in self.speed.shape[2:] or self.measured.shape != (C, 2):
+            raise ConfigError(
+                f"A speed table needs a place for at least (0, 0), and measured sizes of shape "
+                f"({C}, 2); got {self.speed.shape} and {self.measured.shape}."
+            )
         bad = np.argwhere(~((self.speed >= 0) & (self.speed < np.inf)))
         if len(bad):
             c, t, a, w = (int(i) for i in bad[0])

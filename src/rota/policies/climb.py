@@ -18,6 +18,7 @@ from rota.policies.sizes import ANY, NOTHING, Shape, Sizes, reference
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from rota.core.cluster import Cluster
     from rota.core.snapshot import Snapshot
     from rota.core.speed import Curves
     from rota.core.types import Floats, Records
@@ -74,6 +75,9 @@ class Known:
     capacity: tuple[tuple[float, ...], ...] = ()
     sizes: dict[tuple[Any, ...], list[Sizes]] = field(default_factory=dict)
     """By what `FIELDS` say about a job."""
+    cluster: Cluster | None = None
+    units: dict[tuple[Any, ...], float] = field(default_factory=dict)
+    """The reference speed, by the same."""
 
 
 @dataclass
@@ -107,15 +111,19 @@ def survey(snapshot: Snapshot, known: Known) -> View:
     kinds = max(len(snapshot.cluster.gpu_types), 1)
     capacity = (*(_has(nodes[nodes["type"] == t]) for t in range(kinds)), _has(nodes))
     if known.curves is not snapshot.curves or known.capacity != capacity:
-        known.curves, known.capacity, known.sizes = snapshot.curves, capacity, {}
+        known.curves, known.capacity, known.sizes, known.units = snapshot.curves, capacity, {}, {}
+    if known.cluster is not snapshot.cluster:
+        known.cluster, known.units = snapshot.cluster, {}
     most = [int(nodes["gpus"][nodes["type"] == t].max(initial=0)) for t in range(kinds)]
     most.append(int(nodes["gpus"].max(initial=0)))
     jobs = snapshot.jobs
-    sizes = [_sizes(row, known, most) for row in jobs.rows[FIELDS].tolist()]
-    unit_speed = np.array([
-        reference(mine[0], type_, snapshot.curves)
-        for mine, type_ in zip(sizes, jobs.gpu_type.tolist(), strict=True)
-    ]).reshape(len(sizes))  # fmt: skip
+    rows = jobs.rows[FIELDS].tolist()
+    sizes = [_sizes(row, known, most) for row in rows]
+    for row, mine in zip(rows, sizes, strict=True):
+        if row not in known.units:
+            gpu_type = row[FIELDS.index("gpu_type")]
+            known.units[row] = reference(mine[0], gpu_type, snapshot.curves, snapshot.cluster)
+    unit_speed = np.array([known.units[row] for row in rows]).reshape(len(rows))
     pinned = jobs.running & (snapshot.time_s < jobs.since_s + jobs.min_run_s)
     view = View(
         snapshot, sizes, _work(jobs.remaining_s) * unit_speed, _work(jobs.estimate_s) * unit_speed,

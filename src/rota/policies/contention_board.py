@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from rota.core.speed import no_contention
+from rota.perf.laws import check_models
 from rota.policies.contention_kernels import Desk, Found, Law, Menu, Room
 from rota.policies.rollout_kernels import seat
 
@@ -56,6 +57,7 @@ class World:
         self._by_nodes = curves is not None and curves.by_nodes
         self._speed = np.zeros((0, 1, 1, 1)) if curves is None else curves.speed
         laws = contention or no_contention(curves)
+        check_models(laws, laws.kind.shape[0] - 1)
         self._kind = laws.kind
         links = laws.link_gbps if len(laws.link_gbps) == len(cluster) else cluster.link_gbps
         self.law = Law(
@@ -74,8 +76,9 @@ class World:
 
     def kind(self, curve: int, span: int, workers: int) -> int:
         """The kind of traffic of a job over `span` nodes; beyond the table, that of its edge."""
-        _, A, W = self._kind.shape
-        return int(self._kind[curve, min(span, A - 1), min(workers, W - 1)])
+        C, A, W = self._kind.shape
+        row = curve if curve < C else -1  # it has a curve, which is not known here
+        return int(self._kind[row, min(span, A - 1), min(workers, W - 1)])
 
     def speed(self, curve: int, span: int, servers: int, workers: int) -> Floats:
         """Work per second on each GPU type (T,); 0 where it does not run or no curve says."""

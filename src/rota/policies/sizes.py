@@ -8,13 +8,16 @@ believed to run in proportion to their workers.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
+
+from rota.perf.reference import Ask, best_speed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rota.core.cluster import Cluster
     from rota.core.speed import Curves
     from rota.core.types import Floats
 
@@ -196,16 +199,14 @@ def _by_curve(shape: Shape, curves: Curves | None, node_gpus: int) -> Floats | N
     return speed
 
 
-def reference(sizes: Sizes, gpu_type: int, curves: Curves | None) -> float:
-    """The speed in which a job's remaining work is counted: that at its requested size.
+def reference(sizes: Sizes, gpu_type: int, curves: Curves | None, cluster: Cluster) -> float:
+    """The speed in which a job's remaining work is counted: the best at its requested size.
 
     It is that on its own GPU type, or else on the fastest; 1 where no curve is known.
     """
     if sizes.guessed or curves is None:
         return 1.0
-    table: Any = curves.speed[sizes.shape.curve]  # (T, A, W)
-    known = table.max(axis=0) if gpu_type == ANY else table[gpu_type]
-    workers = min(sizes.shape.workers[2], known.shape[1] - 1)
-    if curves.by_nodes:
-        return float(known[:, workers].max()) or 1.0
-    return float(known[min(sizes.shape.servers[2], known.shape[0] - 1), workers]) or 1.0
+    shape = sizes.shape
+    gpus, cpus, memory_gb = shape.worker
+    ask = Ask(shape.curve, gpu_type, shape.workers[2], shape.servers[2], int(gpus), cpus, memory_gb)
+    return best_speed(curves, cluster, ask) or 1.0

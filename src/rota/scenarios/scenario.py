@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.errors import ConfigError, InputError
@@ -53,8 +53,8 @@ class Scenario:
     aliases: Mapping[str, str] = field(default_factory=dict)
     """Policies whose names mean something else here."""
     file: str = ""
-    _laws: dict[Path | None, tuple[Curves | None, Contention | None]] = field(
-        default_factory=dict, repr=False, compare=False
+    _laws: dict[tuple[Path | None, bytes], tuple[Curves | None, Contention | None]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
     )
 
     @property
@@ -101,16 +101,15 @@ class Scenario:
     def _laws_of(
         self, data: Path | None, cluster: Cluster
     ) -> tuple[Curves | None, Contention | None]:
-        """Curves and contention; those of its own cluster are kept, as making them takes time."""
+        """Curves and contention; those of the last cluster are kept, as making them takes time."""
         folder = tables_folder(self.settings["speed"]["family"], data)
-        own = cluster.names == self.cluster.names and cluster.gpu_types == self.cluster.gpu_types
-        if own and folder in self._laws:
-            return self._laws[folder]
-        curves = curves_of(self.settings, cluster, folder)
-        laws = curves, contention_of(self.settings, cluster, curves, folder)
-        if own:
-            self._laws[folder] = laws
-        return laws
+        key = folder, _fingerprint(cluster)
+        if key not in self._laws:
+            curves = curves_of(self.settings, cluster, folder)
+            contention = contention_of(self.settings, cluster, curves, folder)
+            self._laws.clear()
+            self._laws[key] = curves, contention
+        return self._laws[key]
 
     def draw(
         self,
@@ -140,6 +139,15 @@ class Scenario:
             if found and base in self.aliases:
                 return f"{self.aliases[base]}{found}{rest}"
         return self.aliases.get(name, name)
+
+
+def _fingerprint(cluster: Cluster) -> bytes:
+    """Tells clusters apart that differ in anything at all."""
+    facts = [getattr(cluster, column.name) for column in fields(cluster)]
+    found = hashlib.sha256()
+    for fact in facts:
+        found.update(repr(fact).encode() if isinstance(fact, tuple) else fact.tobytes())
+    return found.digest()
 
 
 def load(name: str | Path, changes: Sequence[str] = ()) -> Scenario:

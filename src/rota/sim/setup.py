@@ -45,9 +45,11 @@ class Conditions:
     checkpoint_s: float = 1800.0
     """Progress between two checkpoints, which is what a failure can cost, unless its trace says."""
     estimate_error: float = 0.0
-    """Policies see duration × exp(estimate_error × z) with z standard normal, one per job."""
+    """Policies see duration × exp(estimate_error × z) with z standard normal, one per job; means
+    nothing where they are told what the trace says."""
     trust_trace: bool = False
-    """Policies see the trace's own estimates (such as time limits) where it has them."""
+    """Policies see the trace's own estimates (such as time limits) and nothing else: no duration
+    where it has none, and no further error."""
     hide_durations: bool = False
     """Policies see nothing of durations, unless they are oracles."""
     faults: Faults = field(default_factory=Faults)
@@ -84,10 +86,8 @@ def job_records(
         )
     codes = np.array([cluster.type_code(name) for name in trace.gpu_types] or [-1])
     rows["gpu_type"] = np.where(trace.gpu_type < 0, -1, codes[trace.gpu_type])
-    estimate_s = trace.duration_s
-    if when.trust_trace:
-        estimate_s = np.where(np.isnan(trace.estimate_s), estimate_s, trace.estimate_s)
-    if when.estimate_error > 0:
+    estimate_s = trace.estimate_s if when.trust_trace else trace.duration_s
+    if when.estimate_error > 0 and not when.trust_trace:
         estimate_s = estimate_s * np.exp(when.estimate_error * rng.standard_normal(len(trace)))
     rows["estimate_s"] = rows["remaining_s"] = np.nan if when.hide_durations else estimate_s
     rows["started_s"] = rows["since_s"] = np.nan
@@ -191,7 +191,7 @@ def _one(
     rows = job_records(trace, cluster, when, noise)
     truth, shapes = _truth(trace, rows, when)
     if curves is not None:
-        set_curves(rows, truth, trace, curves)
+        set_curves(rows, truth, trace, curves, cluster)
     begin_s = float(trace.submit_s[0]) if len(trace) else 0.0
     busy_s = float((trace.duration_s * trace.num_gpus).sum()) / cluster.total_gpus
     horizon_s = (float(trace.submit_s[-1]) if len(trace) else 0.0) + 4 * busy_s + 30 * 86400.0

@@ -68,7 +68,7 @@ def simulate(
     if isinstance(policy, Heuristic) and policy.error > 0:
         when = replace(when, estimate_error=policy.error)
     if getattr(policy, "oracle", False):
-        when = replace(when, hide_durations=False, estimate_error=0.0)
+        when = replace(when, hide_durations=False, estimate_error=0.0, trust_trace=False)
         physics = replace(physics, sight="true")
     sim = Simulator(
         cluster, trace, when, seed=seed, log=LOG if journal or series else 0, physics=physics

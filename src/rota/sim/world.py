@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rota.core.speed import no_contention
-from rota.errors import ConfigError, InputError
+from rota.errors import InputError
 from rota.perf.contention_kernels import Traffic
 from rota.perf.doubt import noisy
+from rota.perf.laws import check_laws
+from rota.perf.reference import reference_speeds
 from rota.sim.state import Net
 
 if TYPE_CHECKING:
@@ -28,11 +30,13 @@ def on_cluster(physics: Physics, cluster: Cluster) -> Curves | None:
     return physics.curves.on(cluster.gpu_types) if physics.curves is not None else None
 
 
-def set_curves(rows: Records, truth: Records, trace: Trace, curves: Curves) -> None:
+def set_curves(
+    rows: Records, truth: Records, trace: Trace, curves: Curves, cluster: Cluster
+) -> None:
     """Give each job its curve, and the speed in it that counts as pace 1.
 
-    That is samples / duration where the trace has both, else the best speed at the requested
-    size, on the job's own GPU type or the fastest: a trace's duration is what it takes there.
+    That is samples / duration where the trace has both, else the best speed that the cluster can
+    give it at the requested size: a trace's duration is what it takes there.
     """
     known = np.array([curves.index(model) for model in trace.models] or [-1])
     if (known < 0).any() and trace.models:
@@ -46,8 +50,8 @@ def set_curves(rows: Records, truth: Records, trace: Trace, curves: Curves) -> N
     rows["curve"] = np.where(trace.model < 0, -1, known[trace.model])
     unit = np.ones(len(rows))
     has = rows["curve"] >= 0
-    unit[has] = _reference_speeds(rows[has], curves)
-    given = ~np.isnan(trace.samples)
+    unit[has] = reference_speeds(rows[has], curves, cluster)
+    given = ~np.isnan(trace.samples) & (trace.duration_s > 0)
     unit[given] = (trace.samples / trace.duration_s)[given]
     if not (unit > 0).all():
         j = int((unit <= 0).argmax())
@@ -59,30 +63,13 @@ def set_curves(rows: Records, truth: Records, trace: Trace, curves: Curves) -> N
     truth["unit"] = unit
 
 
-def _reference_speeds(rows: Records, curves: Curves) -> Floats:
-    """The best speed at the requested size of these jobs, all of which have a curve (J,)."""
-    A, W = curves.speed.shape[2:]
-    c, w = rows["curve"], np.minimum(rows["workers"], W - 1)
-    if curves.by_nodes:
-        by_type = curves.speed[c, :, :, w].max(axis=2)
-    else:
-        by_type = curves.speed[c, :, np.minimum(rows["servers"], A - 1), w]
-    own = by_type[np.arange(len(rows)), np.maximum(rows["gpu_type"], 0)]
-    best: Floats = np.where(rows["gpu_type"] < 0, by_type.max(axis=1), own)
-    return best
-
-
 def build_net(cluster: Cluster, physics: Physics, jobs: int, seeds: list[int]) -> Net | None:
     """The arrays for contention and drift, one cluster per seed; None without either."""
     if physics.contention is None and physics.drift is None:
         return None
     laws = physics.contention or no_contention(physics.curves)
     curves = 0 if physics.curves is None else len(physics.curves.names)
-    if laws.kind.shape[0] != curves + 1:
-        raise ConfigError(
-            f"The contention is about {laws.kind.shape[0] - 1} models, the speeds about {curves}; "
-            "make it for the same curves."
-        )
+    check_laws(laws, curves, cluster)
     # While a round is carried out, who comes may be on a node before others have left it.
     B, N, K = len(seeds), len(cluster), 2 * int(cluster.gpus.max())
     links = N + laws.uplink_gbps.size + 1
