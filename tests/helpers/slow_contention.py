@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 class Laws:
     """The pace of a job under `curves` and `contention`; job i trains model i % models."""
 
-    def __init__(self, curves: Curves, contention: Contention, racks: list[int]) -> None:
-        self.curves, self.c, self.racks = curves, contention, racks
+    def __init__(
+        self, curves: Curves, contention: Contention, racks: list[int], gpus: list[int]
+    ) -> None:
+        self.curves, self.c, self.racks, self.gpus = curves, contention, racks, gpus
 
     def kind(self, job: SlowJob) -> int:
         share = job.share or []
@@ -22,7 +24,12 @@ class Laws:
 
     def alone(self, job: SlowJob) -> float:
         table = self.curves.speed[job.index % len(self.curves.names), 0]
-        return float(table[len(job.share or []), job.gpus] / table[:, job.gpus].max())
+        best = max(
+            table[span, job.gpus]
+            for span in range(1, sum(has > 0 for has in self.gpus) + 1)
+            if sum(sorted(self.gpus)[-span:]) >= job.gpus >= span
+        )
+        return float(table[len(job.share or []), job.gpus] / best)
 
     def others(self, sim: SlowSim, job: SlowJob, node: int) -> list[tuple[SlowJob, int]]:
         """Those who send from the node beside the job, and their GPUs there."""

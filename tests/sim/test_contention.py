@@ -71,7 +71,7 @@ def agree(
 ) -> None:
     curves = spread_curves()
     fast = play(gpus, jobs, name, Physics(curves=curves, contention=contention), when)
-    twin = Laws(curves, contention, [n // 2 for n in range(len(gpus))])
+    twin = Laws(curves, contention, [n // 2 for n in range(len(gpus))], gpus)
     ratio = {PAIRS: twin.pairs, RANKS: twin.ranks, LINKS: twin.links}.get(
         contention.mode, lambda sim, job: twin.ranks(sim, job, by_share=True)
     )
