@@ -80,12 +80,33 @@ def loaded(
     head: int | None = None, data: Path | None = None,
 ) -> Trace:  # fmt: skip
     """The trace, or its first `head` jobs; never without any. `data`: where logs may also be."""
-    from rota.traces import load_trace
-
-    trace = load_trace(located(source, data), format=format_name, seed=seed, skip_bad=skip_bad)
+    where = located(source, data)
+    trace = trace_from(where, format_name=format_name, seed=seed, skip_bad=skip_bad)
     if not len(trace):
         raise InputError(f"{trace.name} holds no jobs to replay.")
     return trace if head is None else trace.head(head)
+
+
+def trace_from(
+    source: str | Path, *, format_name: str | None = None, seed: int = 0, skip_bad: bool = False
+) -> Trace:
+    """The jobs of a log, of a preset, or of a journal."""
+    from rota.sim.past import is_journal, past_jobs
+    from rota.traces import load_trace
+
+    if format_name is None and is_journal(source):
+        return past_jobs(source)
+    return load_trace(source, format=format_name, seed=seed, skip_bad=skip_bad)
+
+
+def cluster_of(source: str) -> Cluster | None:
+    """The cluster that a journal is about; None where there is no journal, or none in it."""
+    from rota.sim.past import is_journal, opened, past_cluster
+
+    if not is_journal(source):
+        return None
+    with opened(source) as view:
+        return past_cluster(view.meta)
 
 
 def without_oversized(trace: Trace, cluster: Cluster) -> tuple[Trace, int]:

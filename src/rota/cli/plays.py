@@ -80,7 +80,9 @@ def of_trace(wish: Wish, seed: int) -> Play:
             "Name a TRACE to replay, a job log or a preset, or a --scenario; `rota traces` and "
             "`rota scenarios` list them."
         )
-    cluster = loading.cluster_from(wish.cluster, wish.nodes, wish.gpus)
+    asked = (wish.cluster, wish.nodes, wish.gpus)
+    own = loading.cluster_of(wish.trace) if asked == (None, None, None) else None
+    cluster = own or loading.cluster_from(*asked)
     jobs = loading.loaded(
         wish.trace, format_name=wish.format_name, seed=seed, skip_bad=wish.skip_bad,
         head=wish.head, data=wish.data,

@@ -113,9 +113,9 @@ def convert(
 
 def _load(source: str, format_name: str | None, seed: int, skip_bad: bool) -> Trace:
     """Load a trace and tell, on stderr, what did not become a job."""
-    from rota.traces import load_trace
+    from rota.cli.loading import trace_from
 
-    trace = load_trace(located(source), format=format_name, seed=seed, skip_bad=skip_bad)
+    trace = trace_from(located(source), format_name=format_name, seed=seed, skip_bad=skip_bad)
     if trace.skipped:
         typer.echo(f"Skipped {trace.skipped:,} broken lines.", err=True)
     for reason, count in trace.left_out.items():

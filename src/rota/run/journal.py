@@ -155,7 +155,7 @@ class Journal:
 
         Jobs are numbered from 0 in the order they are added. `user` holds indices into `users`
         of this call (−1: nobody); the journal keeps one list of names for all calls. `more`
-        holds further columns of numbers, the same ones in every call; `names`, by column, the
+        holds further columns of numbers, NaN where a call leaves one out; `names`, by column, the
         texts that codes in it stand for, all of them so far.
         """
         ids = np.asarray(job_id, np.str_).tolist()

@@ -108,14 +108,29 @@ def read_columns(rows: Sequence[sqlite3.Row]) -> dict[str, Any]:
     stated = [dict(row).get("columns") for row in rows]
     if not any(stated):
         return {}
-    about = [json.loads(text or "{}") for text in stated]
-    columns = about[0].get("columns")
-    if any(one.get("columns") != columns for one in about):
-        raise ValueError("its chunks describe their jobs by different columns")
+    parts = [_columns_of(list(group)) for _, group in groupby(rows, key=itemgetter("columns"))]
+    columns = list(dict.fromkeys(name for part, _ in parts for name in part))
+    names: dict[str, tuple[str, ...]] = {}
+    for text in stated:
+        for key, texts in json.loads(text or "{}").get("names", {}).items():
+            names[key] = max(names.get(key, ()), tuple(texts), key=len)  # all of them so far
+    return {
+        # A journal that a newer rota went on with says more of its later jobs: NaN, of the others.
+        "more": {
+            name: np.concatenate([part.get(name, np.full(count, np.nan)) for part, count in parts])
+            for name in columns
+        },
+        "names": names,
+    }
+
+
+def _columns_of(rows: Sequence[sqlite3.Row]) -> tuple[dict[str, Any], int]:
+    """The further columns of chunks that have the same ones, and their jobs."""
+    count = sum(row["count"] for row in rows)
+    columns = json.loads(rows[0]["columns"] or "{}").get("columns", [])
+    if not columns:
+        return {}, count
     kinds = [np.dtype(t).kind for t in rows[0]["more"].partition(b"\n")[0].decode().split(",")]
     wide = np.dtype([(name, f"<{kind}8") for name, kind in zip(columns, kinds, strict=True)])
     records = unpack(rows, "more", wide)
-    return {
-        "more": {name: records[name].copy() for name in columns},
-        "names": {key: tuple(texts) for key, texts in about[-1]["names"].items()},
-    }
+    return {name: records[name].copy() for name in columns}, count

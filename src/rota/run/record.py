@@ -7,9 +7,9 @@ and what a crash kept from being written is written with the next round.
 from __future__ import annotations
 
 from collections import ChainMap
-from dataclasses import dataclass
-from math import inf, nan
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from dataclasses import asdict, dataclass
+from math import inf, isfinite, nan
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from rota.core.layout import (
 )
 from rota.core.plan import Stop, Tune
 from rota.errors import JournalError
+from rota.run.lengths import ENDED
 from rota.run.reader import read_journal
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ QUIET_S: Final = 60.0
 """Rounds that change nothing are written this far apart at least."""
 _IN_TURN: Final = (STOP, RESIZE, MOVE, START)
 """In this order, changes of one round never need room that is not there."""
+_FURTHER: Final = (
+    "estimate_s", "gpus_per_worker", "min_workers", "max_workers", "num_servers", "min_servers",
+    "max_servers", "cpus_per_worker", "memory_gb_per_worker",
+)  # fmt: skip
+"""What of a listing is kept beside the columns that every journal has."""
 _OVER: Final = (FINISH, GIVE_UP)
 _ENDS: Final = {FINISH: (FINISH,), GIVE_UP: (GIVE_UP,), KILL: (KILL, GIVE_UP)}
 """What is written of an ending; a kill alone would mean that the job waits again."""
@@ -58,6 +64,37 @@ class Listing:
     num_gpus: int
     submit_s: float
     estimate_s: float = nan
+    model: str = ""
+    gpus_per_worker: float = nan
+    """This and what follows as in a trace; NaN: not given."""
+    min_workers: float = nan
+    max_workers: float = nan
+    num_servers: float = nan
+    min_servers: float = nan
+    max_servers: float = nan
+    cpus_per_worker: float = nan
+    memory_gb_per_worker: float = nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """What a backend has measured of a job that is over; NaN: it has not."""
+
+    work_s: float = nan
+    """What it has done, in seconds at the size that it asked for."""
+    restart_s: float = nan
+    """Seconds without progress of a start, on average."""
+    resize_s: float = nan
+    """The same of a resize or a move while it ran."""
+
+
+@runtime_checkable
+class Measures(Protocol):
+    """Books that also tell what was measured of jobs; without it, lengths follow from run times."""
+
+    def measured(self, uid: int) -> Measured:
+        """What is known of a job that has ended."""
+        ...
 
 
 class Books(Protocol):
@@ -95,6 +132,7 @@ class Recorder:
         self._held: dict[int, Share] = {}  # of those that have not ended
         self._last_s = -inf  # time of the last event
         self._round: Records = np.zeros(0, ROUND)  # (1,) the last one written
+        self._models: list[str] = []
         self._recall()
 
     def write(self, turn: Round) -> None:
@@ -111,6 +149,8 @@ class Recorder:
         events = [*sorted(since, key=_time), *self._changes(uids, shares, now_s)]
         after = _after(turn, shares, now_s)
         note = _note(turn)
+        if ended := self._measured(events):
+            note[ENDED] = ended
         if not (events or "trouble" in note or "shadow" in note or self._differs(after)):
             return
         with self._journal.together():
@@ -129,7 +169,8 @@ class Recorder:
     def _recall(self) -> None:
         """Read back who is known, who has ended, and what the others hold."""
         with read_journal(self._journal.path) as view:
-            job_id, found, rounds = view.jobs.job_id.tolist(), view.events(), view.rounds()
+            jobs, found, rounds = view.jobs, view.events(), view.rounds()
+        job_id, self._models = jobs.job_id.tolist(), list(jobs.names.get("model", ()))
         strange = [name for name in job_id if not name.removeprefix("-").isdecimal()]
         if strange:
             raise JournalError(
@@ -179,6 +220,17 @@ class Recorder:
             for one in _ENDS[kind]:
                 yield _Happening(self._clip(time_s, now_s), uid, one)
 
+    def _measured(self, events: Sequence[_Happening]) -> dict[str, dict[str, float]]:
+        """What was measured of those who have ended, by uid."""
+        if not isinstance(self._books, Measures):
+            return {}
+        told = {e.uid: asdict(self._books.measured(e.uid)) for e in events if e.kind in _OVER}
+        return {
+            str(uid): known
+            for uid, facts in told.items()
+            if (known := {key: value for key, value in facts.items() if isfinite(value)})
+        }
+
     def _changes(
         self, uids: Sequence[int], shares: Sequence[Share], now_s: float
     ) -> list[_Happening]:
@@ -206,9 +258,17 @@ class Recorder:
             [one.num_gpus for one in new],
             [one.submit_s for one in new],
             [nan] * len(new),
-            {"estimate_s": np.array([one.estimate_s for one in new], np.float64)},
+            {key: np.array([getattr(one, key) for one in new], np.float64) for key in _FURTHER}
+            | {"model": np.array([self._model(one.model) for one in new], np.float64)},
+            {"model": self._models},
         )
         return {int(one.job_id): first + k for k, one in enumerate(new)}
+
+    def _model(self, name: str) -> int:
+        """Its number, −1 for none."""
+        if name and name not in self._models:
+            self._models.append(name)
+        return self._models.index(name) if name else -1
 
     def _add_events(self, events: Sequence[_Happening], new: dict[int, int]) -> None:
         number = ChainMap(new, self._number)

@@ -16,7 +16,7 @@ from rota.backends.local.store import SPEEDS, Ended
 from rota.backends.local.view import snapshot_of
 from rota.core.layout import FINISH, GIVE_UP, KILL
 from rota.errors import RotaError
-from rota.run.record import Listing
+from rota.run.record import Listing, Measured
 from rota.run.speeds import Speeds
 
 if TYPE_CHECKING:
@@ -133,9 +133,36 @@ class LocalBackend:
         return Listing(
             job_id=str(uid),
             user=request.user,
-            num_gpus=request.workers * request.gpus_per_worker,
+            num_gpus=request.workers * max(1, request.gpus_per_worker),  # as in a trace
             submit_s=self.store.submit_s(request),
             estimate_s=np.nan if request.estimate_s is None else request.estimate_s,
+            model=request.model,
+            gpus_per_worker=request.gpus_per_worker,
+            min_workers=request.min_workers,
+            max_workers=request.max_workers,
+            num_servers=request.servers,
+            min_servers=request.min_servers,
+            max_servers=request.max_servers,
+            cpus_per_worker=request.cpus_per_worker,
+            memory_gb_per_worker=request.memory_gb_per_worker,
+        )
+
+    def measured(self, uid: int) -> Measured:
+        """What an elastic job did and what its changes cost; a script keeps that to itself."""
+        try:
+            request, held = self.store.request(uid), self.store.held(uid)
+            ended = self._over.get(uid) or self.store.ended(uid)
+        except RotaError:  # it could not be read in the first place
+            return Measured()
+        if request.kind == "plain":
+            return Measured()
+        speed = held.speed(request.workers, request.servers)
+        whole = ended is not None and ended.state == "done"
+        samples = held.total if whole and held.total else held.samples
+        return Measured(
+            work_s=samples / speed if speed and samples else np.nan,
+            restart_s=held.starting_s / held.starts if held.starts else np.nan,
+            resize_s=held.paused_s / held.changes if held.changes else np.nan,
         )
 
     def ending(self, uid: int) -> tuple[int, float]:

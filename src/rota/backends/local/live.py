@@ -8,7 +8,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.backends.local.seats import reseat, share_of
-from rota.backends.local.store import Ended
+from rota.backends.local.store import STEADY_S, Ended
 from rota.elastic.job import AGENT_KILLED, LAUNCH_S, Job
 from rota.elastic.parking import ENV_PARK, ENV_RESUME, parked
 from rota.elastic.protocol import AGENT_FILE, ENDED, JOB_FILE, RESULT_FILE, JobSpec, Member
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.25
 """Between two looks at a running job."""
-STEADY_S: Final = 2.0
-"""So long a job trains undisturbed before its unit of speed is set."""
 MOST_HEALS: Final = 3
 """So many times in a row a lost worker is replaced; then the job has failed."""
 MOST_KILLS: Final = 3
@@ -69,6 +67,7 @@ class LiveJob:
         self._call: tuple[str, Future[Any]] | None = None
         self._looked_s = -1e9
         self._launched_s: float | None = None  # on this process' clock, until it trains
+        self._counted: tuple[float, int, int] | None = None  # time, samples, group, last look
         self._job: Job | None = None
         if self.held.open:
             folder = self._folder()
@@ -238,6 +237,7 @@ class LiveJob:
             return
         self.status = status
         self._note_start(status)
+        self._count(status, now_s)
         if status.samples:
             self.held.samples, self.held.total = status.samples, status.total
         self._let_go(status)
@@ -291,6 +291,17 @@ class LiveJob:
             self.held.serial += 1
         self.store.keep(self.uid, self.held)
 
+    def _count(self, status: Status, now_s: float) -> None:
+        """How fast it is with as many workers as it has, as long as nothing changes."""
+        before, self._counted = self._counted, (now_s, status.samples, status.generation)
+        if before is None or self.settled_s == float("inf") or status.generation != before[2]:
+            return
+        seats = list(self.held.seats.values())
+        workers = sum(seat.kind == "worker" for seat in seats)
+        tally = self.held.seen.setdefault(f"{workers}+{len(seats) - workers}", [0.0, 0.0])
+        tally[0] += max(0, status.samples - before[1])
+        tally[1] += now_s - before[0]
+
     def _measure(self, status: Status, now_s: float) -> None:
         """Once it has trained steadily for a while: what is its unit of speed?"""
         if self.held.rate or self.settled_s == float("inf"):
@@ -309,7 +320,7 @@ class LiveJob:
         if self.status is not None:  # the last that it said while it ran
             held.changes += self.status.changes
             held.paused_s += self.status.paused_s
-        self.status = self._launched_s = None
+        self.status = self._launched_s = self._counted = None
         held.open, held.leaving, self._job, self._stopping = False, {}, None, False
         self._asked, self.settled_s = None, float("inf")
         if self.leaving and state != "done":

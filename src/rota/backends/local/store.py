@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from rota.backends.local.seats import Seats
 
 FORMAT: Final = 1
+STEADY_S: Final = 2.0
+"""Seconds of undisturbed training from which a speed is taken."""
 REQUEST, HELD, ENDED, CANCEL = "request.json", "held.json", "ended.json", "cancel"
 LOCK, DAEMON, ORIGIN, JOURNAL = "daemon.lock", "daemon.json", "origin.json", "journal.db"
 SPEEDS: Final = "speeds.npz"
@@ -76,9 +78,16 @@ class Held:
     starts: int = 0
     """Launches of which it was seen how long they took: `starting_s` in all, to the first step."""
     starting_s: float = 0.0
+    seen: dict[str, list[float]] = field(default_factory=dict)
+    """Samples done and seconds taken, by workers+servers, when nothing else was going on."""
     changes: int = 0
     """Resizes and moves of earlier runs, and what they paused in all: `paused_s`."""
     paused_s: float = 0.0
+
+    def speed(self, workers: int, servers: int) -> float:
+        """Samples per second at a size: as was seen, or in proportion; 0: not known."""
+        done, span_s = self.seen.get(f"{workers}+{servers}", (0.0, 0.0))
+        return done / span_s if span_s >= STEADY_S else self.rate
 
     @classmethod
     def decode(cls, facts: dict[str, Any]) -> Held:
