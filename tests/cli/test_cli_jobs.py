@@ -18,7 +18,10 @@ from local_jobs import Site, sweep
 
 from rota.backends.local import Store
 from rota.cli.app import run
+from rota.learn.record import Record
 from rota.run.reader import read_journal
+from rota.scenarios import load
+from rota.sim.past import past_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -150,6 +153,41 @@ def test_a_daemon_may_be_killed_at_any_moment(tmp_path: Path) -> None:
     assert kinds[1][:2] == kinds[2][:2] == [0, 1]  # arrived and started, once each
     assert all(own.count(0) == own.count(1) == 1 for own in kinds.values())
     assert (kinds[0][-1], kinds[1][-1], kinds[2][-1]) == (7, 7, 5)
+
+
+def test_a_live_journal_is_played_again_under_another_policy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with shell(tmp_path) as sh:
+        preload = [word for name in PRELOAD for word in ("--preload", name)]
+        warm = [word for name in PRELOAD for word in ("--warm", name)]
+        size = ("-w", "2", "--min-workers", "1", "--max-workers", "4", "--model", "net")
+        steps = script(tmp_path / "out", epochs=30, pace_s=0.02)  # 300 of 20 ms or more
+        sh("submit", "--elastic", *size, *preload, "--", *steps)
+        sh("submit", "--", "sleep", "2")
+        first = sh.daemon("--policy", "hull-greedy", *warm)
+        sh.until(lambda: Store(sh.state).held(1).starts)
+        first.kill()
+        first.wait()
+        assert sh.daemon("--policy", "hull-greedy", "--drain", *warm).wait(PATIENCE_S) == 0
+    path = sh.state / "journal.db"
+    trace = past_jobs(path)
+    assert (trace.job_id.tolist(), trace.left_out) == (["1", "2"], {})
+    assert (trace.min_workers.tolist(), trace.max_workers.tolist()) == ([1, 1], [4, 1])
+    assert (trace.num_gpus.tolist(), trace.names("model")) == ([2, 1], ["net", ""])
+    assert trace.duration_s[0] > 1.0
+    assert trace.duration_s[1] > 1.9
+    assert trace.restart_s[0] > 0
+    capsys.readouterr()
+    assert run(("simulate", str(path), "-p", "srtf", "-p", "hull-greedy", "--json")) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["cluster"]["nodes"], facts["cluster"]["gpus"]) == (2, 4)
+    for played in facts["runs"]:
+        assert (played["jobs"], played["finished"]) == (2, 2)
+        assert played["mean_jct_s"] > 0
+    # And it teaches: what was decided can be carried out again, and everybody ends in time.
+    told = list(Record(path, load("dl2-testbed")).rounds())
+    assert len(told) >= 2
 
 
 def test_two_daemons_on_one_directory(tmp_path: Path) -> None:

@@ -280,6 +280,21 @@ def test_a_journal_holds_the_same_run(log: str, capsys: pytest.CaptureFixture[st
     simulated(capsys, log, "-p", "fifo", "--journal", "run.db", "--force")
 
 
+def test_a_journal_is_a_trace_and_brings_its_cluster(
+    log: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("-p", "srtf", "--json")
+    first = json.loads(simulated(capsys, log, *words, "--nodes", "1", "--journal", "run.db"))
+    again = json.loads(simulated(capsys, "run.db", *words))
+    assert again["cluster"] == first["cluster"]
+    for facts in (first, again):
+        facts["runs"][0].pop("wall_s")
+        facts["runs"][0].pop("journal", None)
+    assert again["runs"] == first["runs"]
+    larger = json.loads(simulated(capsys, "run.db", *words, "--nodes", "2"))
+    assert larger["cluster"]["nodes"] == 2
+
+
 def test_several_policies_get_a_journal_each(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     own = f"{EXAMPLE}:LongestWait"
     simulated(capsys, log, "-p", "fifo", "-p", "srtf+spread", "-p", own, "--journal", "run.db")

@@ -11,6 +11,19 @@ import pytest
 import torch
 
 from rota.core import Cluster
+from rota.core.layout import (
+    ARRIVE,
+    EVENT,
+    FINISH,
+    GIVE_UP,
+    KILL,
+    MOVE,
+    RESIZE,
+    ROUND,
+    SHARE,
+    START,
+    STOP,
+)
 from rota.envs import BatchEnv, Pool
 from rota.errors import ConfigError, InputError, TrainingError
 from rota.learn import checkpoint
@@ -265,3 +278,82 @@ def test_too_few_lessons_are_told(journal: Path) -> None:
     )
     with pytest.raises(TrainingError, match="too few to learn from"):
         next(clone(network, one, CloneConfig(), torch.Generator()))
+
+
+# -- journals of a live cluster ------------------------------------------------------------------
+
+LIVE = {"policy": "hull-greedy", "total_gpus": 8, "cluster": {"gpus": [4, 4]}}
+NOTE = {"ended": {"10": {"restart_s": 2.0, "resize_s": 0.5, "work_s": 99.0}}}
+ROUNDS: list[tuple[float, list[tuple[float, int, int, list[tuple[int, int]]]], dict[str, Any]]] = [
+    # When the round was, what had happened by then and was decided, and what was noted. Jobs come
+    # and end a moment before a round. 1 never runs, 3 is cancelled as it waits again, 4 runs on.
+    (1.05, [(1.0, 0, ARRIVE, []), (1.0, 1, ARRIVE, []), (1.05, 0, START, [(0, 2)])], {}),
+    (5.05, [(5.0, 2, ARRIVE, []), (5.05, 0, RESIZE, [(0, 4)]), (5.05, 2, START, [(1, 2)])], {}),
+    (9.1, [(9.0, 3, ARRIVE, []), (9.1, 0, STOP, []), (9.1, 3, START, [(0, 4)])], {}),
+    (15.0, [(14.9, 1, GIVE_UP, []), (15.0, 3, STOP, []), (15.0, 0, START, [(0, 1)])], {}),
+    (21.05, [(21.0, 2, FINISH, []), (21.05, 0, MOVE, [(1, 1)])], {}),
+    (30.0, [(25.0, 3, KILL, []), (25.0, 3, GIVE_UP, []), (30.0, 4, ARRIVE, []),
+            (30.0, 4, START, [(0, 2), (1, 1)])], {}),
+    (40.2, [(40.0, 0, FINISH, [])], NOTE),
+    (100.0, [], {}),
+]  # fmt: skip
+
+
+def live_journal(path: Path, **columns: Any) -> Path:
+    with Journal.create(path, meta=LIVE) as journal:
+        unknown = [np.nan] * 5
+        came_s = [1.0, 1.0, 5.0, 9.0, 30.0]
+        more = {key: np.array(value, np.float64) for key, value in columns.items()}
+        ids = [str(10 + k) for k in range(5)]
+        journal.add_jobs(ids, [-1] * 5, [], [2] * 5, came_s, unknown, more)
+        for now_s, happened, note in ROUNDS:
+            rows = [(time_s, job, kind, len(share)) for time_s, job, kind, share in happened]
+            given = [(node, workers, 0) for *_, share in happened for node, workers in share]
+            journal.add_events(np.array(rows, EVENT), np.array(given, SHARE))
+            journal.add_rounds(np.array([(now_s, 0, 0, 0, 8, 0)], ROUND), [note])
+    return path
+
+
+def test_lives_through_a_live_journal(tmp_path: Path) -> None:
+    record = Record(live_journal(tmp_path / "live.db"), TESTBED)
+    seen = [
+        (snapshot.time_s, {record.trace.job_id[uid]: decision.share(k)
+                           for k, uid in enumerate(snapshot.jobs.uid) if decision.share(k)})
+        for snapshot, decision in record.rounds()
+    ]  # fmt: skip
+    four = ((0, 2, 0), (1, 1, 0))
+    assert seen == [
+        (1.05, {"10": ((0, 2, 0),)}),
+        (5.05, {"10": ((0, 4, 0),), "12": ((1, 2, 0),)}),
+        (9.1, {"12": ((1, 2, 0),), "13": ((0, 4, 0),)}),
+        (15.0, {"10": ((0, 1, 0),), "12": ((1, 2, 0),)}),
+        (21.05, {"10": ((1, 1, 0),)}),
+        (30.0, {"10": ((1, 1, 0),), "14": four}),
+        (40.2, {"14": four}),
+        (100.0, {"14": four}),
+    ]
+    # 4 s, then 4.05 - .5 with double, 6.05 - 2 with half and 18.95 - .5 with half of its size.
+    work_s = dict(zip(record.trace.job_id.tolist(), record.trace.duration_s.tolist(), strict=True))
+    assert work_s["10"] == pytest.approx(4 + 7.1 + 2.025 + 9.225)
+    assert (work_s["12"], work_s["13"]) == pytest.approx((15.95, 11.8))
+    assert work_s["14"] > 70 * 1.5
+    assert "11" not in work_s
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_live_journal_teaches(tmp_path: Path, name: str) -> None:
+    sizes = {"min_workers": [1] * 5, "max_workers": [4] * 5}
+    path = live_journal(tmp_path / "live.db", **sizes)
+    lens, per_job = lens_of(name)
+    read = recall(Record(path, TESTBED), lens, 1000, (), per_job=per_job)
+    assert len(read) > 0
+    assert (read.action >= 0).any()
+    trainer(tmp_path, name, f"clone.teacher=journal:{path}", "run.learner=none").run()
+    assert (tmp_path / "out" / "best.ckpt").exists()
+
+
+def test_the_jobs_of_a_live_journal_are_those_that_ran_to_their_end(tmp_path: Path) -> None:
+    trace = jobs_of(str(live_journal(tmp_path / "live.db")))
+    assert trace.job_id.tolist() == ["10", "12", "13"]
+    assert trace.duration_s.tolist() == pytest.approx([101, 15.95, 11.8])
+    assert sum(trace.left_out.values()) == 2

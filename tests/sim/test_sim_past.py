@@ -123,7 +123,7 @@ def test_who_ran_and_is_over_counts_and_the_others_are_told_of(path: Path) -> No
 def test_an_empty_journal_and_one_without_endings_say_so(path: Path, tmp_path: Path) -> None:
     with Journal.create(path, meta=META):
         pass
-    with pytest.raises(InputError, match="holds no jobs yet"):
+    with pytest.raises(InputError, match="holds no jobs to learn from or to replay"):
         past_jobs(path)
     with begun(tmp_path / "young.db", [1], [0.0]) as journal:
         add(journal, [(0.0, 0, ARRIVE, NOBODY), (1.0, 0, START, [(0, 1)])])

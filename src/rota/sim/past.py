@@ -124,7 +124,7 @@ def _listed(view: JournalView) -> Jobs:
     """The jobs, of which there are some, and none that the events alone speak of."""
     jobs, events = view.jobs, view.events().events
     if not len(jobs.submit_s):
-        raise InputError(f"{view.path}: The journal holds no jobs yet.")
+        raise InputError(f"{view.path}: The journal holds no jobs to learn from or to replay.")
     job = events["job"][events["kind"] < NODE_DOWN]
     if len(job) and not (job.min() >= 0 and job.max() < len(jobs.submit_s)):
         raise InputError(f"{view.path}: The journal speaks of jobs that it does not list.")
