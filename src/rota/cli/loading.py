@@ -99,13 +99,14 @@ def trace_from(
     return load_trace(source, format=format_name, seed=seed, skip_bad=skip_bad)
 
 
-def cluster_of(source: str) -> Cluster | None:
+def cluster_of(source: str, data: Path | None = None) -> Cluster | None:
     """The cluster that a journal is about; None where there is no journal, or none in it."""
     from rota.sim.past import is_journal, opened, past_cluster
 
-    if not is_journal(source):
+    where = located(source, data)
+    if not is_journal(where):
         return None
-    with opened(source) as view:
+    with opened(where) as view:
         return past_cluster(view.meta)
 
 

@@ -81,7 +81,7 @@ def of_trace(wish: Wish, seed: int) -> Play:
             "`rota scenarios` list them."
         )
     asked = (wish.cluster, wish.nodes, wish.gpus)
-    own = loading.cluster_of(wish.trace) if asked == (None, None, None) else None
+    own = loading.cluster_of(wish.trace, wish.data) if asked == (None, None, None) else None
     cluster = own or loading.cluster_from(*asked)
     jobs = loading.loaded(
         wish.trace, format_name=wish.format_name, seed=seed, skip_bad=wish.skip_bad,
