@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from elastic_jobs import runs
+from elastic_jobs import PATIENCE_S, runs
 from local_jobs import asked, elastic, python, site
 
 from rota.backends.local.seats import Seat
@@ -41,7 +41,7 @@ def test_it_keeps_the_contract(tmp_path: Path) -> None:
         for k in range(4):
             here.submit(asked(["sleep", str(0.5 + k / 5)], workers=1 + k % 2))
         here.reopen()
-        check_backend(lambda: here.backend, patience_s=60)
+        check_backend(lambda: here.backend, patience_s=PATIENCE_S)
         ends = [here.store.ended(uid) for uid in range(1, 5)]
         assert [ended.state for ended in ends] == ["done"] * 4
         assert here.backend.ending(1) == (FINISH, ends[0].time_s)
@@ -133,11 +133,12 @@ def test_a_lost_worker_is_replaced_and_a_killed_agent_begins_again(tmp_path: Pat
 
 def test_a_job_that_is_about_to_end_may_be_resized_in_vain(tmp_path: Path) -> None:
     with site(tmp_path / "state") as here:
-        uid = here.submit(elastic(tmp_path / "out", {"epochs": 1, "linger_s": 1.5}))
+        uid = here.submit(elastic(tmp_path / "out", {"epochs": 1, "linger": True}))
         here.backend.wait(0)
         here.give({uid: [(0, 1)]})
         here.until(lambda: here.job(uid).status and here.job(uid).status.state == "stopping")
         here.give({uid: [(0, 2)]})
+        (tmp_path / "out" / "end").touch()
         assert here.ends(uid).state == "done"
 
 

@@ -8,11 +8,12 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from children import child
 from elastic_jobs import PATIENCE_S, PRELOAD, runs, script
 from local_jobs import Site, sweep
 
@@ -33,6 +34,7 @@ class Shell:
 
     def __init__(self, state: Path) -> None:
         self.state, self.log = state, state.with_suffix(".log")
+        self.daemons = ExitStack()
 
     def __call__(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         at = words.index("--") if "--" in words else len(words)
@@ -50,7 +52,9 @@ class Shell:
     def daemon(self, *words: str) -> subprocess.Popen[bytes]:
         words = (*words, "--state", str(self.state), "--nodes", "2", "--gpus", "2", "--every", "1")
         with self.log.open("ab") as log:
-            return subprocess.Popen([sys.executable, "-m", "rota", "run", *words], stderr=log)
+            return self.daemons.enter_context(
+                child([sys.executable, "-m", "rota", "run", *words], stderr=log)
+            )
 
     def until(self, what: Callable[[], Any]) -> Any:
         until_s = monotonic() + PATIENCE_S
@@ -70,20 +74,10 @@ class Shell:
 @contextmanager
 def shell(tmp_path: Path) -> Iterator[Shell]:
     made = Shell(tmp_path / "state")
-    daemons: list[subprocess.Popen[bytes]] = []
-    start = made.daemon
-
-    def daemon(*words: str) -> subprocess.Popen[bytes]:
-        daemons.append(start(*words))
-        return daemons[-1]
-
-    made.daemon = daemon  # type: ignore[method-assign]
     try:
-        yield made
+        with made.daemons:
+            yield made
     finally:
-        for process in daemons:
-            process.kill()
-            process.wait()
         sweep(Site(made.state))
 
 

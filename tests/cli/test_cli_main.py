@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
+from children import PATIENCE_S, child, eventually
 
 from rota import __version__
 from rota.cli import app as cli
@@ -28,7 +28,7 @@ import pathlib, time
 class Slow:
     def decide(self, snapshot):
         pathlib.Path("begun").touch()
-        time.sleep(60)
+        time.sleep(3600)
 """
 
 
@@ -117,17 +117,13 @@ def test_debug_shows_where_an_error_came_from(
 
 def test_an_interrupt_is_quiet(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
-    command = [*ROTA, "simulate", "poisson:jobs=3", "-p", "slow.py:Slow"]
-    child = subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    for _ in range(1200):
-        if (tmp_path / "begun").exists() or child.poll() is not None:
-            break
-        time.sleep(0.05)
-    child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=20)
-    assert child.returncode == 130
+    command = [*ROTA, "simulate", "poisson:jobs=3", "-p", "slow.py:Slow", "--deadline", "3600"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with child(command, cwd=tmp_path, **pipes) as rota:
+        eventually(lambda: (tmp_path / "begun").exists() or rota.poll() is not None)
+        rota.send_signal(signal.SIGINT)
+        out, err = rota.communicate(timeout=PATIENCE_S)
+    assert rota.returncode == 130
     assert out == ""
     assert "Traceback" not in err
 
@@ -171,10 +167,7 @@ def test_the_progress_bar_comes_late_and_goes(capsys: pytest.CaptureFixture[str]
 
     with LateBar(after_s=0, shown=True) as bar:
         report = bar.begin("slow", 3)
-        for _ in range(100):  # until the timer's thread has shown it
-            if bar._bar is not None:
-                break
-            time.sleep(0.05)
+        eventually(lambda: bar._bar is not None)  # until the timer's thread has shown it
         report(2)
         assert bar._bar.tasks[0].completed == 2
         bar.begin("other", 5)(5)

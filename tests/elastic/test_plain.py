@@ -7,10 +7,10 @@ import os
 import signal
 import sys
 from dataclasses import replace
-from time import sleep
 from typing import TYPE_CHECKING
 
 import pytest
+from children import eventually
 from elastic_jobs import PATIENCE_S, PATIENT, runs, script, trial
 
 from rota.elastic import JobSpec, Member
@@ -33,9 +33,9 @@ def save(*_):
 def ready():
     (out / f"ready{rank}").touch()
 """
-SAVES = "signal.signal(signal.SIGTERM, save)\nready()\ntime.sleep(600)\n"
-DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nready()\ntime.sleep(600)\n"
-SLEEPS = "ready()\ntime.sleep(600)\n"
+SAVES = "signal.signal(signal.SIGTERM, save)\nready()\ntime.sleep(3600)\n"
+DEAF = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nready()\ntime.sleep(3600)\n"
+SLEEPS = "ready()\ntime.sleep(3600)\n"
 
 
 def program(out: Path, *parts: str) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ while not all((out / f"ready{k}").exists() for k in (0, 2)):
 sys.exit("no data")
 """
     command = program(tmp_path / "out", SAVES, fails, DEAF)
-    limits = replace(PATIENT, leave_s=0.5)
+    limits = replace(PATIENT, leave_s=3)
     with trial(tmp_path, list("abc"), mode="plain", command=command, limits=limits) as run:
         result = run.job.wait(PATIENCE_S)
         assert not any(runs(run.pid(name)) for name in "abc")
@@ -118,11 +118,7 @@ def test_plain_members_end_with_their_agent(tmp_path: Path) -> None:
         members = [run.pid(name) for name in "ab"]
         os.kill(json.loads(run.text("agent.json"))["pid"], signal.SIGKILL)
         assert run.job.wait(PATIENCE_S).state == "failed"
-        for _ in range(500):
-            if not any(runs(pid) for pid in members):
-                break
-            sleep(0.01)
-        assert not any(runs(pid) for pid in members)
+        eventually(lambda: not any(runs(pid) for pid in members))
 
 
 def test_a_script_for_another_mode_is_told_so(tmp_path: Path) -> None:

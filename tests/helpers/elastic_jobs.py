@@ -15,6 +15,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
+from children import PATIENCE_S, eventually
+
 import rota
 from rota.elastic import Job, JobSpec, Limits, Member
 from rota.elastic.cradle import Cradle
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
     from rota.elastic import Status
 
 SCRIPT = Path(__file__).with_name("elastic_script.py")
-# Others may use the machine: what takes a second may take a minute. Nothing waits for nothing.
-PATIENCE_S = 300.0
-PATIENT = Limits(start_s=PATIENCE_S, connect_s=60, silent_s=60, stall_s=PATIENCE_S)
+LIMIT_S = 180.0
+PATIENT = Limits(
+    start_s=PATIENCE_S, connect_s=LIMIT_S, transfer_s=LIMIT_S, silent_s=LIMIT_S, leave_s=LIMIT_S,
+    stall_s=PATIENCE_S,
+)  # fmt: skip
 PRELOAD = ("torch", "torch._dynamo", "rota.elastic.trainer")
 SOURCE = str(Path(rota.__file__).parents[1])
 os.environ["PYTHONPATH"] = SOURCE  # for whatever the tests start
@@ -149,21 +153,31 @@ def trial(
         preload=() if command else PRELOAD,
         limits=limits or PATIENT,
     )
-    job = Job.launch(folder / "job", spec, cradle())
-    agent = json.loads((folder / "job" / "agent.json").read_text())["pid"]
+    with ending(folder / "job"):
+        yield Trial(Job.launch(folder / "job", spec, cradle()), out)
+
+
+@contextmanager
+def ending(job: Path) -> Iterator[None]:
+    """The job that is launched in this folder is over, with all its processes, after the block."""
     try:
-        yield Trial(job, out)
+        yield
     finally:
-        with suppress(ProcessLookupError):
-            os.kill(agent, signal.SIGTERM)
-        until_s = monotonic() + PATIENCE_S
-        while left := [pid for pid in (agent, *_started(job)) if runs(pid)]:
-            assert monotonic() < until_s, f"processes {left} outlived their job"
-            sleep(0.02)
+        found = job / "agent.json"
+        agent = json.loads(found.read_text())["pid"] if found.exists() else None
+        if agent is not None:
+            with suppress(ProcessLookupError):
+                os.kill(agent, signal.SIGTERM)
+            processes = (agent, *_started(job))
+            eventually(
+                lambda: not any(map(runs, processes)),
+                lambda: f"of {processes} some outlived their job",
+            )
 
 
-def _started(job: Job) -> list[int]:
-    text = (job.folder / "agent.log").read_text()
+def _started(job: Path) -> list[int]:
+    log = job / "agent.log"
+    text = log.read_text() if log.is_file() else ""
     return [int(part.split()[0]) for part in text.split(" as process ")[1:]]
 
 

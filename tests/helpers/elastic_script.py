@@ -17,10 +17,8 @@ from rota.elastic import Elastic
 
 
 def wait_for(gate: Path) -> None:
-    """Until the test has opened a gate, five minutes at most."""
-    for _ in range(30_000):
-        if gate.exists():
-            return
+    """Until the test has opened a gate; a test that never does kills who waits."""
+    while not gate.exists():
         time.sleep(0.01)
 
 
@@ -60,7 +58,7 @@ def main(config: dict[str, Any]) -> None:
                 if misdeed[0] == "deaf":
                     signal.signal(signal.SIGTERM, signal.SIG_IGN)
                 if misdeed[0] in ("hang", "deaf"):
-                    time.sleep(600)
+                    time.sleep(3600)
                 elif misdeed[0] == "raise":
                     raise ValueError("the script is wrong")
                 elif misdeed[0] == "forget":
@@ -83,7 +81,8 @@ def main(config: dict[str, Any]) -> None:
         if not run.leaving:
             total = sum(float(p.detach().double().sum()) for p in model.parameters())
             out.write(json.dumps({"end": total}) + "\n")
-    time.sleep(config.get("linger_s", 0.0))
+    if config.get("linger"):
+        wait_for(Path(config["out"], "end"))
 
 
 if __name__ == "__main__":

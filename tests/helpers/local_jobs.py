@@ -7,9 +7,10 @@ import signal
 import sys
 import time
 from contextlib import contextmanager, suppress
-from time import monotonic, sleep
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from children import eventually
 from elastic_jobs import PATIENCE_S, PRELOAD, SOURCE, cradle, runs, script
 
 from rota.backends.local import LocalBackend, Request, Store
@@ -128,7 +129,5 @@ def sweep(made: Site) -> None:
     for pid in made.agents():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
-    until_s = monotonic() + PATIENCE_S
-    while left := [pid for pid in made.agents() if runs(pid)]:
-        assert monotonic() < until_s, f"agents {left} outlived the test"
-        sleep(0.02)
+    agents = made.agents()
+    eventually(lambda: not any(map(runs, agents)), lambda: f"of {agents} some outlived the test")

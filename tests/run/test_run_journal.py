@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from children import child
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -42,6 +43,8 @@ from rota.run.reader import EventChunk, JobChunk, RoundChunk, follow, read_journ
 from rota.run.store import FORMAT
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from rota.core.types import Records
 
 META = {"policy": "srtf", "seed": 7, "total_gpus": 8, "trace": "by hand"}
@@ -291,8 +294,8 @@ def test_sums_that_finish_is_not_told_follow_from_the_rest(path: Path) -> None:
     assert (got.wall_s, got.rounds, got.held_gpu_s) == (2.0, 7, 35.0)
 
 
-def python(code: str, *arguments: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+def python(code: str, *arguments: object) -> AbstractContextManager[subprocess.Popen[str]]:
+    return child(
         [sys.executable, "-c", code, *map(str, arguments)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from children import child
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,7 +89,7 @@ while True:
 def test_after_a_kill_everything_committed_is_there_and_more_can_be_added(path: Path) -> None:
     code = [sys.executable, "-c", ENDLESS, str(path), str(Path(__file__).parent.parent)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    with subprocess.Popen(code, stdout=subprocess.PIPE, text=True, env=env) as writer:
+    with child(code, stdout=subprocess.PIPE, text=True, env=env) as writer:
         assert writer.stdout is not None
         for _ in range(40):
             writer.stdout.readline()
