@@ -3,8 +3,7 @@
 Five things here differ from a plain `numba.njit`, each because it was measured to matter:
 
 - Numba keeps compiled code on disk and compiles anew when a function's own file changes, but
-  not when a kernel in another file that it calls does. Here the stamp of every cached kernel
-  covers all kernel files of the package, so an edit anywhere is never missed.
+  not when something does that it takes from another file. Here it does: see `jit_cache`.
 - No reference counting: it would touch every array of the state at every call, which is six
   times slower than the simulation itself. Hence kernels make no arrays; a part that must is
   an `allocating_part`.
@@ -14,18 +13,20 @@ Five things here differ from a plain `numba.njit`, each because it was measured 
   nothing here gains from more (measured), and the first run waits a fifth less.
 - A kernel's parts belong to it alone, so that LLVM may drop what a part does not use of its
   arguments. A state is hundreds of words, and passing it took more time than all the rest.
+
+With NUMBA_DISABLE_JIT=1 in the environment nothing is compiled and all of this is plain Python,
+thousands of times slower, with the same results: for stepping through kernels in a debugger.
 """
 
 from __future__ import annotations
 
-import hashlib
 from contextlib import contextmanager
-from functools import cache
+from functools import wraps
 from inspect import signature
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numba
+import numpy as np
 from numba.core import config, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
@@ -33,20 +34,12 @@ from numba.core.compiler_machinery import register_pass
 from numba.core.typed_passes import NativeLowering
 from numba.extending import overload
 
+from rota.jit_cache import KernelCache
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 F = TypeVar("F", bound="Callable[..., Any]")
-
-
-@cache
-def _stamp() -> tuple[str, int]:
-    """A digest of everything that compiled code is made of: kernels and the record layout."""
-    digest = hashlib.sha256()
-    root = Path(__file__).parent
-    for path in sorted([*root.rglob("*kernel*.py"), *root.glob("core/layout.py"), Path(__file__)]):
-        digest.update(path.read_bytes())
-    return digest.hexdigest(), 0
 
 
 class _WithoutEnvironment:
@@ -170,11 +163,24 @@ def wide_kernel(function: F) -> F:
 
 
 def _kernel(function: F, compiler: type) -> F:
-    compiled = numba.njit(
-        cache=True, nogil=True, error_model="numpy", _nrt=False, pipeline_class=compiler
-    )(function)
-    compiled._cache._cache_file._source_stamp = _stamp()
+    if config.DISABLE_JIT:
+        return _stepped(function)
+    compiled: Any = numba.njit(
+        nogil=True, error_model="numpy", _nrt=False, pipeline_class=compiler
+    )(function)  # fmt: skip
+    compiled._cache = KernelCache(function)
     return compiled  # type: ignore[no-any-return]
+
+
+def _stepped(function: F) -> F:
+    """A kernel in plain Python; numbers overflow and divide by zero silently, as if compiled."""
+
+    @wraps(function)
+    def run(*args: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return function(*args)
+
+    return run  # type: ignore[return-value]
 
 
 def is_ready(compiled: Callable[..., Any], *, net: bool = False) -> bool:
@@ -182,8 +188,10 @@ def is_ready(compiled: Callable[..., Any], *, net: bool = False) -> bool:
 
     With `net`: for a state that has one, which is another type.
     """
+    if config.DISABLE_JIT:
+        return True
     dispatcher: Any = compiled
-    kept = [*dispatcher.overloads, *dispatcher._cache._cache_file._load_index()]
+    kept = [*dispatcher.overloads, *dispatcher._cache.known(dispatcher.targetctx)]
     return any(("Net(" in str(types_)) == net for types_ in kept)
 
 
@@ -194,6 +202,8 @@ def direct(compiled: Callable[..., Any], *example: Any) -> Callable[..., Any]:
     arrays takes ten times as long as the call. Here nothing is looked up and nothing checked:
     the caller must always pass the same types.
     """
+    if config.DISABLE_JIT:
+        return compiled
     dispatcher: Any = compiled
     machine_code: Callable[..., Any] = dispatcher.compile(tuple(map(numba.typeof, example)))
     return machine_code
@@ -213,6 +223,8 @@ _unliteral: Any = vars(types)["unliteral"]  # which its stubs do not know
 
 
 def _part(function: F, *, counted: bool) -> F:
+    if config.DISABLE_JIT:
+        return function
     made: Any = numba.njit(
         error_model="numpy", _nrt=counted, no_cpython_wrapper=True, no_cfunc_wrapper=True,
         pipeline_class=_PartCompiler,
@@ -242,6 +254,13 @@ def only_with(field: str) -> Callable[[F], F]:
     def has(state: Any) -> bool:
         return state.types[state.fields.index(field)] != types.none  # type: ignore[no-any-return]
 
+    def wrap_plain(function: F) -> F:
+        @wraps(function)
+        def run(s: Any, *more: Any) -> Any:
+            return None if getattr(s, field) is None else function(s, *more)
+
+        return run  # type: ignore[return-value]
+
     def wrap(function: F) -> F:
         def stub(*_: Any) -> None:
             raise TypeError("This exists in compiled code only.")
@@ -260,6 +279,7 @@ def only_with(field: str) -> Callable[[F], F]:
                     return lambda s, j: function(s, j)  # noqa: PLW0108
                 return lambda s, j: None  # noqa: ARG005
 
+        vars(stub)["chosen"] = function  # for the stamp of the kernels that call it
         return stub  # type: ignore[return-value]
 
-    return wrap
+    return wrap_plain if config.DISABLE_JIT else wrap

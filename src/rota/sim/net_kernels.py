@@ -112,22 +112,21 @@ def leave(s: State, j: int) -> None:
         leave_all(s, j)
 
 
+def pick(net: Net, b: int) -> Net:
+    """The net of the b-th cluster of a batch."""
+    t = net.traffic
+    traffic = Traffic(
+        t.laws, t.guests[b], t.gpus[b], t.many[b], t.kind[b], t.rate[b], t.load[b], t.left[b],
+        t.busy[b],
+    )  # fmt: skip
+    return Net(traffic, net.dirty[b], net.marked[b], net.grows[b], net.weather[b])
+
+
 def net_of(net: Net | None, b: int) -> Net | None:
-    """The net of the b-th cluster of a batch, if there is one; compiled code only."""
-    raise NotImplementedError
+    """The same, if there is one; compiled code chooses by type instead."""
+    return None if net is None else pick(net, b)
 
 
 @overload(net_of, inline="always", strict=False)  # type: ignore[untyped-decorator]
 def _net_of(net: Any, b: int) -> Any:  # noqa: ARG001
-    if net == types.none:
-        return lambda net, b: None  # noqa: ARG005
-
-    def pick(net: Any, b: int) -> Any:
-        t = net.traffic
-        traffic = Traffic(
-            t.laws, t.guests[b], t.gpus[b], t.many[b], t.kind[b], t.rate[b], t.load[b], t.left[b],
-            t.busy[b],
-        )  # fmt: skip
-        return Net(traffic, net.dirty[b], net.marked[b], net.grows[b], net.weather[b])
-
-    return pick
+    return (lambda net, b: None) if net == types.none else pick  # noqa: ARG005
