@@ -12,10 +12,10 @@ import numpy as np
 
 from rota.core.layout import RUNNING
 from rota.jit import allocating_part, kernel, part
-from rota.policies.draft_kernels import Desk, claim, give, locate, write
+from rota.policies.draft_kernels import Desk, claim, claim_fewer, give, locate, write
 from rota.policies.order_kernels import merge_sort, rank, remaining
 from rota.policies.place_kernels import build
-from rota.policies.rule import EASY
+from rota.policies.rule import EASY, ELASTIC
 
 if TYPE_CHECKING:
     from rota.core.types import Floats, Ints, Records
@@ -213,6 +213,8 @@ def decide_with_backfill(
         if d.length[j] > 0:
             continue
         used = claim(d, rule.place, rule.typical, jobs[j], j, used)
+        if rule.sizing == ELASTIC and d.length[j] == 0:
+            used = claim_fewer(d, rule.place, rule.typical, jobs[j], j, used)
         if d.length[j] > 0:
             continue
         if rule.passing == EASY:

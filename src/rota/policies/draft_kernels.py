@@ -88,3 +88,24 @@ def claim(d: Desk, place: int, typical: Floats, job: Any, j: int, used: int) -> 
     """Place job j at its requested size if it fits; returns `used`, unchanged if it does not."""
     count = locate(d, place, typical, job)
     return write(d, job, j, count, used) if count > 0 else used
+
+
+@part
+def claim_fewer(d: Desk, place: int, typical: Floats, job: Any, j: int, used: int) -> int:
+    """Place job j with the most workers, fewer than it asks for, that fit; returns `used`."""
+    each, workers = max(1, job["gpus_per_worker"]), job["workers"] - 1
+    if job["gpus_per_worker"] > 0:
+        free = 0
+        for k in range(d.nodes.size):
+            free += d.nodes[k]["free"]
+        workers = min(workers, free // each)
+    while workers >= max(1, job["min_workers"]):
+        count = find(place, d.nodes, d.level, job, workers * each, typical, d.node, d.part)
+        fits = count > 0
+        for k in range(count):
+            beside = job["servers"] // count + (k < job["servers"] % count)
+            fits = fits and fits_on(job, d.nodes[d.node[k]], d.part[k] // each, beside)
+        if fits:
+            return write(d, job, j, count, used)
+        workers -= 1
+    return used

@@ -14,7 +14,7 @@ from rota.policies.gittins import gittins_table
 from rota.policies.place_kernels import FGD, new_index
 from rota.policies.round_kernels import decide_once
 from rota.policies.rule import EASY, ELASTIC, GITTINS
-from rota.policies.sizing import fit_and_grow, shrink_back
+from rota.policies.sizing import grow, shrink_back
 
 if TYPE_CHECKING:
     from rota.core.decision import Decision
@@ -69,9 +69,10 @@ class Heuristic:
         level = new_index(draft.nodes)
         desk = Desk(draft.nodes, level, draft.at, draft.length, draft.shares, node, part)
         rows = snapshot.jobs.rows.copy()  # a snapshot is read-only, which is another type to Numba
+        order = np.arange(n)
         draft.used, wake_s = play(
-            rule, rows, np.arange(n), n, snapshot.time_s, np.empty(n), desk, draft.used
+            rule, rows, order, n, snapshot.time_s, np.empty(n), desk, draft.used
         )
         if rule.sizing == ELASTIC:
-            fit_and_grow(draft, rule.place)
+            grow(draft, rule.place, order)
         return draft.commit(wake_s=wake_s)

@@ -13,10 +13,10 @@ import numpy as np
 
 from rota.core.layout import RUNNING
 from rota.jit import allocating_part, inline, kernel, part
-from rota.policies.draft_kernels import Desk, claim, give, still_free
+from rota.policies.draft_kernels import Desk, claim, claim_fewer, give, still_free
 from rota.policies.order_kernels import next_turn_s, rank
 from rota.policies.place_kernels import build, hold, largest_node
-from rota.policies.rule import DOMINANT, MAX_MIN, SKIP
+from rota.policies.rule import DOMINANT, ELASTIC, MAX_MIN, SKIP
 
 if TYPE_CHECKING:
     from rota.core.types import Floats, Ints, Records
@@ -78,9 +78,20 @@ def fill_fairly(rule: Rule, jobs: Records, order: Ints, n: int, d: Desk, used: i
         j = order[best]
         tried[best] = True
         used = claim(d, rule.place, rule.typical, jobs[j], j, used)
+        if rule.sizing == ELASTIC and d.length[j] == 0:
+            used = claim_fewer(d, rule.place, rule.typical, jobs[j], j, used)
         if d.length[j] > 0:
             has[owner_of(jobs, j, best, users)] += dominant(rule, jobs[j], d.nodes)
     return used
+
+
+@part
+def held_gpus(d: Desk, job: Any, j: int) -> int:
+    """GPUs that job j holds in the draft."""
+    gpus = 0
+    for k in range(d.at[j], d.at[j] + d.length[j]):
+        gpus += d.shares[k]["workers"] * job["gpus_per_worker"]
+    return gpus
 
 
 @part
@@ -102,6 +113,11 @@ def fill(rule: Rule, jobs: Records, order: Ints, n: int, d: Desk, used: int) -> 
             used = claim(d, rule.place, rule.typical, jobs[j], j, used)
         if d.length[j] > 0:
             free -= jobs[j]["gpus"]
+            continue
+        if rule.sizing == ELASTIC:
+            used = claim_fewer(d, rule.place, rule.typical, jobs[j], j, used)
+        if d.length[j] > 0:
+            free -= held_gpus(d, jobs[j], j)
         elif rule.passing != SKIP:
             break
     return used
@@ -124,7 +140,9 @@ def clear(jobs: Records, order: Ints, n: int, now_s: float, d: Desk) -> None:
 
 
 @inline
-def select(jobs: Records, order: Ints, n: int, now_s: float, nodes: Records, chosen: Any) -> None:
+def select(
+    rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, nodes: Records, chosen: Any
+) -> None:
     """Mark who would run, in order, if GPUs were not tied to nodes but only to their type."""
     total, types = 0, 1
     for k in range(nodes.size):
@@ -142,6 +160,9 @@ def select(jobs: Records, order: Ints, n: int, now_s: float, nodes: Records, cho
             if job["status"] == RUNNING:  # an elastic job may hold another number than it asked for
                 gpus = job["held_workers"] * job["gpus_per_worker"]
             kind = job["gpu_type"]
+            if rule.sizing == ELASTIC and job["status"] != RUNNING:  # less will do
+                left = total if kind == -1 else room[max(0, min(kind, types - 1))]
+                gpus = min(gpus, max(left, job["min_workers"] * job["gpus_per_worker"]))
             fits = kind == -1 or (0 <= kind < types and gpus <= room[kind])
             chosen[i] = first or (gpus <= total and fits)
             if chosen[i]:
@@ -234,7 +255,7 @@ def make_room(
 def keep(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, d: Desk, used: int) -> int:
     """Moving costs: who runs and stays selected keeps its nodes; others give way to who is."""
     chosen = np.zeros(n, np.bool_)
-    select(jobs, order, n, now_s, d.nodes, chosen)
+    select(rule, jobs, order, n, now_s, d.nodes, chosen)
     left = np.zeros(n, np.int64)  # what a job that gave way held
     for i in range(n):
         j = order[i]
@@ -247,6 +268,8 @@ def keep(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, d: Desk, 
             used = claim(d, rule.place, rule.typical, jobs[j], j, used)
             if d.length[j] == 0 and jobs[j]["gpus"] <= largest_node(d.nodes, d.level, jobs[j]):
                 used = make_room(rule, jobs, j, order, n, now_s, d, used)
+            if rule.sizing == ELASTIC and d.length[j] == 0:
+                used = claim_fewer(d, rule.place, rule.typical, jobs[j], j, used)
     # Whoever gave way for nothing goes on where it was, if that is still free.
     for i in range(n):
         j = order[i]

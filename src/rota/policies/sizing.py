@@ -1,4 +1,7 @@
-"""Elastic sizing: jobs start smaller where they must, and grow into what nobody else uses."""
+"""Elastic sizing: jobs give back what others wait for, and grow into what nobody else uses.
+
+That they start smaller where they must is part of the compiled round: it goes by its order.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rota.policies.placing import PLACEMENTS, Placer
-from rota.policies.pools import try_place
 
 if TYPE_CHECKING:
     from rota.core.draft import Draft
     from rota.core.snapshot import Snapshot
-    from rota.core.types import Bools
+    from rota.core.types import Bools, Ints
 
 _NAMES = {code: name for name, (code, _) in PLACEMENTS.items()}
 
@@ -32,16 +34,11 @@ def shrink_back(draft: Draft) -> None:
                 surplus -= taken
 
 
-def fit_and_grow(draft: Draft, place: int) -> None:
-    """Start who waits with as many workers as fit, then let all grow, one worker at a time."""
+def grow(draft: Draft, place: int, order: Ints) -> None:
+    """Let who runs grow into what is left, in `order`, one worker at a time."""
     jobs, find = draft.snapshot.jobs, Placer(_NAMES[place])
-    for job in np.flatnonzero((draft.length == 0) & (jobs.min_workers < jobs.workers)).tolist():
-        for workers in range(int(jobs.workers[job]) - 1, int(jobs.min_workers[job]) - 1, -1):
-            share = find(draft, job, workers)
-            if share is not None and try_place(draft, job, share):
-                break
     elastic = (jobs.max_workers > jobs.min_workers) & ~_pinned(draft.snapshot)
-    growing = np.flatnonzero((draft.length > 0) & elastic).tolist()
+    growing = order[((draft.length > 0) & elastic)[order]].tolist()
     while growing:
         growing = [job for job in growing if _grow_by_one(draft, job, find)]
 

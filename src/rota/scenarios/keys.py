@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rota.policies.placing import PLACEMENTS
+
 MOST_JOBS: Final = 1_000_000
 YEAR_S: Final = 365 * 86400.0
 NEVER_S: Final = 1e10
@@ -153,6 +155,10 @@ TABLES: Final[dict[str, dict[str, Key]]] = {
         "trust_trace": Key(bool, False),
         "hide_durations": Key(bool, False),
         "whole_slots": Key(bool, False),
+    },
+    "policies": {
+        # for orderings that are named without one: not everywhere do jobs run on one node
+        "placement": _one_of(*PLACEMENTS),
     },
 }  # fmt: skip
 CHOOSER: Final = {"workload": "kind", "speed": "family", "contention": "model"}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rota.errors import ConfigError, InputError
 from rota.perf.physics import Billing, Drift, Physics
+from rota.policies.catalogue import ORDERINGS
+from rota.policies.placing import PLACEMENTS
 from rota.scenarios import reading
 from rota.scenarios.speeds import contention_of, curves_of
 from rota.scenarios.tables import MEASURED, tables_folder
@@ -60,7 +62,10 @@ class Scenario:
     @property
     def digest(self) -> str:
         """A fingerprint of everything that can change a result."""
-        facts = [self.version, self.settings, list(self.nodes), dict(self.aliases)]
+        settings = {name: keys for name, keys in self.settings.items() if name != "policies"}
+        if self.settings["policies"]:  # left out where it says nothing: digests stay as they were
+            settings["policies"] = self.settings["policies"]
+        facts = [self.version, settings, list(self.nodes), dict(self.aliases)]
         text = json.dumps(facts, sort_keys=True, default=dict)
         return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
@@ -133,12 +138,25 @@ class Scenario:
         return World(machines, trace, replace(self.when, **(when or {})), laws)
 
     def policy(self, name: str) -> str:
-        """What a policy's name means here."""
+        """What a policy's name means here: aliases, and the scenario's placement if it has none."""
+        return self._placed(self._named(name))
+
+    def _named(self, name: str) -> str:
         for mark in ":+@":
             base, found, rest = name.partition(mark)
             if found and base in self.aliases:
                 return f"{self.aliases[base]}{found}{rest}"
         return self.aliases.get(name, name)
+
+    def _placed(self, name: str) -> str:
+        place = self.settings["policies"].get("placement")
+        plain, at, view = name.partition("@")
+        head, *tail = plain.split("+")
+        if place is None or head.partition(":")[0] not in ORDERINGS:
+            return name
+        if any(word in PLACEMENTS for word in tail):
+            return name
+        return "+".join([head, place, *tail]) + at + view
 
 
 def _fingerprint(cluster: Cluster) -> bytes:

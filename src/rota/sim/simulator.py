@@ -152,7 +152,8 @@ class Simulator:
                 why = (
                     f"job {str(self.trace.job_id[job])!r} sits on {jobs['share_len'][job]} nodes "
                     f"with {jobs['held_workers'][job]} workers and {jobs['held_servers'][job]} "
-                    "servers, where its speed is 0, and nothing is to come"
+                    "servers, where its speed is 0 (another placement, such as +spread, may do), "
+                    "and nothing is to come"
                 )
             first = int((jobs["status"] == WAITING).argmax())
             raise PolicyError(
