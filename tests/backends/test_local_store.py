@@ -64,6 +64,9 @@ def test_one_daemon_at_a_time(tmp_path: Path) -> None:
     [
         ({"command": ()}, "There is no command"),
         ({"workers": 0}, "workers=0 must be a number of at least 1"),
+        ({"workers": 1.5}, "workers=1.5 must be a whole number"),
+        ({"workers": 10**6, "gpus_per_worker": 10**6}, "more GPUs than can be counted"),
+        ({"submitted_at": float("nan")}, "submitted_at=nan must be a time"),
         ({"workers": 4, "max_workers": 2}, "workers=4 must lie between"),
         ({"servers": 1}, "kind=plain does not go with servers=1"),
         ({"kind": "magic"}, "kind='magic' is unknown"),

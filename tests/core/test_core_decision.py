@@ -93,6 +93,42 @@ def test_a_server_on_a_node_that_is_down_is_refused(snapshot: Snapshot) -> None:
         decision_of(dark, [], [], [], [(0, 0, 1), (1, 1, 0)]).check(dark)
 
 
+def test_a_drafted_decision_is_checked_like_any_other(snapshot: Snapshot) -> None:
+    # Compiled code edits a draft's arrays, and its books may be wrong.
+    draft = Draft(snapshot)
+    draft.reserve(1)
+    draft.shares[draft.used] = (0, 3, 0)
+    draft.at[1], draft.length[1] = draft.used, 1
+    with pytest.raises(OverfillError, match="Node 'left' has 4 GPUs but the decision uses 5"):
+        draft.commit().check(snapshot)
+
+
+@pytest.mark.parametrize(
+    ("held", "says"),
+    [
+        ([(0, 1, 0)], "Job 0 runs with 1 to 2 parameter servers; the decision gives it 0"),
+        ([(0, 1, 2), (1, 0, 1)], "parameter servers; the decision gives it 3"),
+        ([(0, 0, 1)], "Job 0 runs with 1 to 1 workers; the decision gives it 0"),
+        ([(0, 0, 0)], "Job 0 runs with 1 to 1 workers; the decision gives it 0"),
+    ],
+)
+def test_servers_are_counted_too(held: list[tuple[int, int, int]], says: str) -> None:
+    job = Job(workers=1, servers=1, max_servers=2)
+    snapshot = Snapshot.of(Cluster.uniform(2, 4), [job])
+    with pytest.raises(DecisionError, match=says):
+        decision_of(snapshot, held).check(snapshot)
+    decision_of(snapshot, [(0, 1, 1), (1, 0, 1)]).check(snapshot)
+
+
+def test_who_lingers_on_a_node_that_is_down_may_be_left_alone(snapshot: Snapshot) -> None:
+    nodes = snapshot.nodes.copy()
+    nodes["up"][0], nodes["free"][0] = False, 0
+    dark = Snapshot(0.0, snapshot.cluster, snapshot.jobs, nodes, snapshot.shares)
+    decision_of(dark, [(0, 2, 0)], [], [], [(1, 1, 0)]).check(dark)
+    with pytest.raises(DecisionError, match="Node 'left' is down: job 0"):
+        decision_of(dark, [(0, 1, 0)], [], [], [(1, 1, 0)]).check(dark)
+
+
 def test_a_plan_stops_first_and_starts_last(snapshot: Snapshot) -> None:
     # 0 grows, 1 starts, 3 stops.
     plan = decision_of(snapshot, [(0, 4, 0)], [(1, 3, 0)], [], []).diff(snapshot)
@@ -145,7 +181,7 @@ def test_a_snapshot_made_by_hand_adds_up(snapshot: Snapshot) -> None:
         ({"gpus": np.array([1]), "names": ("a", "b")}, "one distinct name per node"),
         ({"gpus": np.array([1, 1]), "names": ("a", "a")}, "one distinct name per node"),
         ({"gpus": np.array([-1])}, "Node 'node-0' has gpus=-1"),
-        ({"gpus": np.array([65])}, "at most 64"),
+        ({"gpus": np.array([65_537])}, "at most 65536"),
         ({"gpus": np.array([1]), "cpus": np.array([1.0, 2.0])}, "2 entries for 1 nodes"),
         ({"gpus": np.array([1]), "cpus": np.array([np.nan])}, "cpus=nan"),
         ({"gpus": np.array([1]), "type": np.array([1])}, "must index gpu_types"),

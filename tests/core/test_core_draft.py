@@ -156,6 +156,100 @@ def test_what_lingers_on_a_node_that_is_down_frees_nothing() -> None:
     assert draft.free(1) == 0
 
 
+def test_a_node_that_is_down_takes_no_worker_without_gpus() -> None:
+    snapshot = down(Snapshot.of(two_nodes(), [Job(workers=1, gpus_per_worker=0)]), 1)
+    with pytest.raises(DecisionError, match="Node 'large' is down"):
+        Draft(snapshot).place(0, [(1, 1)])
+
+
+def test_a_refused_place_for_a_job_on_a_node_that_went_down_changes_nothing() -> None:
+    # Job 0 lingers on the large node, which is down. The small node cannot take it, and is named.
+    jobs = [Job(workers=2, cpus_per_worker=4, min_workers=1), Job(workers=3, cpus_per_worker=4)]
+    draft = Draft(down(Snapshot.of(two_nodes(), jobs, {0: [(1, 2)], 1: [(0, 3)]}), 1))
+    before = draft.nodes.tolist()
+    with pytest.raises(OverfillError, match="Node 'small' has 4 GPUs"):
+        draft.place(0, [(0, 2)])
+    assert (draft.held(0), draft.nodes.tolist()) == ([(1, 2, 0)], before)
+    draft.place(0, [(0, 1)])
+    assert draft.nodes["free_cpus"].tolist() == [0, 32]
+
+
+# -- servers -----------------------------------------------------------------------------
+
+SERVED = Job(workers=2, min_workers=1, servers=2, min_servers=1, max_servers=3)
+
+
+@pytest.mark.parametrize("servers", [[], [(0, 4)], [(0, 2), (1, 2)]])
+def test_a_number_of_servers_that_the_job_does_not_run_with_is_refused(
+    servers: list[tuple[int, int]],
+) -> None:
+    draft = Draft(Snapshot.of(two_nodes(), [SERVED]))
+    with pytest.raises(DecisionError, match="Job 0 runs with 1 to 3 parameter servers"):
+        draft.place(0, [(1, 2)], servers)
+    assert (draft.held(0), draft.free(1)) == ([], 8)
+
+
+def test_servers_are_nothing_without_workers() -> None:
+    loose = Job(workers=2, min_workers=0, servers=1)
+    draft = Draft(Snapshot.of(two_nodes(), [loose], {0: [(1, 2, 1)]}))
+    with pytest.raises(DecisionError, match="the decision gives it 0"):
+        draft.place(0, [], [(1, 1)])
+    draft.shrink(0, 1, 2)
+    with pytest.raises(DecisionError, match="the decision gives it 0"):
+        draft.commit()
+
+
+def test_growing_and_shrinking_keep_the_servers_within_their_limits() -> None:
+    snapshot = Snapshot.of(two_nodes(), [SERVED], {0: [(1, 2, 2)]})
+    draft = Draft(snapshot)
+    draft.grow(0, 0, 0, 1)
+    with pytest.raises(DecisionError, match="the decision gives it 4"):
+        draft.grow(0, 0, 0, 1)
+    draft.shrink(0, 1, 0, 2)
+    assert draft.held(0) == [(0, 0, 1), (1, 2, 0)]
+    draft.shrink(0, 0, 0, 1)
+    with pytest.raises(DecisionError, match="the decision gives it 0"):
+        draft.commit()
+
+
+def test_who_runs_without_its_servers_may_go_on_so() -> None:
+    # A backend may show such a job; a policy that leaves it alone is not to blame.
+    snapshot = Snapshot.of(two_nodes(), [SERVED, Job(workers=1)], {0: [(1, 2)]})
+    draft = Draft(snapshot)
+    draft.place(1, [(0, 1)])
+    draft.commit().check(snapshot)
+
+
+# -- what has been decided stays so ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda draft: draft.place(1, [(0, 1)]),
+        lambda draft: draft.grow(0, 0),
+        lambda draft: draft.shrink(0, 1),
+        lambda draft: draft.stop(0),
+        lambda draft: draft.tune(0, batch=1),
+        lambda draft: draft.reason(0, "second thoughts"),
+        lambda draft: draft.reserve(1000),
+    ],
+)
+def test_a_committed_draft_refuses_edits(edit: Any) -> None:
+    jobs = [Job(workers=2, min_workers=1, max_workers=4), Job(workers=1)]
+    snapshot = Snapshot.of(two_nodes(), jobs, {0: [(1, 2)]})
+    draft = Draft(snapshot)
+    draft.tune(0, batch=7)
+    decision = draft.commit()
+    before = decision.share(0), decision.share(1), dict(decision.tunes), dict(decision.reasons)
+    with pytest.raises(DecisionError, match="has been committed"):
+        edit(draft)
+    with pytest.raises(ValueError, match="read-only"):
+        draft.length[0] = 0
+    after = decision.share(0), decision.share(1), dict(decision.tunes), dict(decision.reasons)
+    assert after == before
+
+
 def test_reasons_and_tunes_are_kept() -> None:
     draft = Draft(Snapshot.of(two_nodes(), [Job(workers=1), Job(workers=1)]))
     draft.reason(1, "short")
@@ -188,6 +282,8 @@ wishes = st.builds(
     cpus_per_worker=st.sampled_from([0.0, 2.5]),
     memory_gb_per_worker=st.sampled_from([0.0, 0.1]),
     cpus_per_server=st.sampled_from([0.0, 1.5]),
+    servers=st.just(0),
+    max_servers=st.sampled_from([0, 10]),
 )
 grid = Cluster(
     gpus=np.array([4, 2, 8, 1]), gpu_types=("a", "b"), type=np.array([0, 0, 1, 1]),

@@ -33,7 +33,7 @@ class Decision:
     wake_s: float = np.inf
     """The policy wants to be asked again no later than this, whatever happens."""
     drafted: Snapshot | None = None
-    """The snapshot for which a draft has already made sure of everything `check` would."""
+    """The snapshot for which a draft wrote it, and about which `untouched` is."""
     untouched: Bools | None = None  # (J,) jobs known to hold what they held, if a draft says so
 
     def share(self, job: int) -> tuple[tuple[int, int, int], ...]:
@@ -49,9 +49,10 @@ class Decision:
         return np.repeat(jobs, length), self.shares[place]
 
     def check(self, snapshot: Snapshot) -> None:
-        """Raise a DecisionError unless the cluster can carry this decision out."""
-        if self.drafted is snapshot:
-            return
+        """Raise a DecisionError unless the cluster can carry this decision out.
+
+        Nobody's books are believed: what the shares take is added up anew, whoever wrote them.
+        """
         rows, nodes = snapshot.jobs.rows, snapshot.nodes
         if len(self.uid) != len(rows) or not (self.uid == rows["uid"]).all():
             raise DecisionError("The decision is about other jobs than the snapshot.")
@@ -62,10 +63,7 @@ class Decision:
         if len(node) and not (node.min() >= 0 and node.max() < len(nodes)):
             wrong = int(node.min() if node.min() < 0 else node.max())
             raise DecisionError(f"There is no node {wrong}: the cluster has {len(nodes)} nodes.")
-        down = ~nodes["up"][node] & ((workers > 0) | (servers > 0))
-        if down.any():
-            name, uid = snapshot.cluster.names[int(node[down][0])], self.uid[owner[down][0]]
-            raise DecisionError(f"Node {name!r} is down: job {uid} cannot be placed there.")
+        self._check_up(snapshot, owner, node)
         self._check_types(snapshot, owner, node, workers)
         wanted = workers * rows["gpus_per_worker"][owner]
         self._check_fill(snapshot, "GPUs", owner, node, wanted, nodes["gpus"])
@@ -97,13 +95,33 @@ class Decision:
                 )
 
     def _check_sizes(self, snapshot: Snapshot, owner: Ints, shares: Records) -> None:
-        rows = snapshot.jobs.rows
-        total = np.bincount(owner, shares["workers"], len(rows)).astype(np.int64)
-        wrong = (total > 0) & ((total < rows["min_workers"]) | (total > rows["max_workers"]))
-        negative = (shares["workers"] < 0) | (shares["servers"] < 0)
-        wrong[owner[negative]] = True
+        rows, servers = snapshot.jobs.rows, shares["servers"]
+        total = np.bincount(owner, shares["workers"], len(rows))
+        wrong = (total < np.maximum(rows["min_workers"], 1)) | (total > rows["max_workers"])
+        wrong &= self.length > 0
+        wrong[owner[(shares["workers"] < 0) | (servers < 0)]] = True
         if wrong.any():
             raise size_error(rows[int(wrong.argmax())], int(total[int(wrong.argmax())]))
+        if rows["min_servers"].any() or servers.any():
+            count = np.bincount(owner, servers, len(rows))
+            wrong = (count < rows["min_servers"]) | (count > rows["max_servers"])
+            # Who goes on with as many as it has is not the decision's doing.
+            wrong &= (self.length > 0) & (
+                (count != rows["held_servers"]) | (rows["share_len"] == 0)
+            )
+            if wrong.any():
+                raise server_error(rows[int(wrong.argmax())], int(count[int(wrong.argmax())]))
+
+    def _check_up(self, snapshot: Snapshot, owner: Ints, node: Ints) -> None:
+        """Nobody is placed on a node that is down; who lingers there, untouched, may."""
+        down = ~snapshot.nodes["up"][node]
+        for share in np.flatnonzero(down).tolist():
+            job = int(owner[share])
+            if self.share(job) != tuple(snapshot.share(job)):
+                raise DecisionError(
+                    f"Node {snapshot.cluster.names[int(node[share])]!r} is down: job "
+                    f"{self.uid[job]} cannot be placed there."
+                )
 
     def _check_types(self, snapshot: Snapshot, owner: Ints, node: Ints, workers: Ints) -> None:
         wanted = snapshot.jobs.rows["gpu_type"]
@@ -181,6 +199,14 @@ def size_error(row: np.void, workers: int) -> DecisionError:
     return DecisionError(
         f"Job {row['uid']} runs with {row['min_workers']} to {row['max_workers']} workers; "
         f"the decision gives it {workers}. Use Draft.stop() to take everything from it."
+    )
+
+
+def server_error(row: np.void, servers: int) -> DecisionError:
+    """The error for a job that is given a number of servers it does not run with."""
+    return DecisionError(
+        f"Job {row['uid']} runs with {row['min_servers']} to {row['max_servers']} parameter "
+        f"servers; the decision gives it {servers}. Draft.place() takes them as `servers`."
     )
 
 

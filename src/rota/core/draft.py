@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rota.core.decision import Decision, overfill, size_error
+from rota.core.decision import Decision, overfill, server_error, size_error
 from rota.core.layout import SHARE, SLACK
 from rota.errors import DecisionError
 
@@ -23,7 +23,8 @@ class Draft:
     """An allocation in the making; it begins with what every job holds now.
 
     `Draft(snapshot, blank=True)` begins with an empty cluster instead, for policies that
-    place everybody anew. Jobs and nodes are named by their index in the snapshot.
+    place everybody anew. Jobs and nodes are named by their index in the snapshot. Once it is
+    committed, a draft refuses every edit: what was decided stays so.
 
     The arrays are public so that compiled kernels can edit a draft too: job j shall hold
     `shares[at[j] : at[j] + length[j]]`, new shares go behind `used`, and `nodes` says what is
@@ -53,10 +54,13 @@ class Draft:
         self._resized: set[int] = set()
         self._tunes: dict[int, dict[str, float]] = {}
         self._reasons: dict[int, str] = {}
-        self._free = _view(self.nodes["free"])
+        self._committed = False
+        self._free, self._up = _view(self.nodes["free"]), _view(self.nodes["up"])
         self._at, self._length = _view(self.at), _view(self.length)
         self._gpus, self._each = _view(self.rows["gpus"]), _view(self.rows["gpus_per_worker"])
         self._fewest, self._most = _view(self.rows["min_workers"]), _view(self.rows["max_workers"])
+        self._fewest_servers = _view(self.rows["min_servers"])
+        self._most_servers = _view(self.rows["max_servers"])
         self._entries = _view(self.shares.view(np.int32))
         self._plain: bool | None = None
 
@@ -86,16 +90,19 @@ class Draft:
         """Give `job` exactly `share`, as (node, workers) pairs, in place of what it holds.
 
         `servers` are (node, servers) pairs. Refused, and nothing changed, if a node has not
-        enough left, is of the wrong GPU type, or the number of workers is not the job's.
+        enough left, is of the wrong GPU type, or the number of workers or of servers is not one
+        that the job runs with.
         """
         if len(share) == 1 and not servers:
             node, total = share[0]
-            entries = [(node, total, 0)]
+            entries, count = [(node, total, 0)] if total else [], 0
         else:
             entries = _merged(share, servers)
-            total = sum(entry[1] for entry in entries)
-        if not self._fewest[job] <= total <= self._most[job]:
+            total, count = sum(entry[1] for entry in entries), sum(entry[2] for entry in entries)
+        if not self._fewest[job] <= total <= self._most[job] or (total == 0 and count > 0):
             raise size_error(self.rows[job], total)
+        if total and not self._fewest_servers[job] <= count <= self._most_servers[job]:
+            raise server_error(self.rows[job], count)
         self._replace(job, entries)
 
     def grow(self, job: int, node: int, workers: int = 1, servers: int = 0) -> None:
@@ -105,6 +112,9 @@ class Draft:
         total = sum(entry[1] for entry in before) + workers
         if total > self._most[job]:
             raise size_error(self.rows[job], total)
+        count = sum(entry[2] for entry in before) + servers
+        if servers and count > self._most_servers[job]:
+            raise server_error(self.rows[job], count)
         self._resized.add(job)
         self._replace(job, _merged([(n, w) for n, w, _ in before] + [(node, workers)],
                                    [(n, s) for n, _, s in before] + [(node, servers)]))  # fmt: skip
@@ -133,26 +143,30 @@ class Draft:
 
     def stop(self, job: int) -> None:
         """Take everything from `job`; it waits."""
+        self._check_open()
         self._undo(job, self.held(job))
         self.length[job] = 0
 
     def tune(self, job: int, **settings: float) -> None:
         """Change settings of the job itself, such as its batch size."""
+        self._check_open()
         self._tunes.setdefault(job, {}).update(settings)
 
     def reason(self, job: int, why: str) -> None:
         """Say why `job` got what it got; the journal keeps it."""
+        self._check_open()
         self._reasons[job] = why
 
     def commit(self, *, wake_s: float = np.inf) -> Decision:
-        """The decision this draft has become; it must not be edited any more.
+        """The decision this draft has become; it cannot be edited any more.
 
         The policy is asked again by `wake_s` at the latest.
         """
         for job in self._resized:
-            total = sum(entry[1] for entry in self.held(job))
-            if 0 < total < self._fewest[job]:
-                raise size_error(self.rows[job], total)
+            self._check_size(job)
+        self._committed = True
+        for array in (self.at, self.length, self.shares):
+            array.flags.writeable = False
         untouched = None
         if not self._blank:
             untouched = (self.at == self.rows["share_at"]) & (self.length == self.rows["share_len"])
@@ -161,8 +175,27 @@ class Draft:
             self.snapshot, untouched,
         )  # fmt: skip
 
+    def _check_open(self) -> None:
+        if self._committed:
+            raise DecisionError(
+                "This draft has been committed, and its decision may be in force already. "
+                "Begin another: Draft(snapshot)."
+            )
+
+    def _check_size(self, job: int) -> None:
+        """Refuse what grow() and shrink() have left of a job, unless it can run, or waits."""
+        held = self.held(job)
+        total, count = sum(entry[1] for entry in held), sum(entry[2] for entry in held)
+        if held and total < max(1, self._fewest[job]):
+            raise size_error(self.rows[job], total)
+        # Who goes on with as many as it has is not the draft's doing.
+        same = count == self.rows["held_servers"][job] and self.rows["share_len"][job] > 0
+        if held and not same and count < self._fewest_servers[job]:
+            raise server_error(self.rows[job], count)
+
     def reserve(self, entries: int) -> None:
         """Make room for so many further shares; for kernels, which cannot."""
+        self._check_open()
         if self.used + entries > len(self.shares):
             grown = np.empty(2 * (self.used + entries), SHARE)
             grown[: self.used] = self.shares[: self.used]
@@ -170,13 +203,15 @@ class Draft:
             self._entries = _view(grown.view(np.int32))
 
     def _replace(self, job: int, entries: list[tuple[int, int, int]]) -> None:
+        if self._committed:
+            self._check_open()
         before = self.held(job) if self._length[job] else []
         if before:
             self._undo(job, before)
         try:
             self._take(job, entries)
         except DecisionError:
-            self._take(job, before)
+            self._undo(job, before, -1)  # not _take(), which refuses nodes that are down by now
             raise
         if self.used + len(entries) > len(self.shares):
             self.reserve(len(entries))
@@ -198,8 +233,7 @@ class Draft:
                 self._undo(job, entries[:done])
                 raise DecisionError(f"There is no node {node}: the cluster has {len(free)} nodes.")
             wrong: tuple[str, float] | None = None
-            down = servers and not self.nodes["up"][node]
-            if workers * each > free[node] or workers < 0 or servers < 0 or down:
+            if workers * each > free[node] or workers < 0 or servers < 0 or not self._up[node]:
                 wrong = ("GPUs", workers * each)
             elif not self._plain:
                 wrong = self._misfit(job, node, workers, servers)
@@ -231,13 +265,13 @@ class Draft:
             workers * row["memory_gb_per_worker"] + servers * row["memory_gb_per_server"]
         )
 
-    def _undo(self, job: int, entries: list[tuple[int, int, int]]) -> None:
-        """Give the nodes back what these entries hold."""
+    def _undo(self, job: int, entries: list[tuple[int, int, int]], sign: int = 1) -> None:
+        """Give the nodes back what these entries hold; with sign −1, take it again."""
         for node, workers, servers in entries:
-            if self.nodes["up"][node]:
-                self._free[node] += workers * self._each[job]
+            if self._up[node]:
+                self._free[node] += sign * workers * self._each[job]
             if not self._plain:
-                self._add(job, node, workers, servers)
+                self._add(job, node, sign * workers, sign * servers)
 
     def _uid(self, job: int) -> int:
         return int(self.snapshot.jobs.uid[job])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import numpy as np
 
 from rota.core.layout import JOB, RUNNING, WAITING
 from rota.core.types import Floats, Ints
+from rota.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +17,13 @@ if TYPE_CHECKING:
     from rota.core.types import Bools, Records
 
 T = TypeVar("T")
+
+MOST: Final = 2**31 - 1
+"""What a field of a job record can hold."""
+_AMOUNTS: Final = (
+    "cpus_per_worker", "memory_gb_per_worker", "cpus_per_server", "memory_gb_per_server",
+    "restart_s", "resize_s", "min_run_s",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +58,46 @@ class Job:
     resize_s: float | None = None
     """The same after a resize or a move while it runs; `restart_s` if left out."""
     min_run_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for task, count in (("workers", self.workers), ("servers", self.servers)):
+            least, most = (
+                count if bound is None else bound
+                for bound in (getattr(self, f"min_{task}"), getattr(self, f"max_{task}"))
+            )
+            for name, value in ((task, count), (f"min_{task}", least), (f"max_{task}", most)):
+                self._check_whole(name, value, 1 if name == "workers" else 0)
+            if not least <= count <= most:
+                raise InputError(
+                    f"Job.{task}={count} does not lie between min_{task}={least} and "
+                    f"max_{task}={most}; ask for a number that the job runs with."
+                )
+        self._check_whole("gpus_per_worker", self.gpus_per_worker, 0)
+        if self.workers * self.gpus_per_worker > MOST:
+            raise InputError(
+                f"Job.workers={self.workers} of gpus_per_worker={self.gpus_per_worker} are "
+                f"{self.workers * self.gpus_per_worker} GPUs; at most {MOST} can be counted."
+            )
+        for name in ("gpu_type", "user", "model", "curve"):
+            self._check_whole(name, getattr(self, name), -2 if name == "gpu_type" else -1)
+        for name in _AMOUNTS:
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < np.inf:
+                raise InputError(f"Job.{name}={value}; it must be a number of 0 or more.")
+        if not np.isfinite(self.submit_s):
+            raise InputError(f"Job.submit_s={self.submit_s}; it must be a time, in seconds.")
+        if np.isnan(self.deadline_s):
+            raise InputError("Job.deadline_s=nan; leave it out where there is none, or say inf.")
+        if self.estimate_s < 0:  # not NaN, which is unknown
+            raise InputError(
+                f"Job.estimate_s={self.estimate_s}; it must be 0 or more, or NaN if nobody knows."
+            )
+
+    def _check_whole(self, name: str, value: int, least: int) -> None:
+        if not least <= value <= MOST or value != int(value):
+            raise InputError(
+                f"Job.{name}={value}; it must be a whole number from {least} to {MOST}."
+            )
 
 
 class _Column(Generic[T]):

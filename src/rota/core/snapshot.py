@@ -48,26 +48,33 @@ class Snapshot:
         cls,
         cluster: Cluster,
         jobs: Sequence[Job],
-        held: Mapping[int, Sequence[tuple[int, int]]] | None = None,
+        held: Mapping[int, Sequence[tuple[int, ...]]] | None = None,
         *,
         time_s: float = 0.0,
         curves: Curves | None = None,
         contention: Contention | None = None,
     ) -> Snapshot:
-        """A snapshot made by hand: `held` maps a job's index to its (node, workers) pairs."""
+        """A snapshot made by hand.
+
+        `held` maps a job's index to its (node, workers) pairs, or (node, workers, servers).
+        """
         table, nodes = JobTable.of(jobs), cluster.empty()
         entries: list[tuple[int, int, int]] = []
         for index, share in (held or {}).items():
             row = table.rows[index]
             row["status"], row["share_at"], row["share_len"] = RUNNING, len(entries), len(share)
-            row["held_workers"] = sum(workers for _, workers in share)
+            triples = sorted((node, workers, sum(servers)) for node, workers, *servers in share)
+            row["held_workers"] = sum(workers for _, workers, _ in triples)
+            row["held_servers"] = sum(servers for _, _, servers in triples)
             row["started_s"] = row["since_s"] = row["settled_s"] = row["resume_s"] = time_s
             row["pace"] = row["held_workers"] / row["workers"]
-            for node, workers in sorted(share):
-                entries.append((node, workers, 0))
+            for node, workers, servers in triples:
+                entries.append((node, workers, servers))
                 nodes[node]["free"] -= workers * row["gpus_per_worker"]
-                nodes[node]["free_cpus"] -= workers * row["cpus_per_worker"]
-                nodes[node]["free_memory_gb"] -= workers * row["memory_gb_per_worker"]
+                for what in ("cpus", "memory_gb"):
+                    nodes[node][f"free_{what}"] -= (
+                        workers * row[f"{what}_per_worker"] + servers * row[f"{what}_per_server"]
+                    )
         return cls(time_s, cluster, table, nodes, np.array(entries, SHARE), curves, contention)
 
     def share(self, job: int) -> list[tuple[int, int, int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +11,7 @@ from rota.core.decision import Decision
 from rota.errors import DecisionError, PolicyError, RotaError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from rota.core.seams import Policy
@@ -27,12 +27,12 @@ def name_of(policy: Policy) -> str:
 
 
 def ask(
-    policy: Policy, snapshot: Snapshot, watch: Watch | Alarm, number: int, *, full: bool
-) -> Decision:
-    """What `policy` decides in round `number`, counted from 1.
+    policy: Policy, snapshot: Snapshot, watch: Watch | Alarm, number: int,
+    check: Callable[[Decision, Snapshot], None] = Decision.check,
+) -> Decision:  # fmt: skip
+    """What `policy` decides in round `number`, counted from 1, checked whoever wrote it.
 
-    `full` trusts no draft: everything about the decision is checked anew. Raises a PolicyError
-    for whatever is wrong; what is no Exception passes through.
+    Raises a PolicyError for whatever is wrong; what is no Exception passes through.
     """
     try:
         with watch:
@@ -42,7 +42,7 @@ def ask(
                 f"decide() returned {type(decision).__name__}, not a Decision; "
                 "end it with `return draft.commit()`."
             )
-        (replace(decision, drafted=None) if full else decision).check(snapshot)
+        check(decision, snapshot)
         if not decision.wake_s > snapshot.time_s:
             raise DecisionError(
                 f"It asks to be woken at {decision.wake_s:g} s, "

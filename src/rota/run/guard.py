@@ -90,7 +90,7 @@ class Guarded:
     def _ask(self, policy: Policy, snapshot: Snapshot, number: int) -> Plan | str:
         """The policy's plan, or in one line why there is none."""
         try:
-            decision = ask(policy, snapshot, self._alarm, number, full=True)
+            decision = ask(policy, snapshot, self._alarm, number)
             plan = replace(decision, drafted=None).diff(snapshot)
             tuple(plan)  # whatever cannot be carried out shows here, not in the backend
             return plan

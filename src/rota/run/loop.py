@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rota.errors import PolicyError
 from rota.run.ask import Watch, ask, name_of
+from rota.run.check_kernels import Check
 from rota.run.guard import Guarded
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from rota.core.snapshot import Snapshot
     from rota.run.guard import Guard
 
-TRUST_ROUNDS: Final = 64
-"""A draft keeps its own books, so its decision is only checked anew once in so many rounds."""
 IDLE_ROUNDS: Final = 100_000
 """So many rounds in a row that change nothing and that only the policy asked for: it loops."""
 
@@ -68,14 +67,13 @@ def rounds(
 
 def _bare(policy: Policy, backend: Backend, deadline_s: float) -> Iterator[Round]:
     name, number, idle, wake_s = name_of(policy), 0, 0, inf
-    watch = Watch(deadline_s)
+    watch, check = Watch(deadline_s), Check()
     try:
         while backend.wait(wake_s):
             snapshot = backend.observe()
             began_s = perf_counter()
-            full = number % TRUST_ROUNDS == 0
             number += 1
-            decision = ask(policy, snapshot, watch, number, full=full)
+            decision = ask(policy, snapshot, watch, number, check)
             plan = decision.diff(snapshot)
             decided_s = perf_counter()
             backend.apply(plan)

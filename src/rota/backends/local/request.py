@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -19,6 +20,8 @@ _AT_LEAST: Final = {
     "max_servers": 0, "gpus_per_worker": 0, "cpus_per_worker": 0, "memory_gb_per_worker": 0,
     "threads": 1, "retries": 0, "grace_s": 0, "restart_s": 0,
 }  # fmt: skip
+_WHOLE: Final = ("gpus_per_worker", "workers", "min_workers", "max_workers", "servers",
+                 "min_servers", "max_servers")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +77,15 @@ class Request:
             value = getattr(self, name)
             if not (isinstance(value, int | float) and least <= value < 1e9):
                 raise ConfigError(f"{name}={value!r} must be a number of at least {least}.")
+            if name in _WHOLE and value != int(value):
+                raise ConfigError(f"{name}={value!r} must be a whole number.")
+        if not math.isfinite(self.submitted_at):
+            raise ConfigError(f"submitted_at={self.submitted_at!r} must be a time.")
+        if self.workers * self.gpus_per_worker >= 1e9:
+            raise ConfigError(
+                f"workers={self.workers} × gpus_per_worker={self.gpus_per_worker} are more GPUs "
+                "than can be counted."
+            )
         if self.estimate_s is not None and not 0 < self.estimate_s < 1e9:
             raise ConfigError(f"estimate_s={self.estimate_s!r} must be above 0.")
         for what in ("workers", "servers"):

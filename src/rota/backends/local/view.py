@@ -74,9 +74,14 @@ def _asked(job: LiveJob, users: Mapping[str, int], number: Callable[[str], int])
         user=users.get(r.user, -1),
         model=number(r.model),
         submit_s=job.submit_s,
-        restart_s=restart_cost(job),
-        resize_s=resize_cost(job),
+        restart_s=_seconds(restart_cost(job)),
+        resize_s=_seconds(resize_cost(job)),
     )
+
+
+def _seconds(told_s: float) -> float:
+    """What a job tells of itself, if it is a time at all: one job must not stop the others."""
+    return told_s if 0 <= told_s < np.inf else 0.0
 
 
 def work(job: LiveJob, now_s: float) -> tuple[float, float]:
