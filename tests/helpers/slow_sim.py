@@ -27,6 +27,7 @@ class SlowJob:
     submit_s: float
     duration_s: float
     gpus: int
+    known: bool = True  # whether backfilling knows its length
     progress_s: float = 0.0
     arrived: bool = False
     share: Share | None = None
@@ -260,6 +261,9 @@ class SlowSim:
         return trial
 
     def believed_end_s(self, job: SlowJob) -> float:
+        """A job of unknown length is believed never to end."""
+        if not job.known:
+            return INF
         if job.share is not None:
             return job.end_s(self.now_s)
         pause_s = self.restart_s if job.progress_s else 0.0
@@ -281,14 +285,14 @@ class SlowSim:
         head = waiting[0]
         ends = {i: self.believed_end_s(self.jobs[i]) for i in held}
         shadow_s, later = INF, {}
-        for moment_s in sorted(set(ends.values())):
+        for moment_s in sorted(set(ends.values()) - {INF}):
             later = {i: share for i, share in held.items() if ends[i] > moment_s}
             if self.room(head.gpus, self.free(later)) is not None:
                 shadow_s = moment_s
                 break
         for job in waiting[1:]:
             share = self.room(job.gpus, self.free(held))
-            if share is None:
+            if share is None or self.believed_end_s(job) == shadow_s == INF:
                 continue
             if self.believed_end_s(job) > shadow_s:
                 trial = {**later, job.index: share}
@@ -313,18 +317,24 @@ class SlowSim:
                         left[node] -= count
             return left
 
+        everybody_has_one = True
         for job in waiting[: self.depth]:
             span_s = self.believed_end_s(job) - self.now_s
-            for begin_s in sorted({self.now_s, *(end_s for _, end_s, _ in booked)}):
+            if span_s == INF and not everybody_has_one:
+                continue
+            for begin_s in sorted({self.now_s, *(end_s for _, end_s, _ in booked)} - {INF}):
+                ends_s = max(begin_s + span_s, math.nextafter(begin_s, INF))
                 steps = {begin_s, *(end_s for _, end_s, _ in booked)}
                 steps |= {start_s for start_s, _, _ in booked}
-                through = [free_at(t) for t in steps if begin_s <= t < begin_s + span_s]
+                through = [free_at(t) for t in steps if begin_s <= t < ends_s]
                 share = self.room(job.gpus, [min(column) for column in zip(*through, strict=True)])
                 if share is not None:
-                    booked.append((begin_s, begin_s + span_s, share))
+                    booked.append((begin_s, ends_s, share))
                     if begin_s == self.now_s:
                         held[job.index] = share
                     break
+            else:
+                everybody_has_one = False
         return held
 
     # -- what is done --------------------------------------------------------------------

@@ -1,7 +1,9 @@
 """Backfilling: later jobs start early where that delays nobody who has a reservation.
 
 Both kinds work on nodes, not on a count of GPUs, so a reservation is one that can be kept.
-They believe the jobs' estimates. Arguments are those of `round_kernels`.
+They believe the jobs' estimates; a job of unknown length is believed never to end. So nobody's
+reservation counts on its end, and it passes nobody whose start is not known: where nothing is
+known of lengths, both are first come, first served. Arguments are those of `round_kernels`.
 """
 
 from __future__ import annotations
@@ -28,19 +30,38 @@ OVERDUE_S: Final = 1.0
 
 @part
 def end_s(job: Any, now_s: float) -> float:
-    """When a job that runs, or starts now, is believed to end."""
+    """When a job that runs, or starts now, is believed to end; inf if nobody knows.
+
+    An estimate that has run out, or is less than nothing, means now; one that is no number, or
+    infinite, means never, and so does a job that stands still.
+    """
+    begin_s, left_s, pace = now_s, remaining(job, now_s), 1.0
     if job["status"] == RUNNING:
-        return max(now_s, job["resume_s"]) + remaining(job, now_s) / job["pace"]
-    again = job["started_s"] == job["started_s"]  # not NaN: it ran before
-    pause_s = job["restart_s"] if again else 0.0
-    return now_s + pause_s + job["remaining_s"]
+        begin_s, pace = max(now_s, job["resume_s"]), job["pace"]
+    elif job["started_s"] == job["started_s"]:  # not NaN: it ran before
+        begin_s = now_s + job["restart_s"]
+    if not left_s < np.inf or (left_s > 0.0 and not pace > 0.0):
+        return np.inf
+    return begin_s + left_s / pace if left_s > 0.0 else begin_s
+
+
+@part
+def after(now_s: float, at_s: float, least_s: float) -> float:
+    """`at_s`, but at least `least_s` after now, and after now however large the numbers are.
+
+    Whoever holds something holds it for a while; else it would be given away again at once.
+    """
+    return max(at_s, now_s + least_s, np.nextafter(now_s, np.inf))
 
 
 @allocating_part
 def easy(
     rule: Rule, jobs: Records, order: Ints, n: int, head: int, now_s: float, d: Desk, used: int
 ) -> int:
-    """EASY (Lifka, 1995): only the first that does not fit, `order[head]`, has a reservation."""
+    """EASY (Lifka, 1995): only the first that does not fit, `order[head]`, has a reservation.
+
+    It begins at `shadow_s`; inf: it waits for a job of unknown length, or for a node to come back.
+    """
     first = jobs[order[head]]
     later = Desk(d.nodes.copy(), d.level.copy(), d.at, d.length, d.shares, d.node, d.part)
     ends = np.full(n, np.inf)
@@ -61,8 +82,11 @@ def easy(
         j = order[i]
         if d.length[j] > 0:
             continue
+        ends_s = end_s(jobs[j], now_s)
+        if ends_s == np.inf and shadow_s == np.inf:
+            continue
         used = claim(d, rule.place, rule.typical, jobs[j], j, used)
-        if d.length[j] == 0 or end_s(jobs[j], now_s) <= shadow_s:
+        if d.length[j] == 0 or ends_s <= shadow_s:
             continue
         # It runs into the reservation: fine if the head finds another place then.
         give(later, jobs[j], j, -1)
@@ -84,16 +108,19 @@ def fits(rule: Rule, job: Any, d: Desk) -> bool:
 def conservative(
     rule: Rule, jobs: Records, order: Ints, n: int, head: int, now_s: float, d: Desk, used: int
 ) -> int:
-    """Everybody who waits (the first `rule.depth`) has a reservation, in order; of GPUs only."""
+    """Everybody who waits (the first `rule.depth`) has a reservation, in order; of GPUs only.
+
+    Nobody of unknown length passes one who has none.
+    """
     running = 0
     for i in range(n):
         running += 1 if d.length[order[i]] > 0 else 0
     # What is free from times[s] on, for s < steps.
-    times = np.empty(running + min(rule.depth, n) + 2)
+    times = np.empty(running + max(0, min(rule.depth, n)) + 2)
     free = np.zeros((times.size, d.nodes.size), np.int64)
     steps = profile(jobs, order, n, now_s, d, times, free)
     window = Desk(d.nodes.copy(), d.level.copy(), d.at, d.length, d.shares, d.node, d.part)
-    seen = 0
+    seen, all_reserved = 0, True
     for i in range(head, n):
         j = order[i]
         if d.length[j] > 0:
@@ -101,7 +128,9 @@ def conservative(
         seen += 1
         if seen > rule.depth:
             break
-        span_s = end_s(jobs[j], now_s) - now_s
+        span_s, reserved = end_s(jobs[j], now_s) - now_s, False
+        if span_s == np.inf and not all_reserved:
+            continue
         for s in range(steps):
             if not open_window(jobs[j]["gpus"], d, window, times, free, steps, s, span_s):
                 continue
@@ -109,14 +138,18 @@ def conservative(
             if count == 0:
                 continue
             begin_s = times[s]
+            ends_s = after(begin_s, begin_s + span_s, 0.0)
             if s == 0:
                 used = write(d, jobs[j], j, count, used)
-            steps = cut(times, free, steps, begin_s + span_s)
-            for q in range(steps):
-                if begin_s <= times[q] < begin_s + span_s:
-                    for k in range(count):
-                        free[q, d.node[k]] -= d.part[k]
+            steps = cut(times, free, steps, ends_s)
+            if jobs[j]["gpus_per_worker"] > 0:  # else `part` counts workers, who take no GPUs
+                for q in range(steps):
+                    if begin_s <= times[q] < ends_s:
+                        for k in range(count):
+                            free[q, d.node[k]] -= d.part[k]
+            reserved = True
             break
+        all_reserved &= reserved
     return used
 
 
@@ -124,7 +157,7 @@ def conservative(
 def profile(
     jobs: Records, order: Ints, n: int, now_s: float, d: Desk, times: Floats, free: Any
 ) -> int:
-    """Write down what is free now and after each end to come; returns the number of steps."""
+    """Write down what is free now and after each known end; returns the number of steps."""
     times[0] = now_s
     for k in range(d.nodes.size):
         free[0, k] = d.nodes[k]["free"]
@@ -135,8 +168,10 @@ def profile(
             continue
         # A job that has outlived its estimate still holds what it holds now.
         ends = end_s(jobs[j], now_s)
+        if ends == np.inf:
+            continue
         if ends <= now_s:
-            ends = now_s + OVERDUE_S
+            ends = after(now_s, now_s, OVERDUE_S)
         steps = cut(times, free, steps, ends)
         for s in range(steps):
             if times[s] >= ends:
@@ -148,11 +183,11 @@ def profile(
 
 @part
 def cut(times: Floats, free: Any, steps: int, at_s: float) -> int:
-    """Make `at_s` a step of the profile; returns how many steps there are."""
+    """Make `at_s` a step of the profile, if there is room; returns how many steps there are."""
     k = steps
     while k > 0 and times[k - 1] > at_s:
         k -= 1
-    if k > 0 and times[k - 1] == at_s:
+    if k == 0 or times[k - 1] == at_s or at_s == np.inf or steps == times.size:
         return steps
     for s in range(steps, k, -1):
         times[s] = times[s - 1]
