@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: test-slow test-logs help demo demo-live test check bench bench-against bench-elastic fit results-dl2 format clean
+.PHONY: test-slow test-logs test-bounds help demo demo-live test check bench bench-against bench-elastic fit results-dl2 format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,11 @@ test-slow: $(VENV)/.dev ## Run the tests that take minutes
 
 test-logs: $(VENV)/.dev ## Run the tests that read large public logs below ROTA_DATA
 	$(RUN)/python -m pytest -n 2 -m logs
+
+# Code with and without bounds checks must not mix, so it is kept apart; Numba would not notice.
+test-bounds: $(VENV)/.dev ## Run the tests of simulator, core and policies with bounds checks
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.bounds_cache \
+	  $(RUN)/python -m pytest -n 2 tests/core tests/sim tests/policies tests/envs tests/run
 
 check: $(VENV)/.dev ## Lint, types, import rules
 	$(RUN)/ruff check .
@@ -52,7 +57,7 @@ format: $(VENV)/.dev ## Format the code
 	$(RUN)/ruff format .
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) out bench/latest.json bench/elastic.json .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) out bench/latest.json bench/elastic.json .mypy_cache .ruff_cache .pytest_cache .hypothesis .bounds_cache
 	find src -name '*.nb[ci]' -delete
 
 $(VENV)/bin/python:

@@ -69,8 +69,11 @@ def test_a_list_of_nodes_as_csv(tmp_path: Path) -> None:
     [
         ("[[node]]\ngpu = 8", "node entry 1: There is no key 'gpu'. Did you mean 'gpus'?"),
         ("[[nodes]]\ngpus = 8", "There is no key 'nodes'. Did you mean 'node'?"),
-        ("[[node]]\ngpus = 8\n[[node]]\ngpus = 65", "node entry 2: gpus = 65 must be a whole"),
-        ("[[node]]\ngpus = 8.0", "gpus = 8.0 must be a whole number from 0 to 64"),
+        (
+            "[[node]]\ngpus = 8\n[[node]]\ngpus = 65537",
+            "node entry 2: gpus = 65537 must be a whole",
+        ),
+        ("[[node]]\ngpus = 8.0", "gpus = 8.0 must be a whole number from 0 to 65536"),
         ("[[node]]\ngpus = true", "gpus = True must be"),
         ("[[node]]\ngpus = 8\ncount = 0", "count = 0 must be"),
         ("[[node]]\ngpus = 8\ncpus = -1", "cpus = -1 must be a number of 0 or more"),

@@ -223,7 +223,7 @@ def test_oversized_jobs_stop_a_run_unless_dropped(
         (["-p", "fifo", "--format", "phily"], "Did you mean 'philly'?"),
         (["-p", "fifo", "--cluster", "none.toml"], "none.toml: There is no such file."),
         (["-p", "fifo", "--cluster", "x.toml", "--gpus", "4"], "leave out --nodes and --gpus"),
-        (["-p", "fifo", "--gpus", "65"], "at most 64"),
+        (["-p", "fifo", "--gpus", "65537"], "at most 65536"),
         (["-p", "gittins", "--history", "none.csv"], "none.csv: There is no such file."),
     ],
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from worlds import cluster_of, trace_of
+from worlds import Scripted, cluster_of, trace_of
 
 from rota.core import Draft
 from rota.core.speed import Curves
@@ -125,6 +125,20 @@ def test_a_job_ends_with_its_slot_if_it_must() -> None:
     assert result.done_s.tolist() == [120, 420]
     with pytest.raises(ConfigError, match="whole_slots needs slots"):
         Conditions(whole_slots=True)
+
+
+def test_a_job_that_has_done_its_work_holds_on_to_the_end_of_its_slot_and_cannot_fail() -> None:
+    # Its work is done at 100, its slot ends at 120. A failure due at 110 strikes nobody; one at 70
+    # does: back to the checkpoint at 60, started again at 120, 40 s left, so it ends with the
+    # slot at 180.
+    when = Conditions(slot_s=60, whole_slots=True, checkpoint_s=60)
+    for fails_s, ends_s, lost_s in ((110.0, 120.0, 0.0), (70.0, 180.0, 10.0)):
+        faults = Scripted(jobs=((fails_s, 1e9),))
+        result = simulate(
+            cluster_of([1]), trace_of([(0, 100, 1)]), make_policy("fifo"),
+            replace(when, faults=faults),
+        )  # fmt: skip
+        assert (result.done_s.tolist(), result.lost_s.tolist()) == ([ends_s], [lost_s])
 
 
 @pytest.mark.parametrize("slot_s", [0.0, 60.0])

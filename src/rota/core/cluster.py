@@ -69,6 +69,11 @@ class Cluster:
         if (self.rack < 0).any():
             node = self.names[int((self.rack < 0).argmax())]
             raise ConfigError(f"Node {node!r} is in rack {self.rack.min()}; racks count from 0.")
+        if int(self.rack.max()) >= MAX_RACKS:
+            raise ConfigError(
+                f"Node {self.names[int(self.rack.argmax())]!r} is in rack {self.rack.max()}; "
+                f"number racks below {MAX_RACKS:,}."
+            )
         if not ((self.type >= 0) & (self.type < len(self.gpu_types))).all():
             raise ConfigError(f"Cluster.type must index gpu_types {self.gpu_types}.")
 
@@ -120,4 +125,7 @@ class Cluster:
         return f"{len(self)} node{'s' * (len(self) != 1)} × {each} GPU{'s' * (each != '1')}"
 
 
-MAX_GPUS_PER_NODE = 64
+MAX_RACKS = 1_000_000
+"""What racks have is kept in arrays by their number."""
+MAX_GPUS_PER_NODE = 65_536
+"""One node may stand for a whole pool; the index of free nodes has a row per number of GPUs."""

@@ -111,7 +111,7 @@ EVENT: Final = np.dtype(
         ("time_s", np.float64),
         ("job", np.int32),  # or the node, for NODE_DOWN and NODE_UP
         ("kind", np.int16),
-        ("entries", np.int16),  # how many shares in the log belong to it
+        ("entries", np.int32),  # how many shares in the log belong to it
     ],
     align=True,
 )

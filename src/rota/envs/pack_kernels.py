@@ -8,7 +8,7 @@ are not needed to feed free GPUs. So what the nodes have together can be used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rota.core.types import Ints, Records
 
 _ONE = np.uint64(1)
+MANY: Final = 1 << 30
+"""More tasks than any job has."""
 
 
 @inline
@@ -136,14 +138,15 @@ def cpu_room(
     here = d.nodes[n]
     if not here["up"] or (wanted_type != -1 and wanted_type != here["type"]):
         return 0
-    room = 1 << 30
+    room = MANY
     if cpus > 0.0 and here["free_cpus"] < np.inf:
         spare = here["free_cpus"] - kept_per_gpu * here["free"] + SLACK
         if spare < cpus:  # most nodes that are asked; a division costs more
             return 0
-        room = int(spare / cpus)
-    if memory_gb > 0.0 and here["free_memory_gb"] < np.inf:
-        room = min(room, int((here["free_memory_gb"] + SLACK) / memory_gb))
+        if spare < MANY * cpus:
+            room = int(spare / cpus)
+    if memory_gb > 0.0 and here["free_memory_gb"] + SLACK < room * memory_gb:
+        room = int((here["free_memory_gb"] + SLACK) / memory_gb)
     return max(0, room)
 
 

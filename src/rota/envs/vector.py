@@ -18,7 +18,7 @@ from rota.envs.promise_kernels import promise
 from rota.envs.rewards import Reward, new_score
 from rota.envs.round_kernels import Deal, Ends, begin_episodes, close_round
 from rota.envs.view import view_of_state
-from rota.errors import ConfigError
+from rota.errors import ConfigError, PolicyError
 from rota.sim.replay_kernels import observe
 from rota.sim.state import one_of_batch
 
@@ -128,6 +128,11 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         )  # fmt: skip
         final = None
         np.logical_or(self.ends.terminated, self.ends.truncated, out=self._done)
+        if over and self.state.clock["overfull"].any():
+            raise PolicyError(
+                "Packing has given tasks of a round room that a node did not have, which is a "
+                "defect of ours; please report this, with the scenario and the seed."
+            )
         if over and self._final_obs:
             final = new_arrays(lens.observation_space, self.num_envs)
             lens.open(view, book, self._done)
@@ -156,6 +161,12 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
                 f"The new pool has {len(pool)} worlds, the old one {len(self.pool)}; draw as many."
             )
         self.pool, self._source = pool, source
+        for name in ("shares", "spare"):
+            old, wanted = getattr(self.state, name), getattr(pool.state, name).shape[1]
+            if wanted > old.shape[1]:
+                new = np.zeros((self.num_envs, wanted), old.dtype)
+                new[:, : old.shape[1]] = old
+                self.state = self.state._replace(**{name: new})
 
     def snapshot(self, b: int) -> Snapshot:
         """What a policy would be shown of cluster b at the beginning of its round."""

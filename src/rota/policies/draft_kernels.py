@@ -20,7 +20,7 @@ class Desk(NamedTuple):
     level: Any  # index of `nodes`
     at: Ints  # (J,) job j shall hold shares[at[j] : at[j] + length[j]]
     length: Ints  # (J,)
-    shares: Records  # (S,) SHARE; new ones go behind those in use, the caller sees to the room
+    shares: Records  # (S,) SHARE; new ones go behind those in use, while there is room
     node: Ints  # (N,) scratch
     part: Ints  # (N,) scratch
 
@@ -57,7 +57,12 @@ def still_free(d: Desk, job: Any, first: int, count: int) -> bool:
 
 @part
 def write(d: Desk, job: Any, j: int, count: int, used: int) -> int:
-    """Give job j the `count` places found; its servers go beside the workers, evenly."""
+    """Give job j the `count` places found; its servers go beside the workers, evenly.
+
+    Returns `used`, unchanged if there is no room left to write them down.
+    """
+    if used + count > d.shares.size:
+        return used
     servers = job["servers"]
     for k in range(count):
         share, workers = d.shares[used + k], d.part[k] // max(1, job["gpus_per_worker"])

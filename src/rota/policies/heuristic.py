@@ -63,7 +63,7 @@ class Heuristic:
         rule = self.rule
         if rule.sizing == ELASTIC:
             shrink_back(draft)
-        draft.reserve(8 * snapshot.cluster.total_gpus + len(snapshot.cluster) + 64)
+        draft.reserve(self._most_shares(snapshot))
         play = decide_once if rule.passing < EASY else decide_once_with_backfill
         node, part = np.empty((2, len(snapshot.cluster)), np.int64)
         level = new_index(draft.nodes)
@@ -76,3 +76,11 @@ class Heuristic:
         if rule.sizing == ELASTIC:
             grow(draft, rule.place, order)
         return draft.commit(wake_s=wake_s)
+
+    def _most_shares(self, snapshot: Snapshot) -> int:
+        """How many shares a round may write: all GPUs anew, some twice, and who needs none."""
+        cluster, rows = snapshot.cluster, snapshot.jobs.rows
+        bare = rows["workers"][rows["gpus_per_worker"] == 0]
+        return int(
+            8 * cluster.total_gpus + len(cluster) + 64 + np.minimum(bare, len(cluster)).sum()
+        )

@@ -168,13 +168,13 @@ def rank(
         job = jobs[order[i]]
         demand = 0.0
         if rule.order == PACKING:
-            demand = job["gpus"] / gpus * (free / gpus)
+            demand = job["gpus"] / gpus * (free / gpus) if gpus > 0 else 0.0
             if cpus < np.inf and cpus > 0.0:
                 demand += job["workers"] * job["cpus_per_worker"] / cpus * (free_cpus / cpus)
             if memory_gb < np.inf and memory_gb > 0.0:
                 demand += (
                     job["workers"] * job["memory_gb_per_worker"] / memory_gb * (free_gb / memory_gb)
                 )
-        turn = score(rule, job, now_s, n, gpus, demand)
+        turn = score(rule, job, now_s, n, max(1, gpus), demand)
         key[order[i]] = turn if turn == turn else np.inf  # of unknown length: after all others
     sort(order, n, key)

@@ -42,7 +42,7 @@ def new_index(nodes: Records) -> Any:
     n = np.arange(len(nodes))
     word, bit = n >> 6, _ONE << (n & 63).astype(np.uint64)
     level = np.zeros((int(nodes["gpus"].max()) + 2, word[-1] + 1), np.uint64)
-    np.bitwise_or.at(level, (nodes["free"], word), bit)
+    np.bitwise_or.at(level, (nodes["free"].clip(0, len(level) - 2), word), bit)
     whole = nodes["free"] == nodes["gpus"]
     np.bitwise_or.at(level[-1], word[whole], bit[whole])
     return level
@@ -63,6 +63,12 @@ def first_bit(word: Any) -> int:
     return ones((word & (~word + _ONE)) - _ONE)
 
 
+@inline
+def row_of(level: Any, free: int) -> int:
+    """The row of a node with `free` GPUs, inside the index even where books do not balance."""
+    return min(max(free, 0), level.shape[0] - 2)
+
+
 @part
 def build(nodes: Records, level: Any) -> None:
     """Fill the index anew."""
@@ -72,7 +78,7 @@ def build(nodes: Records, level: Any) -> None:
             level[free, w] = np.uint64(0)
     for n in range(nodes.size):
         bit = _ONE << np.uint64(n & 63)
-        level[nodes[n]["free"], n >> 6] |= bit
+        level[row_of(level, nodes[n]["free"]), n >> 6] |= bit
         if nodes[n]["free"] == nodes[n]["gpus"]:
             level[whole, n >> 6] |= bit
 
@@ -81,9 +87,9 @@ def build(nodes: Records, level: Any) -> None:
 def shift(nodes: Records, level: Any, n: int, gpus: int) -> None:
     """Add `gpus` (negative: take them) to what is free on node n, and keep the index right."""
     word, bit, whole = n >> 6, _ONE << np.uint64(n & 63), level.shape[0] - 1
-    level[nodes[n]["free"], word] &= ~bit
+    level[row_of(level, nodes[n]["free"]), word] &= ~bit
     nodes[n]["free"] += gpus
-    level[nodes[n]["free"], word] |= bit
+    level[row_of(level, nodes[n]["free"]), word] |= bit
     if nodes[n]["free"] == nodes[n]["gpus"]:
         level[whole, word] |= bit
     else:
@@ -241,12 +247,16 @@ def room_on(nodes: Records, n: int, job: Any) -> int:
         workers = nodes[n]["free"] // job["gpus_per_worker"]
     elif not nodes[n]["up"]:
         return 0
-    if job["cpus_per_worker"] > 0.0 and nodes[n]["free_cpus"] < np.inf:
-        workers = min(workers, int((nodes[n]["free_cpus"] + SLACK) / job["cpus_per_worker"]))
-    if job["memory_gb_per_worker"] > 0.0 and nodes[n]["free_memory_gb"] < np.inf:
-        room_gb = nodes[n]["free_memory_gb"] + SLACK
-        workers = min(workers, int(room_gb / job["memory_gb_per_worker"]))
-    return workers
+    # Compared before they become whole: a tiny demand fits more often than an integer can say.
+    if job["cpus_per_worker"] > 0.0:
+        room = (nodes[n]["free_cpus"] + SLACK) / job["cpus_per_worker"]
+        if room < workers:
+            workers = int(room)
+    if job["memory_gb_per_worker"] > 0.0:
+        room = (nodes[n]["free_memory_gb"] + SLACK) / job["memory_gb_per_worker"]
+        if room < workers:
+            workers = int(room)
+    return max(0, workers)
 
 
 @part
@@ -334,8 +344,16 @@ def within_a_rack(nodes: Records, job: Any, gpus: int, node: Ints, part: Ints) -
 
 @part
 def on_cpus(nodes: Records, job: Any, workers: int, node: Ints, part: Ints) -> int:
-    """Where workers without GPUs go: the first nodes with room; `part` counts workers here."""
+    """Where workers without GPUs go: the first nodes with room; `part` counts workers here.
+
+    A job with servers goes to the first node with room for all of them together, if there is one.
+    """
     count, left = 0, workers
+    if job["servers"] > 0:
+        for n in range(nodes.size):
+            if room_on(nodes, n, job) >= workers and suits(nodes, n, job, workers):
+                node[0], part[0] = n, workers
+                return 1
     for n in range(nodes.size):
         use = min(left, room_on(nodes, n, job))
         if use > 0:

@@ -111,9 +111,7 @@ class Placer:
     def fill(self, draft: Draft, order: Ints) -> None:
         """Place, in `order`, every job that holds nothing in the draft, as far as it fits."""
         self._prepare(draft)
-        draft.reserve(
-            int(draft.rows["workers"][order].clip(max=len(draft.nodes) * 64).sum()) + len(order)
-        )
+        draft.reserve(int(draft.rows["workers"][order].clip(max=len(draft.nodes)).sum()))
         node, part = self._spot
         desk = Desk(draft.nodes, self._level, draft.at, draft.length, draft.shares, node, part)
         order = np.ascontiguousarray(order, np.int64)

@@ -36,7 +36,7 @@ def dominant(rule: Rule, job: Any, nodes: Records) -> float:
     for k in range(nodes.size):
         gpus, cpus = gpus + nodes[k]["gpus"], cpus + nodes[k]["cpus"]
         memory_gb += nodes[k]["memory_gb"]
-    most = job["gpus"] / gpus
+    most = job["gpus"] / gpus if gpus > 0 else 0.0
     if rule.order == DOMINANT and cpus > 0.0:
         most = max(most, job["workers"] * job["cpus_per_worker"] / cpus)
     if rule.order == DOMINANT and memory_gb > 0.0:
@@ -99,10 +99,10 @@ def fill(rule: Rule, jobs: Records, order: Ints, n: int, d: Desk, used: int) -> 
     """Give what is free to jobs that hold nothing, in order."""
     if rule.order == MAX_MIN or rule.order == DOMINANT:
         return fill_fairly(rule, jobs, order, n, d, used)
-    free = 0
+    free, counted = 0, False
     for k in range(d.nodes.size):
         free += d.nodes[k]["free"]
-    counted = d.nodes[0]["cpus"] < np.inf  # then some may need CPUs only
+        counted |= d.nodes[k]["cpus"] < np.inf  # then some may need CPUs only
     for i in range(n):
         if free == 0 and not counted:
             break
@@ -185,10 +185,12 @@ def emptiest(nodes: Records, job: Any) -> int:
 
 @part
 def smallest_on(target: int, jobs: Records, order: Ints, n: int, now_s: float, d: Desk) -> int:
-    """The smallest job that sits on this node alone and may be touched, −1 if there is none."""
+    """The smallest job with GPUs of this node alone that may be touched, −1 if there is none."""
     least = -1
     for i in range(n):
         j = order[i]
+        if jobs[j]["gpus"] == 0:  # in nobody's way, and a node without free GPUs may take it back
+            continue
         if d.length[j] != 1 or d.shares[d.at[j]]["node"] != target or pinned(jobs[j], now_s):
             continue
         if least == -1 or jobs[j]["gpus"] < jobs[least]["gpus"]:

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rota.core.cluster import MAX_GPUS_PER_NODE
 from rota.policies.placing import PLACEMENTS
 
 MOST_JOBS: Final = 1_000_000
@@ -113,7 +114,7 @@ TABLES: Final[dict[str, dict[str, Key]]] = {
     },
     "cluster": {
         "nodes": _whole(None, 1, 1_000_000),
-        "gpus": _whole(None, 1, 64),
+        "gpus": _whole(None, 1, MAX_GPUS_PER_NODE),
         "gpu_type": Key(str),
         "cpus": _number(None, 0.0, 1e6),
         "memory_gb": _number(None, 0.0, 1e9),

@@ -12,7 +12,7 @@ import numpy as np
 from rota.core.layout import ARRIVE, NODE_DOWN, NODE_UP, RUNNING, WAITING
 from rota.jit import inline, kernel, only_with, part
 from rota.policies.place_kernels import build, first_bit, ones
-from rota.sim.job_kernels import copy_share, fail, finish, kill, log
+from rota.sim.job_kernels import copy_share, fail, finish, kill, lasts_s, log
 from rota.sim.pace_kernels import drift_s, rerate, wander
 
 if TYPE_CHECKING:
@@ -98,9 +98,8 @@ def happen(s: State) -> None:
     now_s, gone = clock["now_s"], False
     while clock["running"] > 0 and s.truth[s.running[0]]["event_s"] <= now_s:
         j = s.running[0]
-        job, true = s.jobs[j], s.truth[j]
         # At a tie the work is done before the failure strikes.
-        if true["fail_in_s"] < true["work_s"] / job["pace"]:
+        if s.truth[j]["fail_in_s"] < lasts_s(s.jobs[j], s.truth[j]):
             fail(s, j)
         else:
             finish(s, j)

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from rota.core.types import Ints, Records
     from rota.sim.state import State
 
+ROUNDING = 1e-5
+"""CPUs or GB that rounding may take from a node, over many jobs that come and go."""
+
 
 @inline
 def sooner(truth: Records, a: int, b: int) -> bool:
@@ -102,8 +105,10 @@ def write_down(
     first: int,
     count: int,
 ) -> None:
-    """Append an event and its shares to the log."""
-    count = min(count, entries.size - clock["entries"])  # servers alone could be too many
+    """Append an event and its shares to the log; what does not fit is counted as lost."""
+    if clock["events"] >= events.size or clock["entries"] + count > entries.size:
+        clock["lost"] += 1
+        return
     event = events[clock["events"]]
     event["time_s"], event["job"] = clock["now_s"], j
     event["kind"], event["entries"] = kind, count
@@ -130,15 +135,32 @@ def settle(job: Any, true: Any, now_s: float) -> None:
     job["settled_s"] = now_s
 
 
+@inline
+def lasts_s(job: Any, true: Any) -> float:
+    """How long the job still works at its present pace; rounding may leave less than nothing."""
+    return true["work_s"] / job["pace"] if true["work_s"] > 0.0 else 0.0
+
+
 @part
 def schedule(job: Any, true: Any, clock: Any, running: Ints, truth: Records) -> None:
-    """Note when a job, settled, will end or fail at its present pace."""
-    begin_s = max(clock["now_s"], job["resume_s"])
-    end_s = begin_s + true["work_s"] / job["pace"]
-    if clock["whole_slots"]:
+    """Note when a job, settled, will end or fail at its present pace.
+
+    Who has done its work does not fail any more, even if it holds on to the end of a slot.
+    """
+    begin_s, left_s = max(clock["now_s"], job["resume_s"]), lasts_s(job, true)
+    end_s = begin_s + left_s
+    if true["fail_in_s"] < left_s:
+        end_s = begin_s + true["fail_in_s"]
+    elif clock["whole_slots"]:
         end_s = np.ceil(end_s / clock["slot_s"] - 1e-9) * clock["slot_s"]
-    true["event_s"] = min(end_s, begin_s + true["fail_in_s"])
+    true["event_s"] = end_s
     sift(running, truth, clock["running"], true["heap"])
+
+
+@inline
+def is_overfull(node: Any) -> bool:
+    """Whether a node was asked for more than it has."""
+    return node["free"] < 0 or node["free_cpus"] < -ROUNDING or node["free_memory_gb"] < -ROUNDING
 
 
 @part
@@ -150,6 +172,8 @@ def run_on(s: State, j: int, first: int, count: int, pause_s: float) -> None:
     for k in range(first, first + count):
         workers += s.shares[k]["workers"]
         servers += s.shares[k]["servers"]
+        if is_overfull(s.nodes[s.shares[k]["node"]]):
+            clock["overfull"] += 1
     clock["held"] += (workers - job["held_workers"]) * job["gpus_per_worker"]
     job["held_workers"], job["held_servers"] = workers, servers
     job["share_at"], job["share_len"] = first, count

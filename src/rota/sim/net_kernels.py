@@ -61,7 +61,7 @@ def join_as(s: State, j: int, kind: int) -> None:
     t.kind[j], s.truth[j]["sends"] = kind, True
     for k in range(job["share_at"], job["share_at"] + job["share_len"]):
         n, gpus = s.shares[k]["node"], s.shares[k]["workers"] * job["gpus_per_worker"]
-        if gpus > 0:
+        if gpus > 0 and t.many[n] < t.guests.shape[1]:
             mark_guests(t.guests, t.many, net.dirty, net.marked, clock, n)
             g = t.many[n]
             t.guests[n, g], t.gpus[n, g] = j, gpus

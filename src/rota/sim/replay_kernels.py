@@ -56,6 +56,9 @@ def note_round(s: State) -> None:
     if s.rounds.size == 0:
         return
     r = clock["logged"]
+    if r >= s.rounds.size:
+        clock["lost"] += 1
+        return
     s.rounds[r]["time_s"] = clock["now_s"]
     s.rounds[r]["waiting"] = clock["arrived"] - clock["ended"] - clock["running"]
     s.rounds[r]["running"], s.rounds[r]["held_gpus"] = clock["running"], clock["held"]
@@ -68,16 +71,16 @@ def log_is_full(s: State) -> bool:
     """Whether one more round might not fit into the log.
 
     Up to the next decision `burst` jobs may arrive, who runs may end, nodes may fail; then every
-    GPU may be taken from one job and given to another.
+    share may be taken from one job and given to another.
     """
     clock = s.clock[0]
     if s.events.size == 0:
         return False
-    most = clock["burst"] + 4 * clock["gpus"] + 2 * s.nodes.size + s.faults.size + 64
+    most = clock["burst"] + 4 * clock["shares"] + 2 * s.nodes.size + s.faults.size + 64
     return (
         clock["logged"] >= s.rounds.size
         or clock["events"] + most > s.events.size
-        or clock["entries"] + 2 * clock["gpus"] + s.nodes.size > s.entries.size
+        or clock["entries"] + 2 * clock["shares"] + s.nodes.size > s.entries.size
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from rota.core.layout import EVENT, FUTURE, JOB, ROUND, SHARE
+from rota.core.layout import EVENT, FUTURE, JOB, ROUND, SHARE, SLACK
 from rota.errors import ConfigError, InputError
 from rota.perf.physics import Physics
 from rota.policies.place_kernels import new_index
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rota.core.cluster import Cluster
     from rota.core.speed import Curves
-    from rota.core.types import Bools, Floats, Records
+    from rota.core.types import Bools, Floats, Ints, Records
     from rota.traces.trace import Trace
 
 
@@ -153,10 +153,12 @@ def build_state(
     size = Limits(*(max(1, *(part["size"][k] for part in parts)) if k < 2 else
                     max(part["size"][k] for part in parts) for k in range(4)))  # fmt: skip
     B, J, N, C = len(parts), size.jobs, len(cluster), size.shapes
-    pool = 16 * cluster.total_gpus + 4 * N + 256
+    # Half of the pool is free at the beginning of a round, which may give everything out anew.
+    most = max(part["shares"] for part in parts)
+    pool = 12 * cluster.total_gpus + 4 * most + 4 * N + 256
     rush = max(part["burst"] for part in parts) + size.faults
-    events = max(log, 2 * (rush + 4 * cluster.total_gpus + 2 * N + 64)) if log else 0
-    entries = max(log, 8 * cluster.total_gpus + 8 * N) if log else 0
+    events = max(log, 2 * (rush + 4 * most + 2 * N + 64)) if log else 0
+    entries = max(log, 8 * most + 8 * N) if log else 0
     state = State(
         jobs=np.zeros((B, J), JOB), truth=np.zeros((B, J), TRUTH), clock=np.zeros((B, 1), CLOCK),
         nodes=np.stack([cluster.empty()] * B), level=np.stack([new_index(cluster.empty())] * B),
@@ -193,7 +195,7 @@ def _one(
     if curves is not None:
         set_curves(rows, truth, trace, curves, cluster)
     begin_s = float(trace.submit_s[0]) if len(trace) else 0.0
-    busy_s = float((trace.duration_s * trace.num_gpus).sum()) / cluster.total_gpus
+    busy_s = float((trace.duration_s * trace.num_gpus).sum()) / max(1, cluster.total_gpus)
     horizon_s = (float(trace.submit_s[-1]) if len(trace) else 0.0) + 4 * busy_s + 30 * 86400.0
     faults = when.faults.of_nodes(len(cluster), begin_s, horizon_s, breaks)
     failures = when.faults.of_jobs(len(trace), breaks)
@@ -204,6 +206,7 @@ def _one(
         "burst": int((np.searchsorted(trace.submit_s, trace.submit_s + when.slot_s, "right")
                       - np.arange(len(trace))).max(initial=0)),
         "size": (len(trace), shapes, len(faults), failures.shape[1]),
+        "shares": most_shares(cluster, rows),
     }  # fmt: skip
 
 
@@ -218,12 +221,46 @@ def _install(
     state.begins[b, 1:] = counts.cumsum()
     clock = state.clock[b, 0]
     clock["jobs"] = J
-    clock["up"] = clock["gpus"] = cluster.total_gpus
+    clock["up"], clock["shares"] = cluster.total_gpus, part["shares"]
     clock["burst"] = part["burst"]
     clock["even"] = cluster.gpus[0] if (cluster.gpus == cluster.gpus[0]).all() else 0
     clock["now_s"] = -np.inf
     clock["begin_s"] = clock["since_s"] = part["begin_s"]
     clock["slot_s"], clock["wake_s"], clock["whole_slots"] = when.slot_s, np.inf, when.whole_slots
+
+
+def most_shares(cluster: Cluster, rows: Records) -> int:
+    """How many shares these jobs (J,) can hold at once, at most.
+
+    A share is a GPU or more, or a node's part of a job's servers or of its workers without GPUs.
+    Of the latter as many as the GPUs (for the workers beside), the CPUs and the memory allow.
+    """
+    N, least = len(cluster), np.maximum(1, rows["min_workers"])
+    bare = rows["gpus_per_worker"] == 0
+    if not (bare.any() or rows["max_servers"].any()):
+        return cluster.total_gpus
+    servers = np.minimum(N, rows["max_servers"])
+    workers = np.where(bare, np.minimum(N, rows["max_workers"]), 0)
+    count = np.concatenate([servers, workers])
+    beside = least * rows["gpus_per_worker"] / np.maximum(1, servers)
+    none = np.zeros(len(rows))
+    fits = [_cheapest_first(count, np.concatenate([beside, none]), cluster.total_gpus)]
+    for name in ("cpus", "memory_gb"):
+        each = np.concatenate([rows[f"{name}_per_server"], rows[f"{name}_per_worker"]])
+        fits.append(_cheapest_first(count, each, float(getattr(cluster, name).sum()) + N * SLACK))
+    return cluster.total_gpus + min(fits)
+
+
+def _cheapest_first(count: Ints, each: Floats, capacity: float) -> int:
+    """How many things a capacity holds at most, if there are so many that take so much each."""
+    order = each.argsort(kind="stable")
+    taken = (count * each)[order].cumsum()
+    whole = int(np.searchsorted(taken, capacity, "right"))
+    fits = int(count[order[:whole]].sum())
+    if whole < len(order):
+        left = capacity - (float(taken[whole - 1]) if whole else 0.0)
+        fits += min(int(count[order[whole]]), int(left / float(each[order[whole]])) + 1)
+    return fits
 
 
 def check_fits(cluster: Cluster, trace: Trace, rows: Records, fits: Bools) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from rota.core.layout import FAILED, ROUND
+from rota.errors import RotaError
 from rota.jit import is_ready
 from rota.policies.heuristic import Heuristic
 from rota.policies.rule import EASY, FIFO, SHORTEST
@@ -205,6 +206,7 @@ def _compiled(sim: Simulator, policy: Heuristic, drain: Callable[[], None]) -> I
     sim.clock["indexed"] = play is replay_queue
     while status[0] in (MORE, FLUSH):
         play(policy.rule, sim.batch, SLICE, status)
+        sim.check_books()
         if status[0] == FLUSH:
             drain()
         yield
@@ -229,6 +231,11 @@ def _by_rounds(
 def take_log(sim: Simulator) -> tuple[Records, Records, Records]:
     """Empty the simulator's log: events, their shares, rounds."""
     s, clock = sim.state, sim.clock
+    if clock["lost"]:
+        raise RotaError(
+            f"{clock['lost']} events did not fit into the simulator's log of {s.events.size}; "
+            "empty it with take_log() whenever `log_is_full`."
+        )
     counts = (s.events, "events"), (s.entries, "entries"), (s.rounds, "logged")
     events, entries, rounds_ = (log[: clock[count]].copy() for log, count in counts)
     clock["events"] = clock["entries"] = clock["logged"] = 0

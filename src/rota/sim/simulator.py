@@ -120,16 +120,26 @@ class Simulator:
         )
         shares = np.ascontiguousarray(decision.shares, SHARE)
         room = int(length.sum())
+        if self.state.events.size:
+            self._see_to_log(len(uid), room)
         while not self._carry_out(self.state, uid, first, first + length, shares, room):
-            self._grow(room)
+            self._grow("shares", room)
+            self._grow("spare", room)
 
-    def _grow(self, room: int) -> None:
-        """Make the pool of shares larger, which only servers away from GPUs can call for."""
-        for name in ("shares", "spare"):
-            old = getattr(self.batch, name)
-            new = np.zeros((1, 2 * (old.shape[1] + room)), SHARE)
-            new[:, : old.shape[1]] = old
-            self.batch = self.batch._replace(**{name: new})
+    def _see_to_log(self, events: int, entries: int) -> None:
+        """Make room in the log for so many events, with so many shares, and a round."""
+        for name, count, more in (
+            ("events", "events", events), ("entries", "entries", entries), ("rounds", "logged", 1)
+        ):  # fmt: skip
+            if int(self.clock[count]) + more > getattr(self.state, name).size:
+                self._grow(name, more)
+
+    def _grow(self, name: str, room: int) -> None:
+        """Make one of the state's arrays twice as large, and by so much more."""
+        old = getattr(self.batch, name)
+        new = np.zeros((1, 2 * (old.shape[1] + room)), old.dtype)
+        new[:, : old.shape[1]] = old
+        self.batch = self.batch._replace(**{name: new})
         self.state = one_of_batch(self.batch, 0)
 
     def wait(self, wake_s: float = np.inf) -> bool:
@@ -140,8 +150,18 @@ class Simulator:
         self.check_over()
         return False
 
+    def check_books(self) -> None:
+        """Raise if compiled code has ever given a node's room twice, which is a defect of ours."""
+        if self.clock["overfull"]:
+            raise PolicyError(
+                f"By {self.clock['now_s']:g} s {self.clock['overfull']} shares had been given on "
+                "nodes that had not enough left. The results are void; please report this, with "
+                "the trace, the cluster and the policy."
+            )
+
     def check_over(self) -> None:
         """Raise unless every job has ended, now that nothing more will happen by itself."""
+        self.check_books()
         left = int(self.clock["jobs"] - self.clock["ended"])
         if left:
             jobs = self.state.jobs[: len(self.trace)]

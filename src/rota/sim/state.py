@@ -53,7 +53,7 @@ CLOCK: Final = np.dtype(
         ("used", np.int64),  # shares in use, dead ones included
         ("held", np.int64),  # GPUs
         ("up", np.int64),  # GPUs
-        ("gpus", np.int64),  # of all nodes, up or not
+        ("shares", np.int64),  # most that jobs can hold at once
         ("even", np.int64),  # GPUs of every node, 0 if they differ
         ("fault", np.int64),  # next in `faults`
         ("burst", np.int64),  # most jobs that arrive between two decisions
@@ -66,6 +66,8 @@ CLOCK: Final = np.dtype(
         ("events", np.int64),  # in the log
         ("entries", np.int64),
         ("logged", np.int64),  # rounds in the log
+        ("lost", np.int64),  # events and rounds for which the log had no room
+        ("overfull", np.int64),  # shares given on a node that had less than that
         ("dirty", np.int64),  # jobs whose pace must be looked at again
         ("drift_step_s", np.float64),  # the speed of machines changes so often
         ("scaling", np.float64),  # exponent of the pace by workers of a job without a curve
