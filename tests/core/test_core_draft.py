@@ -24,6 +24,17 @@ def two_nodes(**columns: Any) -> Cluster:
     )  # fmt: skip
 
 
+def test_servers_go_evenly_beside_the_workers_unless_told_otherwise() -> None:
+    gang = Job(workers=3, servers=2, min_servers=0)
+    draft = Draft(Snapshot.of(Cluster.uniform(2, 2), [gang]))
+    draft.place(0, [(1, 1), (0, 2)])
+    assert draft.held(0) == [(0, 2, 1), (1, 1, 1)]
+    draft.place(0, [(0, 2), (1, 1)], servers=())
+    assert draft.held(0) == [(0, 2, 0), (1, 1, 0)]
+    draft.place(0, [(0, 2), (1, 1)], servers=[(1, 2)])
+    assert draft.held(0) == [(0, 2, 0), (1, 1, 2)]
+
+
 def test_begins_with_what_is_held() -> None:
     snapshot = Snapshot.of(two_nodes(), [Job(workers=2), Job(workers=3)], {1: [(0, 1), (1, 2)]})
     draft = Draft(snapshot)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +45,11 @@ def test_every_placement_keeps_the_contract(place: str) -> None:
 def test_the_simulator_keeps_the_backends_contract(name: str) -> None:
     world = scenario(name)
     check_backend(lambda: Simulator(world.cluster, world.trace, world.when, physics=world.physics))
+
+
+def test_the_simplest_policy_of_ones_own_keeps_the_contract() -> None:
+    path = Path(__file__).parents[2] / "examples" / "longest_wait.py"
+    check_policy(runpy.run_path(str(path))["LongestWait"])
 
 
 # -- policies that break it, each in one way ---------------------------------------------

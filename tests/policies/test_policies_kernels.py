@@ -128,6 +128,30 @@ def test_a_job_with_servers_goes_where_both_fit() -> None:
     assert simulate(cluster, trace, make_policy("fifo")).done_s.tolist() == [10]
 
 
+@pytest.mark.parametrize("place", ["best-fit", "spread", "consolidate"])
+def test_what_a_placer_finds_has_room_for_servers_too(place: str) -> None:
+    # Two nodes of 2 GPUs and 6 CPUs; a gang of 4 takes both. Of its 3 servers two go beside the
+    # first two workers and one beside the others: 2 + 2 × 2 = 6 CPUs there and 2 + 2 = 4 here.
+    cluster = Cluster.uniform(2, 2, cpus=6)
+    gang = Job(workers=4, servers=3, cpus_per_worker=1.0, cpus_per_server=2.0)
+    draft = Draft(Snapshot.of(cluster, [gang]))
+    share = Placer(place)(draft, 0)
+    assert share == [(0, 2), (1, 2)]
+    draft.place(0, share)
+    assert draft.held(0) == [(0, 2, 2), (1, 2, 1)]
+    # With 4 servers that need 3 CPUs each there is room for the workers only.
+    wider = Job(workers=4, servers=4, cpus_per_worker=1.0, cpus_per_server=3.0)
+    assert Placer(place)(Draft(Snapshot.of(cluster, [wider])), 0) is None
+
+
+def test_a_job_that_grows_need_not_find_room_for_the_servers_it_has() -> None:
+    cluster = Cluster.uniform(1, 4, cpus=4)
+    job = Job(workers=1, max_workers=2, servers=1, cpus_per_worker=1.0, cpus_per_server=2.0)
+    draft = Draft(Snapshot.of(cluster, [job]))
+    draft.place(0, [(0, 1)])
+    assert Placer("best-fit")(draft, 0, workers=1) == [(0, 1)]
+
+
 # -- the index of free nodes -------------------------------------------------------------
 
 

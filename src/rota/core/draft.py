@@ -59,6 +59,7 @@ class Draft:
         self._at, self._length = _view(self.at), _view(self.length)
         self._gpus, self._each = _view(self.rows["gpus"]), _view(self.rows["gpus_per_worker"])
         self._fewest, self._most = _view(self.rows["min_workers"]), _view(self.rows["max_workers"])
+        self._servers = _view(self.rows["servers"])
         self._fewest_servers = _view(self.rows["min_servers"])
         self._most_servers = _view(self.rows["max_servers"])
         self._entries = _view(self.shares.view(np.int32))
@@ -85,14 +86,16 @@ class Draft:
         self,
         job: int,
         share: Sequence[tuple[int, int]],
-        servers: Sequence[tuple[int, int]] = (),
+        servers: Sequence[tuple[int, int]] | None = None,
     ) -> None:
         """Give `job` exactly `share`, as (node, workers) pairs, in place of what it holds.
 
-        `servers` are (node, servers) pairs. Refused, and nothing changed, if a node has not
-        enough left, is of the wrong GPU type, or the number of workers or of servers is not one
-        that the job runs with.
+        `servers` are (node, servers) pairs; left out, they are what the job asks for, evenly
+        beside its workers. Refused, and nothing changed, if a node has not enough left, is of the
+        wrong GPU type, or the number of workers or of servers is not one that the job runs with.
         """
+        if servers is None:
+            servers = self.beside(job, share) if self._servers[job] else ()
         if len(share) == 1 and not servers:
             node, total = share[0]
             entries, count = [(node, total, 0)] if total else [], 0
@@ -104,6 +107,24 @@ class Draft:
         if total and not self._fewest_servers[job] <= count <= self._most_servers[job]:
             raise server_error(self.rows[job], count)
         self._replace(job, entries)
+
+    def beside(self, job: int, share: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The servers that `job` asks for, as (node, servers) pairs, evenly beside its workers."""
+        nodes = list(dict.fromkeys(node for node, workers in share if workers))
+        if not nodes:
+            return []
+        each, rest = divmod(self._servers[job], len(nodes))
+        return [(node, each + (k < rest)) for k, node in enumerate(nodes)]
+
+    def fits(
+        self, job: int, share: Sequence[tuple[int, int]], servers: Sequence[tuple[int, int]]
+    ) -> bool:
+        """Whether all the nodes have room left for these workers and servers, beside what is."""
+        each = self._each[job]
+        return all(
+            workers * each <= self._free[node] and self._misfit(job, node, workers, count) is None
+            for node, workers, count in _merged(share, servers)
+        )
 
     def grow(self, job: int, node: int, workers: int = 1, servers: int = 0) -> None:
         """Give `job` more workers or servers on `node`."""

@@ -74,7 +74,10 @@ def fill_all(place: int, jobs: Records, order: Ints, d: Desk, used: int, typical
 
 
 class Placer:
-    """Finds room in a draft: `place(draft, job)` gives (node, workers) pairs, or None."""
+    """Finds room in a draft: `place(draft, job)` gives (node, workers) pairs, or None.
+
+    `Draft.place` takes them, and puts a job's servers beside its workers.
+    """
 
     def __init__(self, name: str = "best-fit", typical: Floats | None = None) -> None:
         self.code = placement_code(name)
@@ -90,8 +93,24 @@ class Placer:
     ) -> list[tuple[int, int]] | None:
         """Where `job` fits in what is free, without changing the draft.
 
-        `workers` asks for another size than the requested one.
+        `workers` asks for another size than the requested one. The servers of a job that holds
+        nothing yet must find room beside its workers; one that grows has its servers.
         """
+        if not draft.rows["servers"][job]:
+            return self._room(draft, draft.rows, job, job, workers)
+        if draft.length[job]:
+            alone = draft.rows[job : job + 1].copy()
+            alone["servers"] = 0
+            alone.flags.writeable = draft.rows.flags.writeable  # compiled code knows the difference
+            return self._room(draft, alone, 0, job, workers)
+        share = self._room(draft, draft.rows, job, job, workers)
+        fits = share is not None and draft.fits(job, share, draft.beside(job, share))
+        return share if fits else None
+
+    def _room(
+        self, draft: Draft, rows: Records, row: int, job: int, workers: int | None
+    ) -> list[tuple[int, int]] | None:
+        """Where `job` fits, as `rows[row]` describes it."""
         self._prepare(draft)
         each = draft.gpus_per_worker(job) or 1  # workers without GPUs are counted themselves
         if workers is None:
@@ -99,7 +118,7 @@ class Placer:
         else:
             gpus = workers * each
         count = self._find(
-            self.code, draft.nodes, self._level, draft.rows, job, gpus, self._typical, self._spot
+            self.code, draft.nodes, self._level, rows, row, gpus, self._typical, self._spot
         )
         if count == 1:
             return [(self._spot.item(0, 0), gpus // each)]
