@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: test-slow test-logs test-bounds help demo demo-live test check bench bench-against bench-elastic fit results-dl2 format clean
+.PHONY: fuzz test-slow test-logs test-bounds help demo demo-live test check bench bench-against bench-elastic fit results-dl2 format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,11 @@ check: $(VENV)/.dev ## Lint, types, import rules
 	$(RUN)/ruff format --check .
 	$(RUN)/mypy
 	$(RUN)/lint-imports
+
+SEED ?= 0
+WORLDS ?= 80
+fuzz: $(VENV)/.dev ## Play random worlds under every policy: SEED=0 WORLDS=80, or REPLAY=file
+	$(RUN)/rota fuzz $(if $(REPLAY),--replay $(REPLAY),--seed $(SEED) --worlds $(WORLDS)) $(FUZZ)
 
 bench: $(VENV)/.dev ## Measure speed; also written to bench/latest.json
 	$(RUN)/python bench/run.py

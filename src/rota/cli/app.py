@@ -18,6 +18,7 @@ from rota import __version__
 from rota.cli import (
     compare,
     evaluate,
+    fuzz,
     jobs,
     live,
     policies,
@@ -50,6 +51,7 @@ app.command()(live.run)
 for verb in (jobs.submit, jobs.queue, jobs.cancel, jobs.logs):
     app.command()(verb)
 app.command()(policies.policies)
+app.command(hidden=True)(fuzz.fuzz)
 app.add_typer(scenarios.app, name="scenarios")
 app.add_typer(traces.app, name="traces")
 

@@ -11,14 +11,19 @@ def test_my_policy_in(case) -> None:
 """
 
 from rota.testing.backend import check_backend
+from rota.testing.examining import Finding, examine
 from rota.testing.policy import PolicyCase, check_policy, policy_cases
 from rota.testing.scenarios import SCENARIOS, Scenario
+from rota.testing.worlds import WorldSpec
 
 __all__ = [
     "SCENARIOS",
+    "Finding",
     "PolicyCase",
     "Scenario",
+    "WorldSpec",
     "check_backend",
     "check_policy",
+    "examine",
     "policy_cases",
 ]

@@ -41,7 +41,7 @@ def check_backend(make: Callable[[], Backend], *, patience_s: float = 0.0) -> No
         if not more:
             break
         snapshot = backend.observe()
-        _check_snapshot(snapshot)
+        check_snapshot(snapshot)
         _require(
             snapshot.time_s >= last_s,
             f"time runs backwards, from {last_s:g} s to {snapshot.time_s:g} s.",
@@ -94,7 +94,7 @@ def _settle(
     wanted = {int(uid): decision.share(job) for job, uid in enumerate(decision.uid)}
     while True:
         after = backend.observe()
-        _check_snapshot(after)
+        check_snapshot(after)
         wrong = [
             (int(uid), tuple(after.share(job)))
             for job, uid in enumerate(after.jobs.uid)
@@ -114,7 +114,7 @@ def _settle(
     _require(False, f"after {what} job {uid} holds {share}, where {wish} was decided.")
 
 
-def _check_snapshot(snapshot: Snapshot) -> None:
+def check_snapshot(snapshot: Snapshot) -> None:
     """Whether the books of a snapshot balance."""
     _require(isinstance(snapshot, Snapshot), f"observe() returned {type(snapshot).__name__}.")
     rows, nodes, shares = snapshot.jobs.rows, snapshot.nodes, snapshot.shares
