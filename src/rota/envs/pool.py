@@ -11,14 +11,12 @@ from rota.errors import ConfigError, InputError
 from rota.sim.setup import build_state, check_fits
 from rota.sim.simulator import fitting
 from rota.sim.state import State
-from rota.sim.world import seen_curves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
     from rota.core.cluster import Cluster
-    from rota.core.speed import Curves
     from rota.core.types import Ints
     from rota.perf.physics import Physics
     from rota.scenarios import Scenario
@@ -37,6 +35,8 @@ class Pool:
     physics: Physics
     seeds: Ints  # (R,)
     slot_s: float
+    worlds: tuple[World, ...]
+    """What the simulations are of."""
 
     @classmethod
     def draw(cls, scenario: Scenario, seeds: Sequence[int], *, data: Path | None = None) -> Pool:
@@ -60,7 +60,7 @@ class Pool:
             jobs = rows[: len(world.trace)]
             check_fits(world.cluster, world.trace, jobs, fitting(world.cluster, jobs))
         numbers = np.asarray(seeds, np.int64)
-        return cls(state, first.cluster, first.physics, numbers, first.when.slot_s)
+        return cls(state, first.cluster, first.physics, numbers, first.when.slot_s, tuple(worlds))
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -69,10 +69,6 @@ class Pool:
     def jobs(self) -> int:
         """The most jobs of a trace."""
         return int(self.state.jobs.shape[1])
-
-    def curves(self, entry: int) -> Curves | None:
-        """What policies may see of speed in one of the worlds."""
-        return seen_curves(self.physics, self.cluster, int(self.seeds[entry]))
 
     def new_state(self, batch: int) -> State:
         """The memory for a batch of episodes, none of them begun."""

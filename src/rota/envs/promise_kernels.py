@@ -10,7 +10,7 @@ from rota.jit import kernel, part
 from rota.policies.order_kernels import ran_s
 
 if TYPE_CHECKING:
-    from rota.core.types import Floats
+    from rota.core.types import Bools, Floats
     from rota.envs.book import Book
     from rota.envs.view import View
     from rota.sim.state import State
@@ -33,12 +33,15 @@ def likely_pace(job: Any, true: Any, clock: Any, node: Any, speed: Floats, w: in
 
 
 @kernel
-def promise(s: State, view: View, book: Book, span_s: float, out: Floats) -> None:
+def promise(s: State, view: View, book: Book, span_s: float, which: Bools, out: Floats) -> None:
     """out (B,): the part of its work that each live job would do within span_s, summed over jobs.
 
-    Placement, contention and restarts are left out: it is a promise, not the reward.
+    Only for the clusters flagged in `which` (B,). Placement, contention and restarts are left
+    out: it is a promise, not the reward.
     """
     for b in range(out.size):
+        if not which[b]:
+            continue
         clock, node, total = s.clock[b, 0], s.nodes[b, 0], 0.0
         for i in range(view.live[b]):
             j = view.order[b, i]
@@ -48,5 +51,7 @@ def promise(s: State, view: View, book: Book, span_s: float, out: Floats) -> Non
                 workers, servers = job["held_workers"], job["held_servers"]
             pace = likely_pace(job, true, clock, node, s.speed, workers, servers)
             left_s = true["work_s"] - job["pace"] * ran_s(job, view.now_s[b])
-            total += min(pace * span_s, left_s) / (job["progress_s"] + true["work_s"])
+            whole_s = job["progress_s"] + true["work_s"]
+            if whole_s > 0.0:
+                total += min(pace * span_s, left_s) / whole_s
         out[b] = total

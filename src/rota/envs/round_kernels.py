@@ -30,7 +30,8 @@ class Ends(NamedTuple):
     reward: Floats  # (B,)
     terminated: Bools  # (B,) all jobs have ended
     truncated: Bools  # (B,) too many rounds, or nothing will ever happen again
-    jct_s: Floats  # (B,) mean over the jobs of the episode
+    jct_s: Floats  # (B,) mean over the jobs of the episode; inf if one has not ended
+    unfinished: Ints  # (B,) jobs that have not ended
     makespan_s: Floats  # (B,)
     resizes: Ints  # (B,)
     moves: Ints  # (B,)
@@ -56,7 +57,8 @@ def reached(job: Any, true: Any, kind: int, now_s: float) -> float:
     if job["status"] == DONE:
         return 1.0
     done_s = job["pace"] * ran_s(job, now_s)
-    return (job["progress_s"] + done_s) / (job["progress_s"] + true["work_s"])
+    whole_s = job["progress_s"] + true["work_s"]
+    return (job["progress_s"] + done_s) / whole_s if whole_s > 0.0 else 0.0
 
 
 @part
@@ -80,6 +82,8 @@ def pay(s: State, score: Score, b: int) -> float:
                 unit_s = score.unit_s
                 if kind == SLOWDOWN:
                     unit_s = job["progress_s"] + true["work_s"]
+                    if unit_s <= 0.0:
+                        unit_s = 1.0  # a job without work: its wait in seconds
                 gain = gain / unit_s if gain < 0.0 else 0.0
         score.gains[b, j] = gain
         total += gain
@@ -102,7 +106,9 @@ def sum_up(s: State, score: Score, deal: Deal, ends: Ends, b: int) -> None:
             sum_s += ends.jcts_s[b, j]
             last_s = max(last_s, s.truth[j]["done_s"])
             ended += 1
-    ends.jct_s[b] = sum_s / ended if ended > 0 else np.nan
+    # A mean over those that ended would praise whoever starves the others.
+    ends.unfinished[b] = clock["jobs"] - ended
+    ends.jct_s[b] = sum_s / ended if ended == clock["jobs"] else np.inf
     ends.makespan_s[b] = last_s - clock["begin_s"]
     ends.resizes[b], ends.moves[b] = clock["resizes"], clock["moves"]
     ends.rounds[b] = clock["rounds"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rota.core.jobs import JobTable
-from rota.core.layout import JOB, SHARE
+from rota.core.layout import JOB, RUNNING, SHARE
 from rota.core.snapshot import Snapshot
 from rota.envs.book import new_book
 from rota.envs.lens import Caller, new_arrays
@@ -21,11 +21,13 @@ from rota.envs.view import view_of_state
 from rota.errors import ConfigError, PolicyError
 from rota.sim.replay_kernels import observe
 from rota.sim.state import one_of_batch
+from rota.sim.world import seen_contention, seen_curves
 
 if TYPE_CHECKING:
     from rota.core.types import Bools, Floats, Ints
     from rota.envs.lens import Arrays, Lens
     from rota.envs.pool import Pool
+    from rota.scenarios.scenario import World
 
 SAMPLED = 4096
 """Episodes for which entries of the pool are drawn in advance."""
@@ -45,8 +47,11 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
     - `rows` (B, W): the job that each row of the observation shows, −1: none;
     - `closed` (B,): whether a round ended in this step;
     - `gains` (B, J): each job's part of the reward;
-    - `_episode` (B,): whether an episode ended, and if any did `episode`, how it went;
-    - `final_obs`, if asked for and any ended: the observations before the next episode.
+    - `promised` (B,), if asked for: what the rounds promised after the edit, before time passed;
+    - `_episode` (B,): whether an episode ended, and if any did `episode`, how it went; its mean
+      JCT is infinite if a job was left unfinished;
+    - `final_obs`, if asked for and any ended: the observations before the next episode; with it
+      `final_rows` (B, W), `final_alive` (B, J), and `final_promise` (B,) where promises are told.
     """
 
     def __init__(
@@ -60,14 +65,17 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         seed: int = 0,
         max_rounds: int = 100_000,
         masks: bool = True,
-        final_obs: bool = False,
+        promises: bool = False,
+        final_obs: bool | Literal["cut"] = False,
         autoreset: bool = True,
     ) -> None:
         """Let `batch` clusters play.
 
         `deal` says which entries of the pool they play: `cycle`, cluster b the entries b, b + B,
         …; `sample`, random ones; or an array (B, K) of entries by episode. Without `masks` the
-        mask is left as it is, for learners to whom the lens tells what is allowed.
+        mask is left as it is, for learners to whom the lens tells what is allowed. `promises`
+        tells what rounds promise after every edit. `final_obs="cut"` gives final observations
+        only when an episode was truncated: what comes after the others is worth nothing.
         """
         if batch < 1:
             raise ConfigError(f"batch={batch} must be 1 or more.")
@@ -80,6 +88,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self._reward = Reward(kind=reward) if isinstance(reward, str) else reward
         self._deal, self._seed, self._max_rounds = deal, seed, max_rounds
         self._masks, self._final_obs, self._autoreset = masks, final_obs, autoreset
+        self._promises = promises
         self.state = pool.new_state(batch)
         self.view = view_of_state(self.state)
         self.book = new_book(batch, pool.jobs, lens.window)
@@ -92,7 +101,10 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self._actions = np.zeros((batch, *(lens.action_space.shape or ())), np.int64)
         self._ended = np.zeros(batch, np.bool_)
         self._done = np.zeros(batch, np.bool_)
-        self._promise = np.zeros(batch)
+        self._every = np.ones(batch, np.bool_)
+        self._home = np.full(batch, pool, object)
+        """The pools that the present episodes are from."""
+        self._promise, self._promised = np.zeros(batch), np.zeros(batch)
         self._run = Caller()
 
     def reset(
@@ -115,6 +127,8 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self._done[:] = False
         self._ended[:] = False
         self.score.gains[:] = 0.0
+        if self._promises:
+            self._promise_of(self._every, self._promise)
         return self._look(), self._info()
 
     def step(self, actions: Any) -> tuple[Arrays, Floats, Bools, Bools, dict[str, Any]]:
@@ -122,29 +136,29 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         lens, view, book = self.lens, self.view, self.book
         self._actions[...] = actions
         lens.act(view, book, self._actions, self._ended)
+        if self._promises:
+            self._promise_of(self._every, self._promised)
         over = self._run(
             close_round, self.state, view, book, self._ended, self.score, self.deal, self.ends,
             self._max_rounds,
         )  # fmt: skip
-        final = None
         np.logical_or(self.ends.terminated, self.ends.truncated, out=self._done)
         if over and self.state.clock["overfull"].any():
             raise PolicyError(
                 "Packing has given tasks of a round room that a node did not have, which is a "
                 "defect of ours; please report this, with the scenario and the seed."
             )
-        if over and self._final_obs:
-            final = new_arrays(lens.observation_space, self.num_envs)
-            lens.open(view, book, self._done)
-            lens.encode(view, book, final)
+        wanted = self._done if self._final_obs is True else self.ends.truncated
+        final = self._final() if over and self._final_obs and wanted.any() else {}
         if over and self._autoreset:
             self._begin_flagged()
         lens.open(view, book, self._ended)
-        obs, info = self._look(), self._info()
+        if self._promises:
+            self._promise[:] = self._promised
+            self._promise_of(self._ended, self._promise)
+        obs, info = self._look(), {**self._info(), **final}
         if over:
             info["episode"] = self._episode()
-        if final is not None:
-            info["final_obs"], info["_final_obs"] = final, self._done
         return obs, self.ends.reward, self.ends.terminated, self.ends.truncated, info
 
     def swap(self, pool: Pool) -> None:
@@ -169,17 +183,24 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
                 self.state = self.state._replace(**{name: new})
 
     def snapshot(self, b: int) -> Snapshot:
-        """What a policy would be shown of cluster b at the beginning of its round."""
+        """What there is to see of cluster b at the beginning of its round, as its world has it.
+
+        Policies are shown more: `rota.envs.seats` knows what each of them may know.
+        """
+        world, seed = self.world(b)
         s = one_of_batch(self.state, b)
         clock = s.clock[0]
         rows, shares = np.empty(int(clock["live"]), JOB), np.empty(int(clock["used"]), SHARE)
         used = observe(s, rows, shares)
-        hidden = self.pool.physics.sight == "hidden"
         return Snapshot(
-            float(clock["now_s"]), self.pool.cluster, JobTable(rows), s.nodes.copy(),
-            shares[:used], self.pool.curves(int(self.deal.entry[b])),
-            None if hidden else self.pool.physics.contention,
+            float(clock["now_s"]), world.cluster, JobTable(rows), s.nodes.copy(), shares[:used],
+            seen_curves(world.physics, world.cluster, seed), seen_contention(world.physics),
         )  # fmt: skip
+
+    def world(self, b: int) -> tuple[World, int]:
+        """The world that cluster b plays in, and its seed."""
+        pool, entry = self._home[b], int(self.deal.entry[b])
+        return pool.worlds[entry], int(pool.seeds[entry])
 
     def promise(self) -> Floats:
         """(B,) The progress that the rounds, as written so far, would bring within one slot.
@@ -187,10 +208,36 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         Summed over jobs, as the reward `progress`; it knows true speeds, so it is for learning
         only. The same array at every call.
         """
-        self._run(promise, self.state, self.view, self.book, self.score.unit_s, self._promise)
+        if not self._promises:  # else they are known already
+            self._promise_of(self._every, self._promise)
         return self._promise
 
+    def _promise_of(self, which: Bools, out: Floats) -> None:
+        self._run(promise, self.state, self.view, self.book, self.score.unit_s, which, out)
+
+    def _final(self) -> dict[str, Any]:
+        """Where the clusters stand whose episode ends, as if a round began there."""
+        obs = new_arrays(self.lens.observation_space, self.num_envs)
+        self.lens.open(self.view, self.book, self._done)
+        self.lens.encode(self.view, self.book, obs)
+        info = {
+            "final_obs": obs, "_final_obs": self._done.copy(),
+            "final_rows": self.book.rows.copy(), "final_alive": self.alive(),
+        }  # fmt: skip
+        if self._promises:
+            promise = np.zeros(self.num_envs)
+            self._promise_of(self._done, promise)
+            info["final_promise"] = promise
+        return info
+
+    def alive(self) -> Bools:
+        """(B, J) Which jobs wait or run."""
+        here = np.arange(self.pool.jobs) < self.state.clock["arrived"]  # the rest is padding
+        found: Bools = here & (self.state.jobs["status"] <= RUNNING)
+        return found
+
     def _begin_flagged(self) -> None:
+        self._home[self._done] = self.pool
         self._run(
             begin_episodes, self.state, self.view, self._words, self._source, self._done,
             self.score, self.deal,
@@ -203,17 +250,19 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         return self._obs
 
     def _info(self) -> dict[str, Any]:
-        return {
+        info = {
             "mask": self._mask, "rows": self.book.rows, "closed": self._ended,
             "gains": self.score.gains, "_episode": self._done,
         }  # fmt: skip
+        return {**info, "promised": self._promised} if self._promises else info
 
     def _episode(self) -> dict[str, Any]:
         """How the episodes went that ended in this step; other entries are old."""
         ends = self.ends
         return {
-            "jct_s": ends.jct_s, "makespan_s": ends.makespan_s, "resizes": ends.resizes,
-            "moves": ends.moves, "rounds": ends.rounds, "return": ends.total,
+            "jct_s": ends.jct_s, "unfinished": ends.unfinished,
+            "makespan_s": ends.makespan_s, "resizes": ends.resizes, "moves": ends.moves,
+            "rounds": ends.rounds, "return": ends.total,
             "entry": ends.played, "jcts_s": ends.jcts_s,
         }  # fmt: skip
 
@@ -240,6 +289,7 @@ def _no_ends(batch: int, jobs: int) -> Ends:
 
     return Ends(
         reward=zeros(), terminated=zeros(bool), truncated=zeros(bool), jct_s=zeros(),
-        makespan_s=zeros(), resizes=zeros(int), moves=zeros(int), rounds=zeros(int),
+        unfinished=zeros(int), makespan_s=zeros(), resizes=zeros(int), moves=zeros(int),
+        rounds=zeros(int),
         total=zeros(), played=zeros(int), jcts_s=np.full((batch, jobs), np.nan),
     )  # fmt: skip

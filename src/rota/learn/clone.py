@@ -1,7 +1,8 @@
 """Behaviour cloning: a network learns to choose what a teacher chose (cross-entropy).
 
-The teacher is any policy. It decides on the snapshots of the batched environment, the lens turns
-its decisions into actions, and the environment carries them out: what is cloned are
+The teacher is any policy. It decides on the snapshots of the batched environment, knowing what
+`rota simulate` would tell it; the lens turns its decisions into actions, and the environment
+carries them out: what is cloned are
 states that the lens shows, in the rounds that the teacher's own decisions lead to. A journal
 teaches too: there the rounds are those that were recorded.
 """
@@ -17,12 +18,13 @@ import torch
 from rota.core.decision import Decision
 from rota.core.jobs import JobTable
 from rota.envs import LensPolicy
+from rota.envs.seats import Seats
 from rota.errors import ConfigError, InputError, PolicyError, TrainingError
 from rota.learn.descent import masked
 from rota.learn.rollout import live_decisions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -100,11 +102,11 @@ class Lessons:
         return Lessons(seen, self.mask[keep], self.action[keep])
 
 
-def watch(games: EnvGames, teacher: Policy, samples: int) -> Lessons:
-    """Let the teacher schedule until so many states were seen."""
+def watch(games: EnvGames, make_teacher: Callable[[], Policy], samples: int) -> Lessons:
+    """Let a teacher schedule until so many states were seen; every cluster has one of its own."""
     kept: dict[str, list[NDArray[Any]]] = {}
     count = 0
-    wanted = _Wanted(games, teacher)
+    wanted = _Wanted(games, make_teacher)
     while count < samples:
         action, mask = wanted.next()
         seen = games.observe()
@@ -193,8 +195,8 @@ class _Scribe:
 class _Wanted:
     """Asks the teacher once per round and cluster, and the lens for one action after the other."""
 
-    def __init__(self, games: EnvGames, teacher: Policy) -> None:
-        self._games, self._teacher = games, teacher
+    def __init__(self, games: EnvGames, make_teacher: Callable[[], Policy]) -> None:
+        self._games, self._seats = games, Seats(games.env, make_teacher)
         shape = games.env.book.workers.shape
         self._workers, self._servers = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         self._begins = np.ones(games.batch, np.bool_)
@@ -210,17 +212,17 @@ class _Wanted:
 
     def _ask(self, b: int) -> None:
         """What the teacher would give every job of cluster b."""
-        snapshot = self._games.env.snapshot(b)
+        seat, view = self._seats.at(b), self._games.env.view
         try:
-            decision = self._teacher.decide(snapshot)
+            snapshot, decision = self._seats.decide(b)
             if not isinstance(decision, Decision):
                 raise TypeError(f"decide() returned {type(decision).__name__}, not a Decision")
             decision.check(snapshot)
         except Exception as error:
-            name = getattr(self._teacher, "name", type(self._teacher).__name__)
+            name = getattr(seat.policy, "name", type(seat.policy).__name__)
             raise PolicyError(
-                f"The teacher {name!r} failed at {snapshot.time_s:.0f} s with "
-                f"{len(snapshot.jobs)} jobs: {type(error).__name__}: {str(error).rstrip('.')}."
+                f"The teacher {name!r} failed at {view.now_s[b]:.0f} s with {view.live[b]} jobs: "
+                f"{type(error).__name__}: {str(error).rstrip('.')}."
             ) from error
         self._workers[b], self._servers[b] = 0, 0
         index = {int(uid): j for j, uid in enumerate(self._games.env.view.jobs[b]["uid"])}

@@ -128,7 +128,8 @@ def happen(s: State) -> None:
 @part
 def drift_until(s: State, limit_s: float) -> None:
     """Let the machines' speed wander until the next event, or `limit_s`."""
-    while drift_s(s) < min(next_event_s(s), limit_s):
+    # If nothing is to come, everybody stands still, and wandering speeds will not change that.
+    while drift_s(s) < min(next_event_s(s), limit_s) < np.inf:
         pass_time(s, drift_s(s))
         wander(s)
 

@@ -64,6 +64,11 @@ class Conditions:
             raise ConfigError("whole_slots needs slots: give slot_s, the seconds of one.")
 
 
+def noise_of(seed: int) -> np.random.Generator:
+    """What the errors of a simulation's estimates are drawn from."""
+    return np.random.default_rng([seed, 0])
+
+
 def job_records(
     trace: Trace, cluster: Cluster, when: Conditions, rng: np.random.Generator
 ) -> Records:
@@ -189,8 +194,8 @@ def build_state(
 def _one(
     cluster: Cluster, trace: Trace, when: Conditions, seed: int, curves: Curves | None
 ) -> dict[str, Any]:
-    noise, breaks = (np.random.default_rng([seed, k]) for k in range(2))
-    rows = job_records(trace, cluster, when, noise)
+    breaks = np.random.default_rng([seed, 1])
+    rows = job_records(trace, cluster, when, noise_of(seed))
     truth, shapes = _truth(trace, rows, when)
     if curves is not None:
         set_curves(rows, truth, trace, curves, cluster)

@@ -65,12 +65,7 @@ def simulate(
     round. `progress` is told how many jobs have ended.
     """
     when = when or Conditions()
-    policy = informed(policy, history or trace)
-    if isinstance(policy, Heuristic) and policy.error > 0:
-        when = replace(when, estimate_error=policy.error)
-    if getattr(policy, "oracle", False):
-        when = replace(when, hide_durations=False, estimate_error=0.0, trust_trace=False)
-        physics = replace(physics, sight="true")
+    policy, when, physics = briefed(policy, when, physics, history or trace)
     sim = Simulator(
         cluster, trace, when, seed=seed, log=LOG if journal or series else 0, physics=physics
     )
@@ -151,6 +146,22 @@ def _further(trace: Trace) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
     more = [column for column in spoken(trace) if column.name not in own]
     names = {c.name: getattr(trace, f"{c.name}s") for c in more if c.kind == "name"}
     return {column.name: getattr(trace, column.name) for column in more}, names
+
+
+def briefed(
+    policy: Policy, when: Conditions, physics: Physics, past: Trace
+) -> tuple[Policy, Conditions, Physics]:
+    """The policy with its tables from past jobs, and a world's conditions and laws as it sees them.
+
+    Whoever lets a policy decide in a simulated world begins here, or it is another policy.
+    """
+    policy = informed(policy, past)
+    if isinstance(policy, Heuristic) and policy.error > 0:
+        when = replace(when, estimate_error=policy.error)
+    if getattr(policy, "oracle", False):
+        when = replace(when, hide_durations=False, estimate_error=0.0, trust_trace=False)
+        physics = replace(physics, sight="true")
+    return policy, when, physics
 
 
 def informed(policy: Policy, past: Trace) -> Policy:

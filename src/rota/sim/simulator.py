@@ -19,7 +19,7 @@ from rota.sim.event_kernels import advance_once
 from rota.sim.replay_kernels import carry_out, is_log_full, observe
 from rota.sim.setup import PLAIN, Conditions, build_state, check_fits
 from rota.sim.state import one_of_batch
-from rota.sim.world import seen_curves
+from rota.sim.world import seen_contention, seen_curves
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,6 +54,13 @@ def fitting(cluster: Cluster, jobs: Records) -> Bools:
     return fits > 0
 
 
+def estimator_of(physics: Physics) -> Estimator | None:
+    """Who tells policies about speed where they must find out: a new one for every run."""
+    if physics.sight == "observed" and physics.curves is not None:
+        return Estimator(by_nodes=physics.curves.by_nodes)
+    return None
+
+
 class Simulator:
     """One simulated cluster that replays a trace; a Backend."""
 
@@ -72,9 +79,7 @@ class Simulator:
         self.batch = build_state(cluster, [trace], self.when, [seed], log, physics)
         self.state = one_of_batch(self.batch, 0)
         self._curves = seen_curves(physics, cluster, seed)
-        self._estimator: Estimator | None = None
-        if physics.sight == "observed" and physics.curves is not None:
-            self._estimator = Estimator(by_nodes=physics.curves.by_nodes)
+        self._estimator = estimator_of(physics)
         self.clock = self.state.clock[0]
         jobs = self.state.jobs[: len(trace)]
         check_fits(cluster, trace, jobs, fitting(cluster, jobs))
@@ -104,10 +109,9 @@ class Simulator:
         rows = np.empty(live, JOB)
         shares = np.empty(int(self.clock["used"]), SHARE)  # servers may sit where no GPU is held
         used = self._observe(s, rows, shares)
-        hidden = self.physics.sight == "hidden"
         snapshot = Snapshot(
             float(self.clock["now_s"]), self.cluster, JobTable(rows), s.nodes.copy(), shares[:used],
-            self._curves, None if hidden else self.physics.contention,
+            self._curves, seen_contention(self.physics),
         )  # fmt: skip
         return snapshot if self._estimator is None else self._estimator.see(snapshot)
 

@@ -16,7 +16,7 @@ from rota.sim.state import Net
 
 if TYPE_CHECKING:
     from rota.core.cluster import Cluster
-    from rota.core.speed import Curves
+    from rota.core.speed import Contention, Curves
     from rota.core.types import Floats, Records
     from rota.perf.physics import Drift, Physics
     from rota.traces.trace import Trace
@@ -106,6 +106,11 @@ def is_local(cluster: Cluster, physics: Physics) -> bool:
         or bool((prices != prices[0]).any())
         or (physics.billing.whole_nodes and bool(prices.any()))
     )
+
+
+def seen_contention(physics: Physics) -> Contention | None:
+    """What policies are shown of who slows whom down."""
+    return None if physics.sight == "hidden" else physics.contention
 
 
 def seen_curves(physics: Physics, cluster: Cluster, seed: int) -> Curves | None:
