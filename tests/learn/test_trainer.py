@@ -156,7 +156,7 @@ def test_a_teacher_that_fails_is_named(tmp_path: Path) -> None:
 
     games = trainer(tmp_path).stage.lesson_games()
     with pytest.raises(PolicyError, match=r"teacher 'broken' failed .*ValueError: no idea"):
-        watch(games, Broken(), 10)
+        watch(games, Broken, 10)
 
 
 def test_stops_when_nothing_gets_better(tmp_path: Path) -> None:

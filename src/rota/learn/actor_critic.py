@@ -8,6 +8,9 @@ since, as in the original. Two things differ from it: there the probabilities of
 the place of the network's output, which bends the gradient, and actions that failed were
 forgotten.
 
+An episode that is cut short needs no care here: a decision is paid what its round brought, and
+nothing that comes later.
+
 The memory is no part of the state to resume from: after a resume it fills up again before
 anything is learned, and rounds that were under way are lost.
 """
@@ -21,7 +24,8 @@ import numpy as np
 import torch
 
 from rota.errors import ConfigError, TrainingError
-from rota.learn.descent import Descent, masked
+from rota.learn.descent import Descent, masked, mean
+from rota.learn.ppo import is_free
 from rota.learn.replay import Replay
 
 if TYPE_CHECKING:
@@ -137,8 +141,12 @@ class ActorCritic:
         """What the rounds that ended at these steps brought, in the shape of `live`."""
         reward = rollout.reward[end, cluster]
         if live.ndim > 1:
-            own = self.config.credit == "own"
-            return reward if own else reward.sum(1, keepdims=True) * live
+            if self.config.credit == "own":
+                return reward
+            # Of all jobs, be they in sight or not.
+            team = reward if rollout.gains is None else rollout.gains[end, cluster]
+            shared: NDArray[Any] = team.sum(1, keepdims=True) * live
+            return shared
         if self.config.credit == "team":
             return reward
         if rollout.gains is None:
@@ -180,12 +188,13 @@ class ActorCritic:
         reward, action = part["reward"][live], part["action"][live]
         usual = value.detach() if c.critic else float(self.memory.rows["paid"].mean())
         advantage = reward - usual
-        chose = action >= 0  # a job for which nothing fits decides nothing
-        log_probs = masked(logits[chose], part["mask"][live][chose])
+        mask = part["mask"][live]
+        chose = (action >= 0) & is_free(mask)  # the others decide nothing
+        log_probs = masked(logits[chose], mask[chose])
         taken = log_probs.gather(-1, action[chose].unsqueeze(-1)).squeeze(-1)
-        policy_loss = -(weight[state[chose]] * advantage[chose] * taken).mean()
-        entropy = -(log_probs.exp() * log_probs).sum(-1).mean()
-        value_loss = torch.nn.functional.mse_loss(value, reward)
+        policy_loss = -mean(weight[state[chose]] * advantage[chose] * taken)
+        entropy = -mean((log_probs.exp() * log_probs).sum(-1))
+        value_loss = mean(weight[state] * (value - reward).square())
         loss = policy_loss - c.entropy * entropy
         if c.critic:
             loss = loss + c.value_weight * value_loss

@@ -23,6 +23,11 @@ def masked(logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return torch.log_softmax(logits.masked_fill(~mask, NEVER), -1)
 
 
+def mean(values: torch.Tensor) -> torch.Tensor:
+    """The mean; 0 of nothing, where torch gives NaN."""
+    return values.sum() / max(1, values.numel())
+
+
 class Descent:
     """Adam on a network. An update that leads to values that are not finite is forgotten."""
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rota.learn.rollout import Choice, Turn, look
+from rota.envs.deploy import MOST_EDITS
+from rota.learn.rollout import Choice, Last, Turn, look
 from rota.systems.choice_kernels import GREEDY, pick_rows
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rota.core.types import Floats, Ints
+    from rota.core.types import Bools, Floats, Ints
     from rota.learn.rollout import Network, Observation
 
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64).view(np.int64)
@@ -28,17 +29,21 @@ class Episodes:
 
     count: int = 0
     jct_s: float = 0.0
+    cut: int = 0
+    """Those that were cut short; their JCT is infinite and left out."""
 
     def add(self, ended: NDArray[Any], jct_s: Floats) -> None:
         """Take in the clusters whose episode ended."""
-        self.count += int(ended.sum())
-        self.jct_s += float(jct_s[ended].sum())
+        whole = ended & np.isfinite(jct_s)
+        self.count += int(whole.sum())
+        self.cut += int(ended.sum()) - int(whole.sum())
+        self.jct_s += float(jct_s[whole].sum())
 
-    def drain(self) -> float | None:
-        """The mean of their mean JCTs since the last call."""
-        mean = self.jct_s / self.count if self.count else None
-        self.count, self.jct_s = 0, 0.0
-        return mean
+    def drain(self) -> tuple[float | None, int]:
+        """The mean of their mean JCTs since the last call, and how many were cut short."""
+        mean, cut = self.jct_s / self.count if self.count else None, self.cut
+        self.count, self.jct_s, self.cut = 0, 0.0, 0
+        return mean, cut
 
 
 class EnvGames:
@@ -101,8 +106,26 @@ class EnvGames:
         if "episode" in self.info:
             self.episodes.add(self.info["_episode"], self.info["episode"]["jct_s"])
         self._episode += done
-        gained = self.info["gains"] if self._tell == "gains" else None
-        return Turn(reward, over, done, job, gained, promise)
+        gained = self.info["gains"] if self._per_job or self._tell == "gains" else None
+        last = self._last(cut) if "final_obs" in self.info and cut.any() else None
+        return Turn(reward, over, done, job, gained, promise, self.info.get("promised"), last)
+
+    def _last(self, cut: NDArray[Any]) -> Last:
+        """What was seen last of the episodes that were cut short."""
+        cluster = np.flatnonzero(cut)
+        seen = {name: array[cluster] for name, array in self.info["final_obs"].items()}
+        if self._per_job:
+            seen["who"] = self.info["final_rows"][cluster]
+        promise = self.info.get("final_promise")
+        return Last(
+            cluster, seen, self.info["final_alive"][cluster],
+            None if promise is None else promise[cluster],
+        )  # fmt: skip
+
+    def alive(self) -> Bools:
+        """Which jobs wait or run."""
+        alive: Bools = self.env.alive()
+        return alive
 
     def follow(self, workers: Ints, servers: Ints) -> tuple[NDArray[Any], NDArray[Any]]:
         """The next actions towards giving every job (B, J) so much, and what was allowed."""
@@ -130,7 +153,9 @@ def greedy_jct_s(
 ) -> NDArray[np.float64]:
     """The mean JCT of each trace when the network plays it once, always choosing the best.
 
-    `make_env` gives an environment with one cluster per trace.
+    `make_env` gives an environment with one cluster per trace. A trace of which a job is left
+    unfinished, because the environment cuts the episode short, nothing can happen in it any more,
+    or a round has no end, counts as infinite.
     """
     games = EnvGames(make_env(), per_job=per_job)
     return _first_jct_s(
@@ -151,11 +176,12 @@ def uniform_jct_s(
 
 
 def _first_jct_s(games: EnvGames, choose: Callable[[], Choice]) -> NDArray[np.float64]:
-    """The mean JCT of the first episode of every cluster."""
+    """The mean JCT of the first episode of every cluster; infinite if it was not finished."""
     found = np.full(games.batch, np.nan)
     while np.isnan(found).any():
         games.step(choose().action)
         if "episode" in games.info:
             first = games.info["_episode"] & np.isnan(found)
             found[first] = games.info["episode"]["jct_s"][first]
+        found[np.isnan(found) & (games.env.book.edits >= MOST_EDITS)] = np.inf
     return found

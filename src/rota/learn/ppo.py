@@ -1,26 +1,30 @@
 """Proximal policy optimisation (Schulman et al., 2017) with masks, for batches of clusters.
 
-Three things differ from the textbook:
+Five things differ from the textbook:
 - Time passes only when a round ends. Inside a round nothing is discounted; between rounds both
   `discount` and `trace` apply, so `discount = 0` makes every round a bandit of its own.
 - In a one-pass system every job has its own value and its own temporal difference, followed by
-  the job's number over rounds. `credit = "own"` judges a job's decisions by its own future,
-  `"team"` by the sum over the jobs that were there. Jobs that arrive later enter neither, which
-  removes the noise of arrivals.
+  the job's number over rounds. What a job brings while it is out of sight counts for the last
+  decision about it. `credit = "own"` judges a job's decisions by its own future, `"team"` by the
+  sum over the jobs that were there. Jobs that come into sight later enter neither, which removes
+  the noise of arrivals; what those bring that were never in sight in a rollout counts for the
+  team in that round.
+- Decisions with one allowed action are no decisions: they have a value, but enter no other mean.
+- An episode that is cut short is worth what the network expects of its last state.
 - Where several clusters replay the same arrivals, the mean advantage of the others at the same
   time is subtracted (input-dependent baseline: Mao et al., 2019).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from rota.errors import ConfigError
-from rota.learn.descent import Descent, masked
+from rota.learn.descent import Descent, masked, mean
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,11 +134,18 @@ class PPO:
         c = self.config
         self._entropy = c.entropy * (max(left, 0.0) if c.cools else 1.0)
         self.descent.set_rate(c.learning_rate * max(left, 0.0))
-        value = rollout.value * self.scale.sd + self.scale.mean
+        value = self._in_rewards(rollout.value)
+        cuts = {t: replace(x, value=self._in_rewards(x.value)) for t, x in rollout.cuts.items()}
+        rollout = replace(rollout, cuts=cuts)
         advantage, target = advantages(rollout, value, c)
         self.scale.update(target[rollout.live])
         data = _flat(rollout, advantage, (target - self.scale.mean) / self.scale.sd)
         return self.descent.attempt(lambda: self._epochs(data))
+
+    def _in_rewards(self, value: NDArray[Any]) -> NDArray[Any]:
+        """What the network gives, in units of reward."""
+        scaled: NDArray[Any] = value * self.scale.sd + self.scale.mean
+        return scaled
 
     def _epochs(self, data: dict[str, torch.Tensor]) -> dict[str, float]:
         facts: list[tuple[float, float, float, float]] = []
@@ -158,9 +169,9 @@ class PPO:
         logits, value = self.network(
             {name[5:]: array for name, array in part.items() if name.startswith("seen.")}
         )
-        action = part["action"][live]
-        chose = action >= 0  # a job for which nothing fits decides nothing, but has a value
-        log_probs = masked(logits[chose], part["mask"][live][chose])
+        action, mask = part["action"][live], part["mask"][live]
+        chose = (action >= 0) & is_free(mask)  # the others decide nothing, but have a value
+        log_probs = masked(logits[chose], mask[chose])
         change = log_probs.gather(-1, action[chose].unsqueeze(-1)).squeeze(-1)
         change = change - part["log_prob"][live][chose]
         advantage = part["advantage"][live][chose]
@@ -169,11 +180,14 @@ class PPO:
             change, advantage = _together(change, advantage, live.nonzero()[chose, 0], len(live))
         ratio = change.exp()
         clipped = ratio.clamp(1 - c.clip, 1 + c.clip)
-        policy_loss = -torch.minimum(ratio * advantage, clipped * advantage).mean()
-        entropy = -(log_probs.exp() * log_probs).sum(-1).mean()
-        value_loss = torch.nn.functional.smooth_l1_loss(value, part["target"][live], beta=2.0)
+        policy_loss = -mean(torch.minimum(ratio * advantage, clipped * advantage))
+        entropy = -mean((log_probs.exp() * log_probs).sum(-1))
+        missed = torch.nn.functional.smooth_l1_loss(
+            value, part["target"][live], beta=2.0, reduction="none"
+        )
+        value_loss = mean(missed)
         loss = policy_loss + c.value_weight * value_loss - self._entropy * entropy
-        kl = float((ratio.detach() - 1 - change.detach()).mean())
+        kl = float(mean(ratio.detach() - 1 - change.detach()))
         return loss, (kl, float(entropy.detach()), float(value_loss.detach()),
                       float(policy_loss.detach()))  # fmt: skip
 
@@ -201,12 +215,13 @@ def advantages(
         gain = find(rollout, reward, value, config)
         target = gain + value[:-1]
     else:
-        own, team = _by_job(rollout, rollout.who, reward, value, config)
+        own, team = _by_job(rollout, rollout.who, value, config)
         target = own + value[:-1]
         gain = own if config.credit == "own" else np.broadcast_to(team[..., None], own.shape).copy()
     if config.same_inputs:
         _subtract_others(gain, rollout.inputs, rollout.live)
-    chosen = gain[rollout.live]
+    free = rollout.live & is_free(rollout.mask)
+    chosen = gain[free if free.any() else rollout.live]
     spread = float(chosen.std()) if len(chosen) else 1.0
     gain = (gain - float(chosen.mean() if len(chosen) else 0.0)) / (spread + 1e-8)
     return gain.astype(np.float32), target.astype(np.float32)
@@ -219,12 +234,19 @@ def _by_step(
     after = np.zeros(reward.shape[1:], reward.dtype)
     promise = rollout.promise
     for t in reversed(range(len(reward))):
-        discount = np.where(rollout.over[t], config.discount, 1.0) * ~rollout.done[t]
+        discount = np.where(rollout.over[t], config.discount, 1.0)
         trace = np.where(rollout.over[t], config.trace, config.inside)
+        done, cut = rollout.done[t], rollout.cuts.get(t)
+        later = np.where(done, 0.0, value[t + 1])
+        if cut is not None:
+            later[cut.cluster] = cut.value
         if promise is not None:
-            reward[t] += config.reward_scale * (discount * promise[t + 1] - promise[t])
-        surprise = reward[t] + discount * value[t + 1] - value[t]
-        gain[t] = after = surprise + discount * trace * after
+            promised = np.where(done, 0.0, promise[t + 1])
+            if cut is not None and cut.promise is not None:
+                promised[cut.cluster] = cut.promise
+            reward[t] += config.reward_scale * (discount * promised - promise[t])
+        surprise = reward[t] + discount * later - value[t]
+        gain[t] = after = surprise + discount * trace * np.where(done, 0.0, after)
     return gain
 
 
@@ -240,8 +262,12 @@ def _by_edit(
     later = np.repeat(value[-1][:, None], job.max() + 2, 1)
     gain = np.zeros_like(reward)
     for t in reversed(range(len(reward))):
-        later[rollout.over[t]] = 0.0
-        own = np.where(rollout.over[t], 0.0, promise[t + 1] - promise[t]) * config.reward_scale
+        over = rollout.over[t]
+        later[over] = 0.0
+        # The edit that ends a round may have given somebody something, too: the last worker that
+        # the last job could have. What it promised is known from before time passed.
+        ended = promise[t] if rollout.promised is None else rollout.promised[t]
+        own = (np.where(over, ended, promise[t + 1]) - promise[t]) * config.reward_scale
         own += config.inside * later[each, job[t]]
         later[each, job[t]] = own
         gain[t] = own - value[t]
@@ -249,29 +275,71 @@ def _by_edit(
 
 
 def _by_job(
-    rollout: Rollout, who: Ints, reward: NDArray[Any], value: NDArray[Any], config: PPOConfig
+    rollout: Rollout, who: Ints, value: NDArray[Any], config: PPOConfig
 ) -> tuple[NDArray[Any], NDArray[Any]]:
-    """The advantage of every job by its own rewards, (T, B, W), and of all together, (T, B)."""
-    own = np.zeros_like(reward)
-    team = np.zeros(reward.shape[:2], reward.dtype)
-    steps = len(reward)
+    """The advantage of every job by its own rewards, (T, B, W), and of all together, (T, B).
+
+    Between two sights of a job there may be rounds without one: their rewards belong to the
+    decision before them. A job that is out of sight when the rollout ends, but has not ended,
+    will bring more, nobody knows how much: it went as expected.
+    """
+    gains = (_gains_of(rollout, who) if rollout.gains is None else rollout.gains).astype(np.float64)
+    gains *= config.reward_scale
+    steps, batch, jobs = gains.shape
+    own, team = np.zeros_like(value[:-1]), _never_seen(gains, who, rollout)
+    # By job, and one column more for places without one.
+    later, chain = np.zeros((2, batch, jobs + 1))
+    known = np.ones((batch, jobs + 1), np.bool_)
+    each, alive = np.arange(batch)[:, None], rollout.alive
+
+    def go_on_from(cluster: Ints, who: Ints, value: NDArray[Any], alive: Bools | None) -> None:
+        later[cluster], chain[cluster], known[cluster] = 0.0, 0.0, True
+        if alive is not None and config.discount > 0:
+            known[cluster, :jobs] = ~alive
+        later[cluster[:, None], who], known[cluster[:, None], who] = value, True
+
+    go_on_from(each[:, 0], who[steps], value[steps], alive)
     for t in reversed(range(steps)):
-        place, stays = _same_job(who[t], who[t + 1])
-        stays &= ~rollout.done[t][:, None]
-        later = np.where(stays, np.take_along_axis(value[t + 1], place, 1), 0.0)
-        surprise = (reward[t] + config.discount * later - value[t]) * rollout.live[t]
-        own[t], team[t] = surprise, surprise.sum(1)
-        if t + 1 < steps:
-            decay = config.discount * config.trace
-            own[t] += decay * np.where(stays, np.take_along_axis(own[t + 1], place, 1), 0.0)
-            team[t] += decay * np.where(rollout.done[t], 0.0, team[t + 1])
+        done, cut = rollout.done[t], rollout.cuts.get(t)
+        later[done], chain[done], known[done] = 0.0, 0.0, True
+        if cut is not None and cut.who is not None:
+            go_on_from(cut.cluster, cut.who, cut.value, cut.alive)
+        live, shown = rollout.live[t], (each, who[t])
+        gain = np.append(gains[t], np.zeros((batch, 1)), 1)
+        surprise = gain[shown] + config.discount * later[shown] - value[t]
+        judged = surprise + config.discount * config.trace * chain[shown]
+        own[t] = np.where(live & known[shown], judged, 0.0)
+        team[t] += own[t].sum(1)
+        later[:] = gain + config.discount * later
+        chain *= config.discount
+        later[shown], chain[shown], known[shown] = value[t], own[t], True
     return own, team
 
 
-def _same_job(now: Ints, then: Ints) -> tuple[Ints, Bools]:
-    """Where every job of a window is in the next one, and whether it is there at all."""
-    same = (now[:, :, None] == then[:, None, :]) & (now >= 0)[:, :, None]
-    return same.argmax(2), same.any(2)
+def _gains_of(rollout: Rollout, who: Ints) -> NDArray[Any]:
+    """Each job's part of the reward (T, B, J), where only those in sight have one."""
+    steps, batch = who.shape[0] - 1, who.shape[1]
+    gains = np.zeros((steps, batch, int(who.max(initial=0)) + 2))
+    t, b = np.arange(steps)[:, None, None], np.arange(batch)[None, :, None]
+    gains[t, b, who[:-1]] = rollout.reward
+    return gains[..., :-1]
+
+
+def _never_seen(gains: NDArray[Any], who: Ints, rollout: Rollout) -> NDArray[Any]:
+    """What jobs bring before a decision about them is among those of the rollout (T, B)."""
+    steps, batch, jobs = gains.shape
+    each, seen = np.arange(batch)[:, None], np.zeros((batch, jobs + 1), np.bool_)
+    brought = np.zeros((steps, batch))
+    for t in range(steps):
+        seen[each, who[t]] = True
+        brought[t] = (gains[t] * ~seen[:, :jobs]).sum(1)
+        seen[rollout.done[t]] = False
+    return brought
+
+
+def is_free(mask: Any) -> Any:
+    """Where there is a choice: which rows of a mask (…, A) allow more than one action."""
+    return mask.sum(-1) > 1
 
 
 def _subtract_others(gain: NDArray[Any], inputs: Ints, live: Bools) -> None:

@@ -54,6 +54,8 @@ class WorldConfig:
     """Traces that are dealt to them."""
     renew: int = 100
     """Updates after which the pool is drawn anew; 0: never."""
+    max_rounds: int = 100_000
+    """Rounds after which an episode is cut short; a validation with such an episode is infinite."""
     replicas: int = 1
     """Clusters that replay the same trace at the same time, for ppo.same_inputs."""
 
@@ -70,8 +72,9 @@ class WorldConfig:
             raise ConfigError(
                 f"clusters = {self.clusters} must be a multiple of replicas = {self.replicas}."
             )
-        if self.pool < 1:
-            raise ConfigError(f"pool = {self.pool} must be 1 or more.")
+        for name in ("pool", "max_rounds"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)} must be 1 or more.")
         if self.parts < 2:
             raise ConfigError(
                 f"parts = {self.parts} must be 2 or more: some to learn from, some to validate."

@@ -58,7 +58,10 @@ class Stage:
         """The clusters that are learned from."""
         world = self._recipe.world
         deal = self._deal(rng, world.clusters, world.replicas)
-        env = BatchEnv(self._fresh(rng), self.lens, world.reward, world.clusters, deal=deal)
+        env = BatchEnv(
+            self._fresh(rng), self.lens, world.reward, world.clusters, deal=deal,
+            max_rounds=world.max_rounds, promises=self._recipe.tell == "promise", final_obs="cut",
+        )  # fmt: skip
         explore, make = self._recipe.explore, self._recipe.built_by.make_explorer
         explorer = None
         if explore.kind != "none" and make is not None:
@@ -76,7 +79,7 @@ class Stage:
             record = Record(path, self.scenario, self._data)
             models = self._world(self._seeds("validate")[0]).trace.models
             return recall(record, self.lens, config.samples, models, per_job=self._per_job)
-        return watch(self.lesson_games(), self.policy(config.teacher), config.samples)
+        return watch(self.lesson_games(), lambda: self.policy(config.teacher), config.samples)
 
     def lesson_games(self) -> EnvGames:
         """A few clusters for a teacher, on the first traces to learn from."""
@@ -92,12 +95,16 @@ class Stage:
             games.env.swap(self._fresh(rng))
 
     def validate(self) -> NDArray[np.float64]:
-        """The mean JCT, in seconds, of every validation trace under the network's best choices."""
+        """The mean JCT, in seconds, of every validation trace under the network's best choices.
+
+        Infinite for a trace that was not finished.
+        """
         count = len(self._validation)
         reward = self._recipe.world.reward
 
         def make() -> Any:
-            return BatchEnv(self._validation, self.lens, reward, count)
+            most = self._recipe.world.max_rounds
+            return BatchEnv(self._validation, self.lens, reward, count, max_rounds=most)
 
         return greedy_jct_s(make, self.network, per_job=self._per_job)
 
@@ -125,12 +132,13 @@ class Stage:
         return kept
 
     def _measure(self, name: str) -> float:
-        policy, found = self.policy(name), []
+        found = []
         for seed in self._seeds("validate"):
             world = self._world(seed)
             outcome = simulate(
-                world.cluster, world.trace, policy, world.when, seed=seed, physics=world.physics
-            )
+                world.cluster, world.trace, self.policy(name), world.when, seed=seed,
+                physics=world.physics,
+            )  # fmt: skip
             found.append(float(np.mean(outcome.done_s - outcome.submit_s)))
         return float(np.mean(found)) / self.unit_s
 

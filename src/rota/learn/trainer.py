@@ -3,7 +3,8 @@
 A folder holds all that a training leaves behind:
 
 - `best.ckpt`: the network with the lowest validation JCT so far, the earliest of equals. That
-  is the rule by which the result is chosen, and nothing else is looked at.
+  is the rule by which the result is chosen, and nothing else is looked at. A network that leaves
+  a job unfinished has an infinite JCT and is never the best.
 - `last.ckpt` and `last.resume`: where to go on after a kill, at most a minute old.
 - `curve.jsonl` and `events…`: what `rota.learn.diary` writes. `recipe.json`: what was asked for.
 """
@@ -89,6 +90,8 @@ class Trainer:
         self._scored = -1
         """The update that was validated last."""
         self._saved_s = -np.inf
+        self._rl_began_s: float | None = None
+        """Seconds of the run before reinforcement learning; its rates fall over those after."""
         self._rng = np.random.default_rng(run.seed)
         self._generator = torch.Generator().manual_seed(run.seed)
         with torch.random.fork_rng():
@@ -113,26 +116,34 @@ class Trainer:
                 self._save(force=True)
             if self.recipe.run.learner != "none":
                 self._reinforce(began_s)
-            if self.best is None:
+            if self.best is None and self._scored != self.update:
                 self._validate()
         self._save(force=True)
         self._tell("over")
-        assert self.best is not None
+        if self.best is None:
+            raise TrainingError(
+                "In no validation did every job end, so there is no best network; the last one is "
+                f"{self.folder / LAST}. Look at the lens and the reward, or raise world.max_rounds."
+            )
         return self.best
 
     def _warm_up(self) -> None:
         """Learn what the teacher does."""
         config = self.recipe.clone
         lessons = self.stage.lessons()
+        torch.set_num_threads(self.recipe.run.threads)
         for epoch, facts in enumerate(clone(self.network, lessons, config, self._generator), 1):
             self._diary.scalars("clone", facts, epoch)
             self._tell("clone", update=epoch, updates=config.epochs, facts=facts)
+        torch.set_num_threads(1)
         checkpoint.save(self.folder / WARM, self._about(), weights_of(self.network))
 
     def _reinforce(self, began_s: float) -> None:
         run, world = self.recipe.run, self.recipe.world
         games: EnvGames = self.stage.games(self._rng)
-        if self.update == 0 and self.best is None:
+        if self._rl_began_s is None:
+            self._rl_began_s = monotonic() - began_s
+        if self.update == 0 and self._scored < 0:
             self._validate()
             self._save(force=True)
         while self.update < run.updates:
@@ -150,9 +161,11 @@ class Trainer:
             self.update += 1
             self.elapsed_s = monotonic() - began_s
             rate = rollout.decisions / max(monotonic() - began, 1e-9)
-            jct_s = games.episodes.drain()
+            jct_s, cut = games.episodes.drain()
             if jct_s is not None:
                 facts["jct"] = jct_s / self.stage.unit_s
+            if cut:
+                facts["cut_short"] = float(cut)
             self._diary.scalars("rl", {**facts, "rate": rate}, self.update)
             validates = self.update % run.validate_every == 0 or self.update == run.updates
             if validates:
@@ -168,26 +181,31 @@ class Trainer:
         """The share of the run that is still to come, by updates or by time, whichever is less."""
         run = self.recipe.run
         left = 1 - self.update / run.updates
-        return min(left, 1 - elapsed_s / (60 * run.minutes)) if run.minutes else left
+        if not run.minutes:
+            return left
+        # The warm-up takes time, but none of the rates: they fall from here to the end.
+        whole_s = 60 * run.minutes - (self._rl_began_s or 0.0)
+        return min(left, (60 * run.minutes - elapsed_s) / whole_s if whole_s > 0 else 0.0)
 
     def _validate(self) -> None:
         """Score the network on the validation traces, and keep it if it is the best so far."""
         jct_s = self.stage.validate()
         self.validation = float(jct_s.mean()) / self.stage.unit_s
-        if not np.isfinite(self.validation):
-            raise TrainingError("The validation gave a JCT that is not finite.")
+        if np.isnan(self.validation):
+            raise TrainingError("The validation gave a JCT that is no number.")
         self._scored = self.update
-        better = self.best is None or self.validation < self.best
+        finished = bool(np.isfinite(self.validation))
+        better = finished and (self.best is None or self.validation < self.best)
         if better:
             self.best, self.stale = self.validation, 0
             checkpoint.save(self.folder / BEST, self._about(), weights_of(self.network))
         else:
             self.stale += 1
         line = {"update": self.update, "seconds": round(self.elapsed_s, 1),
-                "jct": self.validation, "best": better}  # fmt: skip
+                "jct": self.validation if finished else None, "best": better}  # fmt: skip
         self._diary.point(line)
-        facts = {"jct": self.validation}
-        if self.stage.teacher:
+        facts = {"jct": self.validation, "unfinished": float(np.isinf(jct_s).sum())}
+        if self.stage.teacher and finished:
             facts["against_teacher"] = self.validation / self.stage.teacher - 1
         self._diary.scalars("validation", facts, self.update)
 
@@ -201,7 +219,8 @@ class Trainer:
     def _about(self) -> About:
         recipe = self.recipe
         facts = recipe.facts()
-        scores = {} if self.validation is None else {"validation_jct": self.validation}
+        jct = self.validation
+        scores = {} if jct is None or not np.isfinite(jct) else {"validation_jct": jct}
         return About(
             system=recipe.system, lens={"name": recipe.system, **facts["lens"]},
             network=facts["network"], training=facts, step=self.update, scores=scores,
@@ -218,6 +237,7 @@ class Trainer:
         progress = {
             "update": self.update, "elapsed_s": self.elapsed_s, "phase": self.phase,
             "best": self.best, "stale": self.stale, "scored": self._scored, "learner": facts,
+            "rl_began_s": self._rl_began_s,
             "rng": self._rng.bit_generator.state, "recipe": self.recipe.facts(),
         }  # fmt: skip
         checkpoint.write(self.folder / RESUME, progress, arrays)
@@ -280,7 +300,7 @@ class Trainer:
             self._rng.bit_generator.state = facts["rng"]
             self.update, self.elapsed_s = facts["update"], facts["elapsed_s"]
             self.phase, self.best, self.stale = facts["phase"], facts["best"], facts["stale"]
-            self._scored = facts["scored"]
+            self._scored, self._rl_began_s = facts["scored"], facts.get("rl_began_s")
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise CheckpointError(
                 f"{state}: The state lacks what this rota goes on from ({error}); train anew with "

@@ -35,10 +35,22 @@ class PlainNetwork(nn.Module):
 
     def forward(self, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits (B, A) and values (B,)."""
-        row = seen["jobs"].flatten(1)
-        if self._cluster:
-            row = torch.cat([row, seen["cluster"]], 1)
+        row = self._row(seen)
         return self.policy(row), self.value(row).squeeze(-1)
+
+    def act(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Logits (B, A) alone."""
+        logits: torch.Tensor = self.policy(self._row(seen))
+        return logits
+
+    def judge(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Values (B,) alone."""
+        value: torch.Tensor = self.value(self._row(seen)).squeeze(-1)
+        return value
+
+    def _row(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        row = seen["jobs"].flatten(1)
+        return torch.cat([row, seen["cluster"]], 1) if self._cluster else row
 
     def player(self, lens: StepByStep) -> SlotPlayer:
         """The policy as it is now, for deployment: no torch, one call per round."""
