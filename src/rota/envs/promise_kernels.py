@@ -52,6 +52,6 @@ def promise(s: State, view: View, book: Book, span_s: float, which: Bools, out: 
             pace = likely_pace(job, true, clock, node, s.speed, workers, servers)
             left_s = true["work_s"] - job["pace"] * ran_s(job, view.now_s[b])
             whole_s = job["progress_s"] + true["work_s"]
-            if whole_s > 0.0:
+            if whole_s != 0.0:
                 total += min(pace * span_s, left_s) / whole_s
         out[b] = total

@@ -58,7 +58,7 @@ def reached(job: Any, true: Any, kind: int, now_s: float) -> float:
         return 1.0
     done_s = job["pace"] * ran_s(job, now_s)
     whole_s = job["progress_s"] + true["work_s"]
-    return (job["progress_s"] + done_s) / whole_s if whole_s > 0.0 else 0.0
+    return (job["progress_s"] + done_s) / whole_s if whole_s != 0.0 else 0.0
 
 
 @part
