@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from rota.errors import ConfigError
-from rota.scenarios import load
+from rota.policies import make_policy
+from rota.scenarios import load, names
+from rota.sim import simulate
 from rota.traces import deepshare_jobs, dl2_jobs
 from rota.traces.dl2_jobs import KINDS, Slots, Speeds, Stream, poisson, slotted
 
@@ -210,3 +212,33 @@ def test_presets_fit_their_clusters(name: str) -> None:
     if "load" in load(name).settings["workload"]:
         # Of gangs of one to 64 GPUs, some are wider than others: the load is exact all the same.
         assert world.trace.load(world.cluster.total_gpus) == pytest.approx(0.82, rel=0.01)
+
+
+LOADED = [
+    name for name in names()
+    if load(name).settings["workload"]["kind"] == "preset"
+    and "load" in load(name).settings["workload"]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOADED)
+def test_the_load_at_best_speed_is_the_nominal_one(name: str) -> None:
+    """A duration is what a job takes at the best speed the cluster can give it."""
+    nominal = load(name).settings["workload"]["load"]
+    for seed in (0, 1):
+        world = load(name).draw(seed)
+        assert world.trace.offered_load(world.cluster.total_gpus) == pytest.approx(
+            nominal, rel=0.01
+        )
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", ["rigid-blind", "rigid-blind-philly"])
+def test_jobs_wait(name: str, seed: int) -> None:
+    world = load(name).draw(seed)
+    outcome = simulate(world.cluster, world.trace, make_policy("fifo-skip"), world.when, seed=seed)
+    waited = outcome.started_s > outcome.submit_s + 60
+    assert 0.1 < waited.mean() < 0.9
+    better = simulate(world.cluster, world.trace, make_policy("las"), world.when, seed=seed)
+    jct_s = [float((run.done_s - run.submit_s).mean()) for run in (outcome, better)]
+    assert jct_s[1] < 0.95 * jct_s[0]

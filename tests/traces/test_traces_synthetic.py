@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from worlds import examples
 
 from rota.errors import ConfigError, UnknownNameError
 from rota.traces import PRESETS, Workload, generate, load_trace
 from rota.traces.distributions import Bursts, Exponential, Lognormals, Quantiles
 from rota.traces.presets import preset
-from rota.traces.synthetic import WEEK_S, Rhythm
+from rota.traces.synthetic import WEEK_S, Rhythm, _offering_span
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +80,33 @@ def test_a_load_can_be_had_even_if_all_jobs_come_at_once() -> None:
     together = Workload(jobs=3, gpus=8, load=0.5, gaps=Quantiles((0,) * 32))
     trace = generate(together, np.random.default_rng(0))
     assert trace.load(8) == pytest.approx(0.5, rel=0.01)
+
+
+def test_work_after_the_last_arrival_can_be_left_out_of_the_load() -> None:
+    # Two GPUs are asked for by a job that outlasts all, and 10 GPU-seconds by the short ones:
+    # of four GPUs, 3 are asked for on average over s = 10 / (3 - 2) seconds.
+    span_s = _offering_span(np.array([2, 1, 1]), np.array([1000.0, 4.0, 6.0]), 3.0)
+    assert span_s == 10
+    # All end in time: the plain definition.
+    assert _offering_span(np.array([1, 1]), np.array([4.0, 6.0]), 0.5) == 20
+    # Not even all at once hold so many.
+    assert _offering_span(np.array([1, 1]), np.array([4.0, 6.0]), 2.0) == 5
+
+
+@examples(100)
+@given(
+    st.lists(st.tuples(st.integers(1, 8), st.integers(1, 5000)), min_size=2, max_size=30),
+    st.floats(0.05, 20.0),
+)
+def test_so_many_gpus_are_asked_for_while_jobs_arrive(
+    jobs: list[tuple[int, int]], wanted: float
+) -> None:
+    gpus, duration_s = (np.array(column) for column in zip(*jobs, strict=True))
+    span_s = _offering_span(gpus, duration_s.astype(float), wanted)
+    assert span_s > 0
+    if wanted < gpus.sum():
+        asked = float(gpus @ np.minimum(duration_s, span_s)) / span_s
+        assert asked == pytest.approx(wanted)
 
 
 def test_a_smaller_cluster_gets_smaller_gangs_at_the_usual_load() -> None:

@@ -67,7 +67,9 @@ def _preset(
     usual, largest = PRESETS[options.pop("preset")], options.pop("largest_gang", None)
     fits = min(largest or cluster.total_gpus, cluster.total_gpus)
     sizes = tuple((size, weight) for size, weight in usual.workload.sizes if size <= fits)
-    workload = replace(usual.workload, name=name, gpus=cluster.total_gpus, sizes=sizes, **options)
+    workload = replace(
+        usual.workload, name=name, gpus=cluster.total_gpus, sizes=sizes, offered=True, **options
+    )
     rng = np.random.default_rng(seed)
     trace = generate(workload, rng)
     return trace if curves is None else _with_curves(trace, workload.models, curves, rng)

@@ -67,6 +67,9 @@ class Workload:
     """Size of the cluster that `load` refers to; larger gangs are not drawn."""
     load: float | None = None
     """GPU-seconds that arrive per GPU-second of the cluster; None leaves the gaps as they are."""
+    offered: bool = False
+    """Whether a job counts towards `load` for at most as long as jobs arrive; else in full. Where
+    single jobs outlast the arrivals, work that is done after them makes nobody wait."""
     users: int = 1
     """Number of users; the k-th submits in proportion to 1 / k."""
     gaps: Distribution = _ONE_A_MINUTE
@@ -98,7 +101,7 @@ def generate(workload: Workload, rng: np.random.Generator) -> Trace:
     """Draw a trace. With a `load`, gaps are stretched until the trace has exactly that load."""
     gpus = _sizes(workload, rng)
     duration_s = _durations(workload, gpus, rng)
-    submit_s = _arrivals(workload, float(gpus @ duration_s), rng)
+    submit_s = _arrivals(workload, gpus, duration_s, rng)
     user = draw(rng, tuple(1 / np.arange(1, workload.users + 1)), workload.jobs)
     model = np.full(workload.jobs, -1)
     if workload.models:
@@ -131,16 +134,41 @@ def _durations(workload: Workload, gpus: Ints, rng: np.random.Generator) -> Floa
     return np.maximum(np.rint(duration_s), 1.0)  # whole seconds, as logs have them
 
 
-def _arrivals(workload: Workload, gpu_seconds: float, rng: np.random.Generator) -> Floats:
+def _arrivals(
+    workload: Workload, gpus: Ints, duration_s: Floats, rng: np.random.Generator
+) -> Floats:
     """Whole seconds from 0 on."""
     even_s = np.cumsum(workload.gaps.sample(rng, workload.jobs))
     even_s -= even_s[0]
     if workload.load is not None:
-        span_s = gpu_seconds / (workload.gpus * workload.load)
+        wanted = workload.gpus * workload.load
+        span_s = float(gpus @ duration_s) / wanted
+        if workload.offered:
+            span_s = _offering_span(gpus, duration_s, wanted)
         if even_s[-1] == 0:  # a few jobs, all in one second: nothing to stretch
             even_s = np.arange(workload.jobs, dtype=np.float64)
         even_s *= workload.rhythm.to_even(np.array([span_s]))[0] / even_s[-1]
     return np.floor(workload.rhythm.to_clock(even_s))
+
+
+def _offering_span(gpus: Ints, duration_s: Floats, wanted: float) -> float:
+    """Seconds over which jobs arrive so that so many GPUs are asked for on average meanwhile.
+
+    A job asks for its GPUs for at most as long as that. With too few jobs to ask for so many even
+    at once, all their work counts.
+    """
+    order = np.argsort(duration_s, kind="stable")
+    length_s = duration_s[order]
+    work_s = np.append(0.0, np.cumsum(gpus[order] * length_s))  # of those who end in time
+    longer = gpus.sum() - np.append(0, np.cumsum(gpus[order]))  # GPUs of the others
+    if not 0 < wanted < longer[0]:
+        return float(work_s[-1] / wanted)
+    for k in range(len(order), 0, -1):
+        if longer[k] < wanted:
+            span_s = float(work_s[k] / (wanted - longer[k]))
+            if span_s >= length_s[k - 1]:
+                return span_s
+    return float(length_s[0])
 
 
 def _within(name: str, value: int, least: int, most: int) -> None:

@@ -131,6 +131,13 @@ class Trace:
         capacity = total_gpus * self.span_s
         return self.gpu_seconds / capacity if capacity else float("inf")
 
+    def offered_load(self, total_gpus: int) -> float:
+        """The same of the work that can be done while jobs arrive: none counts for longer."""
+        if not self.span_s:
+            return float("inf")
+        offered_s = np.minimum(self.duration_s, self.span_s)
+        return float(self.num_gpus @ offered_s) / (total_gpus * self.span_s)
+
     def names(self, column: str) -> list[str]:
         """Spell out `gpu_type`, `user` or `model`, with "" for none."""
         known = (*getattr(self, f"{column}s"), "")  # code -1 finds the last entry
