@@ -85,6 +85,8 @@ def test_a_file_of_ones_own(tmp_path: Path) -> None:
         ("[when]", "[[node]]\ngpus = 4\n[[node]]\ngpus = -1\n[when]", 16, "gpus = -1 must be"),
         ("[when]", "[[node]]\ncount = 4\n[when]", 13, "number of GPUs is missing"),
         ("[when]", "[node]\ngpus = 4\n[when]", 13, "in double brackets"),
+        ("[when]", '[policies]\nplacement = "sprad"\n[when]', 14, "placement = 'sprad' must be"),
+        ("[when]", '[policies]\nplace = "spread"\n[when]', 14, "no key 'place'"),
         ("[cluster]\n", "cluster = 4\n[x]\n", 9, "cluster"),
     ],
 )  # fmt: skip
@@ -198,14 +200,14 @@ def test_lines_are_found_through_comments_and_dots() -> None:
 
 
 VERSIONS = {
-    "contention-arrivals": (1, "a69f86a37dcc"),
-    "contention-arrivals-055": (1, "46a0e919d7ac"),
-    "contention-arrivals-080": (1, "222fa42d9332"),
-    "das-large": (1, "2d66e617248e"),
-    "das-medium": (1, "6d5dec306d0e"),
-    "das-small": (1, "fc381444a8c3"),
-    "deepshare": (1, "3a70175846c4"),
-    "deepshare-published": (1, "d4823519954b"),
+    "contention-arrivals": (2, "057db7f941e4"),
+    "contention-arrivals-055": (2, "802d0a5000c4"),
+    "contention-arrivals-080": (2, "ca5d7b4cbdea"),
+    "das-large": (2, "b488147cd2c5"),
+    "das-medium": (2, "1cddf5e9a4d1"),
+    "das-small": (2, "665f643c3724"),
+    "deepshare": (2, "cd8072cf003e"),
+    "deepshare-published": (2, "4d9d5044fcf5"),
     "dl2-busy": (1, "12e2a988de7c"),
     "dl2-busy-heavy": (1, "649060eb34d3"),
     "dl2-busy-uni": (1, "0886fe20bde3"),
@@ -223,7 +225,7 @@ VERSIONS = {
     "pai": (1, "dfe89efbd854"),
     "philly": (1, "77514ece4130"),
     "rigid-blind": (1, "f6b77ae05291"),
-    "rigid-blind-philly": (1, "77dc13fe4290"),
+    "rigid-blind-philly": (2, "0d9314770e37"),
     "venus": (1, "533e760d4e8a"),
 }
 """Name: version and digest. Who changes what a scenario means gives it a new version too."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from rota.core.decision import Decision
 from rota.core.layout import SHARE, SLACK
+from rota.policies.pools import runs_spread_only
 from rota.policies.sizes import ANY, CPUS, GPUS, NOTHING
 
 if TYPE_CHECKING:
@@ -124,6 +125,10 @@ class Board:
 
 def fill(view: View, given: Mapping[int, Point]) -> Decision:
     """The decision that gives every job its size, or the largest smaller one that fits."""
+    for job in given:
+        mine, curves = view.sizes[job][0], view.snapshot.curves
+        if mine.spread_only and curves is not None:
+            raise runs_spread_only(curves.names[mine.shape.curve], mine.shape.workers[0])
     same = {job for job, point in given.items() if _same(view.held[job], point)}
     attempts: list[Collection[int]] = [given, same]
     if not view.snapshot.jobs.resize_s.any():  # moving everybody costs nothing

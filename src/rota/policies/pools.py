@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rota.core.layout import SLACK
-from rota.errors import DecisionError
+from rota.errors import DecisionError, PolicyError
 
 if TYPE_CHECKING:
     from rota.core.draft import Draft
@@ -56,13 +56,31 @@ def speeds_at(snapshot: Snapshot, workers: Ints) -> Floats:
     """Speed of each job with so many workers (J,) in each pool, on as few nodes as possible.
 
     (J, T + 1); 0: it cannot run there. A curve that knows of no type where the job runs is taken
-    for no curve: better a guess than a job that never starts.
+    for no curve: better a guess than a job that never starts. One that knows only of more nodes
+    is an error: the job would hold its GPUs and never end.
     """
-    speed = _speeds(snapshot, known_curves(snapshot), workers)
+    curves = known_curves(snapshot)
+    speed = _speeds(snapshot, curves, workers)
     unknown = speed.max(axis=1) == 0.0
-    if unknown.any() and snapshot.curves is not None:
-        speed[unknown] = _speeds(snapshot, None, workers)[unknown]
+    if unknown.any() and curves is not None:
+        guess = _speeds(snapshot, None, workers)
+        speed[unknown] = guess[unknown]
+        if curves.by_nodes:
+            for job in np.flatnonzero(unknown & (snapshot.jobs.curve >= 0)).tolist():
+                curve, asked = int(snapshot.jobs.curve[job]), int(workers[job])
+                w, types = min(asked, curves.speed.shape[3] - 1), np.flatnonzero(guess[job, :-1])
+                if curves.speed[curve, types, 1:, w].any():
+                    raise runs_spread_only(curves.names[curve], asked)
     return speed
+
+
+def runs_spread_only(model: str, workers: int) -> PolicyError:
+    """What a policy that packs jobs raises where one has a speed on more nodes only."""
+    return PolicyError(
+        f"{model!r} with {workers} workers has a speed only on more nodes than it needs, but this "
+        "policy puts jobs on as few as possible. Use one that spreads them, such as "
+        "fifo-skip+spread or contention-greedy"
+    )
 
 
 def _speeds(snapshot: Snapshot, curves: Curves | None, workers: Ints) -> Floats:

@@ -62,6 +62,7 @@ class Sizes:
         self.shape = shape
         speed = _by_curve(shape, curves, node_gpus) if shape.curve >= 0 else None
         self.guessed = speed is None or not speed.any()
+        self.spread_only = self.guessed and _runs_spread(shape, curves)
         if speed is None or self.guessed:
             speed = _by_workers(shape)
         self.speed: Floats = speed  # (servers + 1, workers + 1), 0 where the job does not run
@@ -177,6 +178,13 @@ def _by_workers(shape: Shape) -> Floats:
     speed = np.zeros((shape.servers[2] + 1, most + 1))
     speed[-1, fewest:] = np.arange(fewest, most + 1) / asked
     return speed
+
+
+def _runs_spread(shape: Shape, curves: Curves | None) -> bool:
+    """Whether the curve has a speed for the job on some number of nodes."""
+    if curves is None or shape.curve < 0 or not curves.by_nodes:
+        return False
+    return bool(curves.speed[shape.curve, :, 1:, shape.workers[0] : shape.workers[1] + 1].any())
 
 
 def _by_curve(shape: Shape, curves: Curves | None, node_gpus: int) -> Floats | None:
