@@ -182,6 +182,31 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
                 new[:, : old.shape[1]] = old
                 self.state = self.state._replace(**{name: new})
 
+    def keep(self, which: Ints) -> tuple[Arrays, dict[str, Any]]:
+        """Go on with these clusters only, as far as they have come; the others are forgotten."""
+
+        def some(parts: Any) -> Any:
+            return type(parts)._make(x[which] if isinstance(x, np.ndarray) else x for x in parts)
+
+        state = self.state
+        net = state.net
+        if net is not None:
+            net = some(net._replace(traffic=None))._replace(traffic=some(net.traffic))
+        arrays = [part[which] for part in state[:-2]]
+        self.state = type(state)._make([*arrays, state.speed, net])
+        self.view, self._words = view_of_state(self.state), words_of(self.state)
+        self.book, self.score, self.deal, self.ends = map(
+            some, (self.book, self.score, self.deal, self.ends)
+        )
+        self.num_envs = len(which)
+        self.observation_space = batch_space(self.single_observation_space, self.num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
+        self._obs = {name: array[which] for name, array in self._obs.items()}
+        for name in ("_mask", "_actions", "_ended", "_done", "_every", "_home", "_promise",
+                     "_promised"):  # fmt: skip
+            setattr(self, name, getattr(self, name)[which])
+        return self._obs, self._info()
+
     def snapshot(self, b: int) -> Snapshot:
         """What there is to see of cluster b at the beginning of its round, as its world has it.
 

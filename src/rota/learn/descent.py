@@ -37,7 +37,7 @@ class Descent:
     ) -> None:  # fmt: skip
         self._network, self._table, self._patience = network, table, patience
         self._max_gradient = max_gradient
-        self._adam = torch.optim.Adam(network.parameters(), rate, eps=epsilon)
+        self._adam = torch.optim.Adam(network.parameters(), rate, eps=epsilon, fused=True)
         self.failed = 0
         """Updates in a row that came to nothing."""
 
@@ -89,7 +89,11 @@ class Descent:
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Go on from what `state` gave."""
         state: dict[int, dict[str, torch.Tensor]] = {}
+        weights = list(self._network.parameters())
         for key, value in arrays.items():
             _, number, name = key.split(".")
-            state.setdefault(int(number), {})[name] = torch.from_numpy(np.array(value))
+            kept, own = torch.from_numpy(np.array(value)), weights[int(number)]
+            # In memory as the weights are, or Adam takes another way.
+            same = torch.empty_like(own).copy_(kept) if kept.shape == own.shape else kept
+            state.setdefault(int(number), {})[name] = same.detach()
         self._adam.load_state_dict({**self._adam.state_dict(), "state": state})

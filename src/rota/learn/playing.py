@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rota.core.types import Bools, Floats, Ints
     from rota.learn.rollout import Network, Observation
 
+_MANY_LEFT = 0.9
+"""Clusters that are over are played on while more than this part of a batch is not."""
 _MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64).view(np.int64)
 """Odd numbers that keep apart what `inputs` joins into one."""
 
@@ -63,12 +65,22 @@ class EnvGames:
         self._lens, self._deal = env.lens, deal
         self.episodes = Episodes()
         self._episode = np.zeros(self.batch, np.int64)
-        self._seen, self.info = env.reset()
+        self._begin(*env.reset())
+
+    def _begin(self, seen: Any, info: dict[str, Any]) -> None:
+        """Memory for as many clusters as there are."""
+        self._seen, self.info = seen, info
         shape = self.info["mask"].shape[:-1]
         self._action = np.zeros(shape, np.int64)
         self._log_prob = np.zeros(shape, np.float32)
         self._allowed = np.zeros(self.info["mask"].shape, np.bool_)
         self._greedy = np.full(shape, GREEDY, np.float32)
+
+    def keep(self, which: Ints) -> None:
+        """Go on with these clusters only."""
+        self._begin(*self.env.keep(which))
+        self.batch, self._episode = len(which), self._episode[which]
+        self._deal = None if self._deal is None else self._deal[which]
 
     def observe(self) -> Observation:
         """The lens's observation, and for a one-pass lens whose job every row is."""
@@ -158,9 +170,11 @@ def greedy_jct_s(
     or a round has no end, counts as infinite.
     """
     games = EnvGames(make_env(), per_job=per_job)
-    return _first_jct_s(
-        games, lambda: games.choose(look(network, games.observe(), games.batch)[0], None)
-    )
+
+    def choose() -> Choice:
+        return games.choose(look(network, games.observe(), games.batch)[0], None)
+
+    return _first_jct_s(games, choose, drops=True)
 
 
 def uniform_jct_s(
@@ -175,13 +189,24 @@ def uniform_jct_s(
     return _first_jct_s(games, lambda: games.choose(logits, rng.random(games.batch, np.float32)))
 
 
-def _first_jct_s(games: EnvGames, choose: Callable[[], Choice]) -> NDArray[np.float64]:
-    """The mean JCT of the first episode of every cluster; infinite if it was not finished."""
+def _first_jct_s(
+    games: EnvGames, choose: Callable[[], Choice], *, drops: bool = False
+) -> NDArray[np.float64]:
+    """The mean JCT of the first episode of every cluster; infinite if it was not finished.
+
+    With `drops`, clusters that are over are not played on, as soon as they are many.
+    """
     found = np.full(games.batch, np.nan)
+    played = np.arange(games.batch)  # by cluster, its place in `found`
     while np.isnan(found).any():
         games.step(choose().action)
+        open_ = np.isnan(found[played])
         if "episode" in games.info:
-            first = games.info["_episode"] & np.isnan(found)
-            found[first] = games.info["episode"]["jct_s"][first]
-        found[np.isnan(found) & (games.env.book.edits >= MOST_EDITS)] = np.inf
+            first = games.info["_episode"] & open_
+            found[played[first]] = games.info["episode"]["jct_s"][first]
+        found[played[open_ & (games.env.book.edits >= MOST_EDITS)]] = np.inf
+        left = np.flatnonzero(np.isnan(found[played]))
+        if drops and 0 < len(left) <= _MANY_LEFT * len(played):
+            games.keep(left)
+            played = played[left]
     return found

@@ -25,6 +25,7 @@ import torch
 
 from rota.errors import ConfigError
 from rota.learn.descent import Descent, masked, mean
+from rota.learn.rollout import inputs_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,9 +150,13 @@ class PPO:
 
     def _epochs(self, data: dict[str, torch.Tensor]) -> dict[str, float]:
         facts: list[tuple[float, float, float, float]] = []
+        seen = inputs_of(
+            self.network, {name[5:]: data.pop(name) for name in [*data] if name[:5] == "seen."}
+        )
         for _ in range(self.config.epochs):
             for rows in self._minibatches(len(data["action"])):
-                loss, fact = self._loss({name: array[rows] for name, array in data.items()})
+                part = {name: array[rows] for name, array in data.items()}
+                loss, fact = self._loss(part, seen.take(rows))
                 if fact[0] > self.config.max_kl and torch.isfinite(loss):
                     return _means([*facts, fact], stopped=1.0)
                 self.descent.step(loss)
@@ -163,12 +168,10 @@ class PPO:
         yield from torch.tensor_split(shuffled, min(self.config.minibatches, count))
 
     def _loss(
-        self, part: dict[str, torch.Tensor]
+        self, part: dict[str, torch.Tensor], seen: Any
     ) -> tuple[torch.Tensor, tuple[float, float, float, float]]:
         c, live = self.config, part["live"]
-        logits, value = self.network(
-            {name[5:]: array for name, array in part.items() if name.startswith("seen.")}
-        )
+        logits, value = self.network(seen)
         action, mask = part["action"][live], part["mask"][live]
         chose = (action >= 0) & is_free(mask)  # the others decide nothing, but have a value
         log_probs = masked(logits[chose], mask[chose])

@@ -9,7 +9,7 @@ there were.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeGuard
 
 import numpy as np
 import torch
@@ -112,7 +112,6 @@ class Network(Protocol):
         ...
 
 
-@runtime_checkable
 class Apart(Protocol):
     """A network that gives logits and values apart."""
 
@@ -170,6 +169,32 @@ def live_decisions(seen: Observation, batch: int) -> Bools:
     return seen["who"] >= 0 if "who" in seen else np.ones(batch, np.bool_)
 
 
+def is_apart(network: Any) -> TypeGuard[Apart]:
+    """Whether it does; faster than asking whether it is an instance of the protocol."""
+    return hasattr(network, "act") and hasattr(network, "judge")
+
+
+class Inputs(Protocol):
+    """Many observations in a form from which a network takes some at a time."""
+
+    def take(self, rows: torch.Tensor) -> Any:
+        """Those of these rows, as the network takes them in."""
+        ...
+
+
+class _Plain(dict[str, torch.Tensor]):
+    """Observations as they are."""
+
+    def take(self, rows: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {name: array[rows] for name, array in self.items()}
+
+
+def inputs_of(network: Any, seen: Mapping[str, torch.Tensor]) -> Inputs:
+    """Observations (n, …) in the network's own form, if it has one: `inputs(seen)`."""
+    found: Inputs = network.inputs(seen) if hasattr(network, "inputs") else _Plain(seen)
+    return found
+
+
 def look(
     network: Network, seen: Observation, batch: int
 ) -> tuple[NDArray[Any], NDArray[Any] | None, Bools]:
@@ -180,7 +205,7 @@ def look(
     live = live_decisions(seen, batch)
     tensors = {name: torch.from_numpy(array) for name, array in seen.items()}
     with torch.inference_mode():
-        if isinstance(network, Apart):
+        if is_apart(network):
             return _spread(network.act(tensors), live), None, live
         logits, value = network(tensors)
     return _spread(logits, live), _spread(value, live), live
@@ -190,7 +215,7 @@ def judge(network: Network, seen: Observation, batch: int) -> NDArray[Any]:
     """Values alone, as `look` gives them."""
     tensors = {name: torch.from_numpy(array) for name, array in seen.items()}
     with torch.inference_mode():
-        value = network.judge(tensors) if isinstance(network, Apart) else network(tensors)[1]
+        value = network.judge(tensors) if is_apart(network) else network(tensors)[1]
     return _spread(value, live_decisions(seen, batch))
 
 

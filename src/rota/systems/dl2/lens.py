@@ -85,8 +85,9 @@ class StepByStep(Window):
 
     def jobs_of(self, book: Book, actions: Ints) -> Ints:
         """The jobs (B,) that these actions give something to; −1: they end the round."""
-        rows, row = book.rows, actions // kernels.ROLES
-        jobs: Ints = np.append(rows, np.full((len(rows), 1), -1), 1)[np.arange(len(rows)), row]
+        row = actions // kernels.ROLES
+        shown = np.minimum(row, self.window - 1)
+        jobs: Ints = np.where(row < self.window, book.rows[np.arange(len(row)), shown], -1)
         return jobs
 
     def sample(self, mask: Bools, uniform: Floats, out: Ints) -> None:

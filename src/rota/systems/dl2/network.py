@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
+from rota.systems.dl2.sparse import Rows, SparseLinear, rows_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -33,24 +35,25 @@ class PlainNetwork(nn.Module):
         self.policy = _layers(size, width, layers, actions, scale=scale)
         self.value = _layers(size, width, layers, 1, scale=scale)
 
-    def forward(self, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, seen: Mapping[str, torch.Tensor] | Rows) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits (B, A) and values (B,)."""
-        row = self._row(seen)
-        return self.policy(row), self.value(row).squeeze(-1)
+        rows = seen if isinstance(seen, Rows) else self.inputs(seen)
+        return self.policy(rows), self.value(rows).squeeze(-1)
 
     def act(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Logits (B, A) alone."""
-        logits: torch.Tensor = self.policy(self._row(seen))
+        logits: torch.Tensor = self.policy(self.inputs(seen))
         return logits
 
     def judge(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Values (B,) alone."""
-        value: torch.Tensor = self.value(self._row(seen)).squeeze(-1)
+        value: torch.Tensor = self.value(self.inputs(seen)).squeeze(-1)
         return value
 
-    def _row(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def inputs(self, seen: Mapping[str, torch.Tensor]) -> Rows:
+        """What it reads of observations; most of that is 0."""
         row = seen["jobs"].flatten(1)
-        return torch.cat([row, seen["cluster"]], 1) if self._cluster else row
+        return rows_of(torch.cat([row, seen["cluster"]], 1) if self._cluster else row)
 
     def player(self, lens: StepByStep) -> SlotPlayer:
         """The policy as it is now, for deployment: no torch, one call per round."""
@@ -121,8 +124,8 @@ class Scale(nn.Module):
 
 def _layers(size: int, width: int, layers: int, out: int, *, scale: bool) -> nn.Sequential:
     parts: list[nn.Module] = []
-    for _ in range(layers):
-        parts += [nn.Linear(size, width), nn.ReLU()]
+    for k in range(layers):
+        parts += [(nn.Linear if k else SparseLinear)(size, width), nn.ReLU()]
         if scale:
             parts.append(Scale(width))
         size = width
