@@ -291,6 +291,25 @@ def large() -> Iterator[Row]:
     yield Row("… peak memory", gib, "GiB", "2 GiB", gib / 2)
 
 
+def long_queues() -> Iterator[Row]:
+    """100,000 jobs that ask for twice what there is, no two alike, of 1,000 users."""
+    rng, jobs, nodes = np.random.default_rng(0), 100_000, 80
+    gpus = rng.choice([1, 2, 4, 8, 16], jobs, p=[0.5, 0.2, 0.15, 0.1, 0.05])
+    duration_s = rng.lognormal(6.0, 1.8, jobs) + 1.0
+    span_s = float((gpus * duration_s).sum()) / (2 * 8 * nodes)
+    trace = Trace.build(
+        "crowd", submit_s=np.sort(rng.uniform(0, span_s, jobs)), duration_s=duration_s,
+        num_gpus=gpus, cpus_per_worker=rng.uniform(0.1, 6.0, jobs),
+        user=rng.integers(1000, size=jobs), users=tuple(map(str, range(1000))),
+    )  # fmt: skip
+    cluster = Cluster.uniform(nodes, 8, cpus=48.0)
+    for name in ("fifo", "fifo-skip", "fifo-easy", "srtf", "max-min", "drf"):
+        wall_s = simulate(cluster, trace, make_policy(name)).wall_s
+        yield Row(
+            f"{name}, 100,000 shapes, overloaded, {nodes} × 8", wall_s, "s", "60 s", wall_s / 60
+        )
+
+
 def starts(trace_file: Path) -> Iterator[Row]:
     """What a person waits for."""
 
@@ -325,6 +344,7 @@ def main() -> None:
         python_policies(),
         learned_systems(),
         large(),
+        long_queues(),
         starts(VENUS),
     )
     for part in parts:

@@ -8,9 +8,11 @@ from rota.core.layout import SLACK
 from rota.core.types import Ints, Records
 from rota.jit import inline, part
 from rota.policies.place_kernels import find, hold
+from rota.policies.rule import ELASTIC
 
 if TYPE_CHECKING:
     from rota.core.types import Floats
+    from rota.policies.rule import Rule
 
 
 class Desk(NamedTuple):
@@ -114,3 +116,21 @@ def claim_fewer(d: Desk, place: int, typical: Floats, job: Any, j: int, used: in
             return write(d, job, j, count, used)
         workers -= 1
     return used
+
+
+@part
+def take(d: Desk, rule: Rule, job: Any, j: int, used: int) -> int:
+    """Place job j, smaller than it asks for if it must and the policy may; returns `used`."""
+    used = claim(d, rule.place, rule.typical, job, j, used)
+    if rule.sizing == ELASTIC and d.length[j] == 0:
+        used = claim_fewer(d, rule.place, rule.typical, job, j, used)
+    return used
+
+
+@part
+def held_gpus(d: Desk, job: Any, j: int) -> int:
+    """GPUs that job j holds in the draft."""
+    gpus = 0
+    for k in range(d.at[j], d.at[j] + d.length[j]):
+        gpus += d.shares[k]["workers"] * job["gpus_per_worker"]
+    return gpus

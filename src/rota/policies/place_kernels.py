@@ -296,18 +296,18 @@ def largest_node(nodes: Records, level: Any, job: Any) -> int:
 
 
 @part
-def widest(nodes: Records, job: Any, gpus: int, node: Ints, part: Ints) -> int:
+def widest(nodes: Records, level: Any, job: Any, gpus: int, node: Ints, part: Ints) -> int:
     """One worker after the other on the node that then has most free GPUs, so over many nodes."""
     count, left, each = 0, gpus, job["gpus_per_worker"]
     while left > 0:
-        best, most, place = NOWHERE, 0, 0
-        for n in range(nodes.size):
-            k = 0
-            while k < count and node[k] != n:
-                k += 1
-            mine = part[k] if k < count else 0
-            free = nodes[n]["free"] - mine
-            if free >= each and free > most and suits(nodes, n, job, mine // each + 1):
+        best, most, place = tightest(nodes, level, job, each, -1, node, count), 0, count
+        if best != NOWHERE:
+            most = nodes[best]["free"]
+        for k in range(count):
+            n, free = node[k], nodes[node[k]]["free"] - part[k]
+            if free < each or free < most or (free == most and best != NOWHERE and n > best):
+                continue
+            if suits(nodes, n, job, part[k] // each + 1):
                 best, most, place = n, free, k
         if best == NOWHERE:
             return 0
@@ -385,7 +385,7 @@ def find(
     if job["gpus_per_worker"] == 0:
         return on_cpus(nodes, job, gpus, node, part)
     if rule == SPREAD:
-        count = widest(nodes, job, gpus, node, part)
+        count = widest(nodes, level, job, gpus, node, part)
     elif rule == TOPOLOGY:
         count = within_a_rack(nodes, job, gpus, node, part)
     elif gpus <= largest_node(nodes, level, job):

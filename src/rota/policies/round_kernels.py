@@ -13,9 +13,11 @@ import numpy as np
 
 from rota.core.layout import RUNNING
 from rota.jit import allocating_part, inline, kernel, part
-from rota.policies.draft_kernels import Desk, claim, claim_fewer, give, still_free
+from rota.policies.draft_kernels import Desk, claim, claim_fewer, give, held_gpus, still_free, take
+from rota.policies.fair_kernels import fill_fairly
 from rota.policies.order_kernels import next_turn_s, rank
 from rota.policies.place_kernels import build, hold, largest_node
+from rota.policies.room_kernels import MISSES, is_hopeless, measure, measured
 from rota.policies.rule import DOMINANT, ELASTIC, MAX_MIN, SKIP
 
 if TYPE_CHECKING:
@@ -30,76 +32,11 @@ def pinned(job: Any, now_s: float) -> bool:
 
 
 @part
-def dominant(rule: Rule, job: Any, nodes: Records) -> float:
-    """The largest share of any resource that the job asks for; of GPUs alone for max-min."""
-    gpus, cpus, memory_gb = 0, 0.0, 0.0
-    for k in range(nodes.size):
-        gpus, cpus = gpus + nodes[k]["gpus"], cpus + nodes[k]["cpus"]
-        memory_gb += nodes[k]["memory_gb"]
-    most = job["gpus"] / gpus if gpus > 0 else 0.0
-    if rule.order == DOMINANT and cpus > 0.0:
-        most = max(most, job["workers"] * job["cpus_per_worker"] / cpus)
-    if rule.order == DOMINANT and memory_gb > 0.0:
-        most = max(most, job["workers"] * job["memory_gb_per_worker"] / memory_gb)
-    return most
-
-
-@inline
-def owner_of(jobs: Records, j: int, i: int, users: int) -> int:
-    """Whose share the i-th job counts for: its user's, or its own beyond all users."""
-    return jobs[j]["user"] if jobs[j]["user"] >= 0 else users + i
-
-
-@allocating_part
-def fill_fairly(rule: Rule, jobs: Records, order: Ints, n: int, d: Desk, used: int) -> int:
-    """Progressive filling: the next job comes from the user who has least."""
-    users = 0
-    for i in range(n):
-        users = max(users, jobs[order[i]]["user"] + 1)
-    has = np.zeros(users + n)
-    for i in range(n):
-        if d.length[order[i]] > 0:
-            has[owner_of(jobs, order[i], i, users)] += dominant(rule, jobs[order[i]], d.nodes)
-    tried = np.zeros(n, np.bool_)
-    seen = np.zeros(users + n, np.int64)
-    for turn in range(1, n + 1):
-        best, least = -1, np.inf
-        for i in range(n):
-            if tried[i] or d.length[order[i]] > 0:
-                continue
-            owner = owner_of(jobs, order[i], i, users)
-            if seen[owner] == turn:  # only a user's first job in line is a candidate
-                continue
-            seen[owner] = turn
-            if has[owner] < least:
-                best, least = i, has[owner]
-        if best == -1:
-            break
-        j = order[best]
-        tried[best] = True
-        used = claim(d, rule.place, rule.typical, jobs[j], j, used)
-        if rule.sizing == ELASTIC and d.length[j] == 0:
-            used = claim_fewer(d, rule.place, rule.typical, jobs[j], j, used)
-        if d.length[j] > 0:
-            has[owner_of(jobs, j, best, users)] += dominant(rule, jobs[j], d.nodes)
-    return used
-
-
-@part
-def held_gpus(d: Desk, job: Any, j: int) -> int:
-    """GPUs that job j holds in the draft."""
-    gpus = 0
-    for k in range(d.at[j], d.at[j] + d.length[j]):
-        gpus += d.shares[k]["workers"] * job["gpus_per_worker"]
-    return gpus
-
-
-@part
 def fill(rule: Rule, jobs: Records, order: Ints, n: int, d: Desk, used: int) -> int:
     """Give what is free to jobs that hold nothing, in order."""
     if rule.order == MAX_MIN or rule.order == DOMINANT:
         return fill_fairly(rule, jobs, order, n, d, used)
-    free, counted = 0, False
+    free, misses, counted = 0, 0, False
     for k in range(d.nodes.size):
         free += d.nodes[k]["free"]
         counted |= d.nodes[k]["cpus"] < np.inf  # then some may need CPUs only
@@ -109,17 +46,48 @@ def fill(rule: Rule, jobs: Records, order: Ints, n: int, d: Desk, used: int) -> 
         j = order[i]
         if d.length[j] > 0:
             continue
-        if jobs[j]["gpus"] <= free:
-            used = claim(d, rule.place, rule.typical, jobs[j], j, used)
+        if jobs[j]["gpus"] <= free or rule.sizing == ELASTIC:
+            used = take(d, rule, jobs[j], j, used)
+            misses += 1
         if d.length[j] > 0:
-            free -= jobs[j]["gpus"]
-            continue
-        if rule.sizing == ELASTIC:
-            used = claim_fewer(d, rule.place, rule.typical, jobs[j], j, used)
-        if d.length[j] > 0:
-            free -= held_gpus(d, jobs[j], j)
+            free -= held_gpus(d, jobs[j], j) if rule.sizing == ELASTIC else jobs[j]["gpus"]
+            misses -= 1
         elif rule.passing != SKIP:
             break
+        if misses == MISSES and rule.sizing != ELASTIC:
+            return fill_on(rule, jobs, order, i + 1, n, d, used, free, counted)
+    return used
+
+
+@allocating_part
+def fill_on(
+    rule: Rule,
+    jobs: Records,
+    order: Ints,
+    first: int,
+    n: int,
+    d: Desk,
+    used: int,
+    free: int,
+    counted: bool,
+) -> int:
+    """The same from `order[first]` on where many wait in vain; `free` GPUs are free in all."""
+    room = measured(d.nodes, d.level)
+    stale, misses = False, 0
+    for i in range(first, n):
+        if free == 0 and not counted:
+            break
+        j = order[i]
+        if d.length[j] > 0 or jobs[j]["gpus"] > free or is_hopeless(room, rule, jobs[j]):
+            continue
+        used = claim(d, rule.place, rule.typical, jobs[j], j, used)
+        if d.length[j] > 0:
+            free, stale = free - jobs[j]["gpus"], True
+        else:
+            misses += 1
+        if stale and misses >= MISSES:
+            measure(room, d.nodes)
+            stale, misses = False, 0
     return used
 
 
@@ -306,12 +274,14 @@ def decide_free(
 ) -> tuple[int, float]:
     """Play one round where no change costs; returns `used` and when to be asked again."""
     rank(rule, jobs, order, n, now_s, d.nodes, key)
+    if rule.preempt:
+        clear(jobs, order, n, now_s, d)
+    used = fill(rule, jobs, order, n, d, used)
     pins = False
     if rule.preempt:
         for i in range(n):
-            pins |= jobs[order[i]]["min_run_s"] > 0.0
-        clear(jobs, order, n, now_s, d)
-    used = fill(rule, jobs, order, n, d, used)
+            if d.length[order[i]] > 0:
+                pins |= jobs[order[i]]["min_run_s"] > 0.0
     if not (pins or rule.limits.size > 0 or rule.quantum_s < np.inf):
         return used, np.inf
     return used, ask_again_s(rule, jobs, order, n, now_s, d)

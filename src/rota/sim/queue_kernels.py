@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from rota.jit import inline, kernel, part
+from rota.jit import allocating_part, inline, kernel, part
 from rota.policies.draft_kernels import claim
+from rota.policies.room_kernels import MISSES, Room, is_hopeless, measure, measured
 from rota.policies.rule import SHORTEST, STRICT
 from rota.sim.job_kernels import begin
 from rota.sim.replay_kernels import MORE, desk_of, note_round, one_of, to_next_round
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from rota.sim.state import State
 
 
+FEW: Final = 64
+"""So many shapes or fewer are looked at one by one."""
+
+
 @inline
 def earlier(s: State, a: int, b: int) -> bool:
     """Whether waiting job a is served before b."""
@@ -25,9 +30,8 @@ def earlier(s: State, a: int, b: int) -> bool:
 
 
 @part
-def push(s: State, j: int) -> None:
-    """Put job j into its shape's heap."""
-    shape = s.truth[j]["shape"]
+def push(s: State, j: int, shape: int) -> None:
+    """Put job j into a shape's heap."""
     base, k = s.begins[shape], s.waits[shape]
     s.waits[shape] += 1
     while k > 0 and earlier(s, j, s.queue[base + ((k - 1) >> 1)]):
@@ -57,6 +61,52 @@ def pop(s: State, shape: int) -> None:
 
 
 @part
+def arrival(rule: Rule, s: State) -> int:
+    """The next job that has arrived and is not queued yet, scored; −1 if there is none."""
+    clock = s.clock[0]
+    if clock["queued"] == clock["arrived"]:
+        return -1
+    j = clock["queued"]
+    clock["queued"] += 1
+    length_s = s.jobs[j]["estimate_s"] if rule.order == SHORTEST else 0.0
+    s.key[j] = length_s if length_s == length_s else np.inf  # unknown: after all others
+    return j
+
+
+@part
+def starts(rule: Rule, s: State, j: int) -> bool:
+    """Start job j if it fits."""
+    clock = s.clock[0]
+    used = clock["used"]
+    clock["used"] = claim(desk_of(s), rule.place, rule.typical, s.jobs[j], j, used)
+    if clock["used"] == used:
+        return False
+    begin(s, j, s.at[j], s.length[j])
+    return True
+
+
+@part
+def serve_strictly(rule: Rule, s: State) -> None:
+    """A round in which the head blocks: one heap for all shapes."""
+    clock = s.clock[0]
+    if clock["freed"]:
+        s.full[0], clock["freed"] = False, False
+    while True:
+        j = arrival(rule, s)
+        if j == -1:
+            break
+        push(s, j, 0)
+        if s.queue[0] == j:  # another head, which may fit
+            s.full[0] = False
+    while s.waits[0] > 0 and not s.full[0]:
+        j = s.queue[0]
+        if starts(rule, s, j):
+            pop(s, 0)
+        else:
+            s.full[0] = True
+
+
+@part
 def serve(rule: Rule, s: State) -> None:
     """A round without preemption over the indexed queue: same choices as trying all in order.
 
@@ -64,34 +114,115 @@ def serve(rule: Rule, s: State) -> None:
     does, and none will until something is given back. So only the head of each shape's heap
     is ever looked at, however many wait.
     """
-    clock = s.clock[0]
-    while clock["queued"] < clock["arrived"]:
-        j = clock["queued"]
-        length_s = s.jobs[j]["estimate_s"] if rule.order == SHORTEST else 0.0
-        s.key[j] = length_s if length_s == length_s else np.inf  # unknown: after all others
-        push(s, j)
-        clock["queued"] += 1
-    if clock["freed"]:
+    if rule.passing == STRICT:
+        serve_strictly(rule, s)
+        return
+    if s.waits.size > FEW:
+        serve_many(rule, s)
+        return
+    while True:
+        j = arrival(rule, s)
+        if j == -1:
+            break
+        push(s, j, s.truth[j]["shape"])
+    if s.clock[0]["freed"]:
         for shape in range(s.full.size):
             s.full[shape] = False
-        clock["freed"] = False
+        s.clock[0]["freed"] = False
     while True:
         best = -1
         for shape in range(s.waits.size):
-            if s.waits[shape] == 0 or (s.full[shape] and rule.passing != STRICT):
+            if s.waits[shape] == 0 or s.full[shape]:
                 continue
             if best == -1 or earlier(s, s.queue[s.begins[shape]], s.queue[s.begins[best]]):
                 best = shape
-        if best == -1 or s.full[best]:
+        if best == -1:
             return
-        j = s.queue[s.begins[best]]
-        used = clock["used"]
-        clock["used"] = claim(desk_of(s), rule.place, rule.typical, s.jobs[j], j, used)
-        if clock["used"] == used:
+        if starts(rule, s, s.queue[s.begins[best]]):
+            pop(s, best)
+        else:
             s.full[best] = True
-            continue
-        pop(s, best)
-        begin(s, j, s.at[j], s.length[j])
+
+
+# Many shapes. `order[: clock["live"]]`, of no other use here, lists the shapes of which jobs wait;
+# those that may fit, order[low:high], are a heap by their first job.
+
+
+@part
+def sink(s: State, low: int, high: int, k: int) -> None:
+    """Restore the heap order[low:high] below place low + k."""
+    shape, size = s.order[low + k], high - low
+    while True:
+        child = 2 * k + 1
+        if child >= size:
+            break
+        one, other = s.order[low + child], s.order[min(low + child + 1, high - 1)]
+        if earlier(s, s.queue[s.begins[other]], s.queue[s.begins[one]]):
+            child, one = child + 1, other
+        if not earlier(s, s.queue[s.begins[one]], s.queue[s.begins[shape]]):
+            break
+        s.order[low + k] = one
+        k = child
+    s.order[low + k] = shape
+
+
+@part
+def set_aside(rule: Rule, s: State, room: Room, low: int, high: int) -> int:
+    """Move the hopeless of order[low:high] to its end, make a heap of the rest; its new end."""
+    k = low
+    while k < high:
+        shape = s.order[k]
+        if is_hopeless(room, rule, s.jobs[s.queue[s.begins[shape]]]):
+            high -= 1
+            s.order[k], s.order[high] = s.order[high], shape
+        else:
+            k += 1
+    for k in range((high - low) // 2 - 1, -1, -1):
+        sink(s, low, high, k)
+    return high
+
+
+@allocating_part
+def serve_many(rule: Rule, s: State) -> None:
+    """`serve` at a cost that hardly grows with the number of shapes."""
+    clock = s.clock[0]
+    low = clock["live"]  # those before did not fit, and will not unless something was given back
+    while True:
+        j = arrival(rule, s)
+        if j == -1:
+            break
+        shape = s.truth[j]["shape"]
+        if s.waits[shape] == 0:
+            s.order[clock["live"]] = shape
+            clock["live"] += 1
+        push(s, j, shape)
+    if clock["freed"]:
+        low, clock["freed"] = 0, False
+    if low == clock["live"]:
+        return
+    room = measured(s.nodes, s.level)
+    high = set_aside(rule, s, room, low, clock["live"])
+    stale, misses = False, 0
+    while low < high:
+        shape = s.order[low]
+        started = starts(rule, s, s.queue[s.begins[shape]])
+        if started:
+            stale = True
+            pop(s, shape)
+        else:
+            misses += 1
+        if not started or s.waits[shape] == 0:
+            high -= 1
+            s.order[low], s.order[high] = s.order[high], shape
+        if s.waits[shape] == 0:
+            clock["live"] -= 1
+            s.order[high] = s.order[clock["live"]]
+        if stale and misses >= MISSES:
+            measure(room, s.nodes)
+            high = set_aside(rule, s, room, low, high)
+            stale, misses = False, 0
+        elif low < high:
+            sink(s, low, high, 0)
 
 
 @kernel

@@ -49,7 +49,7 @@ CLOCK: Final = np.dtype(
         ("arrived", np.int64),
         ("ended", np.int64),  # done or failed for good
         ("running", np.int64),
-        ("live", np.int64),
+        ("live", np.int64),  # entries of `order`
         ("used", np.int64),  # shares in use, dead ones included
         ("held", np.int64),  # GPUs
         ("up", np.int64),  # GPUs
@@ -110,7 +110,7 @@ class State(NamedTuple):
     nodes: Records  # (N,) NODE
     level: Any  # (G+2, N/64) index of nodes by free GPUs
     running: Ints  # (J,) heap of running jobs by event_s
-    order: Ints  # (J,) live jobs; policies sort them
+    order: Ints  # (J,) live jobs; policies sort them; if indexed, shapes of which jobs wait
     key: Floats  # (J,) the policy's scores
     at: Ints  # (J,) the draft: what a job shall hold
     length: Ints  # (J,)
