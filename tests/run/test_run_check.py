@@ -83,6 +83,17 @@ def test_what_compiled_code_could_misread_never_reaches_it(odd: dict[str, Any]) 
     assert not Check()._is_sound(decision, snapshot)
 
 
+def test_one_check_serves_rounds_of_any_size() -> None:
+    # The first round has one job, whose column of numbers looks contiguous; the others' do not.
+    check = Check()
+    for count in (1, 3, 0, 2):
+        snapshot = Snapshot.of(GRID, [Job(workers=1) for _ in range(count)])
+        draft = Draft(snapshot)
+        for job in range(count):
+            draft.place(job, [(0, 1)])
+        assert check._is_sound(draft.commit(), snapshot)
+
+
 class Overfills:
     """From its third round on, a policy whose compiled books are wrong."""
 

@@ -82,11 +82,10 @@ def easy(
         j = order[i]
         if d.length[j] > 0:
             continue
-        ends_s = end_s(jobs[j], now_s)
-        if ends_s == np.inf and shadow_s == np.inf:
+        if shadow_s == np.inf and end_s(jobs[j], now_s) == np.inf:
             continue
         used = claim(d, rule.place, rule.typical, jobs[j], j, used)
-        if d.length[j] == 0 or ends_s <= shadow_s:
+        if d.length[j] == 0 or end_s(jobs[j], now_s) <= shadow_s:
             continue
         # It runs into the reservation: fine if the head finds another place then.
         give(later, jobs[j], j, -1)

@@ -42,7 +42,8 @@ def new_index(nodes: Records) -> Any:
     n = np.arange(len(nodes))
     word, bit = n >> 6, _ONE << (n & 63).astype(np.uint64)
     level = np.zeros((int(nodes["gpus"].max()) + 2, word[-1] + 1), np.uint64)
-    np.bitwise_or.at(level, (nodes["free"].clip(0, len(level) - 2), word), bit)
+    free = np.minimum(np.maximum(nodes["free"], 0), len(level) - 2)
+    np.bitwise_or.at(level, (free, word), bit)
     whole = nodes["free"] == nodes["gpus"]
     np.bitwise_or.at(level[-1], word[whole], bit[whole])
     return level

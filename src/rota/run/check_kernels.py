@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rota.core.layout import SHARE, SLACK
+from rota.core.layout import JOB, NODE, SHARE, SLACK
 from rota.jit import direct, kernel
 
 if TYPE_CHECKING:
@@ -84,9 +84,12 @@ class Check:
         if self._left.shape[1] != len(nodes):
             self._left = np.zeros((3, len(nodes)))
         if self._adds_up is None:
+            # Not by these arrays: a column of one record looks contiguous, and the next is not.
+            two, ints = np.zeros(2, JOB), np.zeros(2, np.int64)
             self._adds_up = direct(
-                adds_up, rows, nodes, rows["uid"], at, length, shares, self._left
-            )
+                adds_up, two, np.zeros(2, NODE), two["uid"], ints, ints, np.zeros(2, SHARE),
+                self._left,
+            )  # fmt: skip
         return self._adds_up(rows, nodes, decision.uid, at, length, shares, self._left)
 
 
