@@ -1,0 +1,373 @@
+"""What README and docs show is run, or at least parsed: a renamed option or policy fails here."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import sqlite3
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import typer
+from elastic_jobs import ending, script
+from live import Queue, Task, ToyCluster
+
+from rota.cli.app import app, run
+from rota.cli.config import load_config
+from rota.policies import make_policy
+from rota.scenarios import load
+from rota.testing import check_policy
+from rota.traces import SACCT_COMMAND
+from rota.traces.clusterfile import load_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+SMALLER = [
+    (r"jobs=\d+", "jobs=40"),
+    (r"--seeds (\d+):\d+", r"--seeds \1"),
+    (r"^rota simulate (?!jobs)(?=.*--scenario)", "rota simulate --head 8 "),
+    (r"^rota evaluate (?!.*--seeds)", "rota evaluate --seeds 2000 "),
+    (r"^rota compare examples/compare.toml", "rota compare small.toml --force"),
+    (r"^rota train ",
+     "rota train --set run.updates=1 --set run.validate_every=1 --set run.threads=1 "
+     "--set world.clusters=2 --set world.pool=2 --set world.validate=1000:1001 "
+     "--set world.train=3000:3002 "),
+    (r"^(rota train .* dl2\b(?!-onepass).*)",
+     r"\1 --set clone.samples=200 --set ppo.steps=16 --set ppo.minibatches=1"),
+    (r"^rota traces convert ", "rota traces convert --force "),
+    (r"--journal ", "--force --journal "),
+]  # fmt: skip
+"""What stands in the docs → what is run in its place: the same commands on fewer jobs and seeds."""
+
+LIVE = ("run", "submit", "queue", "logs", "cancel")
+"""Verbs that start or need a daemon: their words are parsed, and their policies made."""
+OTHERS = ("make", "tensorboard", "TZ=UTC")
+"""Programs that are not ours."""
+VERBS_WITH_ARGUMENTS = ("train", "evaluate", "compare", "submit", "describe", "convert", "logs")
+FOREIGN = {
+    "--parsable2", "--logdir", "--editable", "--hypothesis-profile", "--exclusive", "--help",
+    "--version", "--debug",
+}  # fmt: skip
+"""Options of others, and those of every command."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced example."""
+
+    page: Path
+    line: int
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def blocks(*kinds: str) -> list[Block]:
+    found = []
+    for page in PAGES:
+        lines = page.read_text().splitlines()
+        fences = [k for k, line in enumerate(lines) if line.startswith("```")]
+        for begin, end in zip(fences[::2], fences[1::2], strict=True):
+            kind = lines[begin].removeprefix("```")
+            block = Block(page, begin + 1, kind, "\n".join(lines[begin + 1 : end]) + "\n")
+            if kind in kinds:
+                found.append(block)
+    return found
+
+
+def commands() -> list[str]:
+    """Every command line, once, without comments and what a shell does with it."""
+    found = []
+    for block in blocks("sh", ""):
+        text = block.text.replace("\\\n", " ")
+        for line in text.splitlines():
+            for command in re.sub(r"\s#.*", "", line).split(";"):
+                words = " ".join(command.strip().removesuffix("&").split(">")[0].split())
+                if words.startswith(("rota ", *OTHERS)):
+                    found.append(words)
+    return list(dict.fromkeys(found))
+
+
+def parsed(words: list[str]) -> list[tuple[Any, dict[str, Any]]]:
+    """The commands that the words name, outermost first, with their settings; nothing is run."""
+    command: Any = typer.main.get_command(app)
+    context, found = None, []
+    while True:
+        context = command.make_context(command.name, words, parent=context)
+        found.append((command, context.params))
+        words = [*getattr(context, "_protected_args", ()), *context.args]
+        if not hasattr(command, "resolve_command") or not words:
+            return found
+        _, command, words = command.resolve_command(context, words)
+
+
+def policies_in(params: dict[str, Any]) -> list[str]:
+    given = [params.get("policy"), params.get("fallback")]
+    return [name for one in given if one for name in ([one] if isinstance(one, str) else one)]
+
+
+RUN = [line for line in commands() if line.startswith("rota ") and line.split()[1] not in LIVE]
+PARSED = [line for line in commands() if line.startswith("rota ") and line.split()[1] in LIVE]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the examples name."""
+    folder = tmp_path_factory.mktemp("docs")
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    small = (folder / "examples" / "compare.toml").read_text()
+    small = small.replace("jobs=2000", "jobs=30").replace('"0:5"', '"0:2"')
+    (folder / "small.toml").write_text(small.replace("longest_wait.py", "examples/longest_wait.py"))
+    shutil.copy(folder / "examples" / "longest_wait.py", folder / "mine.py")
+    with (folder / "mine.py").open("a") as mine:
+        mine.write("\n\nMine = LongestWait\n")
+    (folder / "jobs.csv").write_text(
+        "job_id,submit_s,duration_s,num_gpus,model,total_samples\n"
+        "0,0,60,2,FSDP,900\n1,5,90,4,MoE,700\n2,9,30,2,DLRM,30000\n"
+    )
+    log = (
+        "JobID|User|State|Submit|ElapsedRaw|TimelimitRaw|AllocTRES|JobName\n"
+        "1|ann|COMPLETED|2026-01-02T10:00:00|600|60|gres/gpu=2|train\n"
+        "2|bob|COMPLETED|2026-01-02T10:05:00|300|60|gres/gpu=1|train\n"
+    )
+    for name in ("jobs.txt", "sacct.txt"):
+        (folder / name).write_text(log)
+    shipped = files("rota.systems") / "weights" / "dl2-onepass.ckpt"
+    for name in ("best.ckpt", "runs/mine/best.ckpt", "runs/dl2-onepass-0/best.ckpt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(Path(str(shipped)).read_bytes())
+    words = "simulate --scenario dl2-busy --seed 3000 -p drf --head 12 --journal"
+    assert run([*words.split(), str(folder / "run.db")]) == 0
+    (folder / "state").mkdir()
+    for name in ("cluster.db", "state/journal.db"):
+        shutil.copy(folder / "run.db", folder / name)
+    return folder
+
+
+@pytest.fixture
+def here(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of that folder as the working directory."""
+    shutil.copytree(place, tmp_path / "here")
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "here"
+
+
+def smaller(line: str) -> str:
+    for pattern, small in SMALLER:
+        line = re.sub(pattern, small, line)
+    return line
+
+
+def test_examples_are_found() -> None:
+    assert len(RUN) >= 25
+    assert len(PARSED) >= 6
+    assert len(blocks("python")) >= 10
+
+
+@pytest.mark.parametrize("line", RUN)
+def test_a_command_runs(
+    line: str, here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert here == Path.cwd()
+    words = shlex.split(smaller(line))[1:]
+    if words[0] == "train" and "--out" not in words:
+        words += ["--out", str(tmp_path / "run")]
+    elif words[0] == "train":
+        words[words.index("--out") + 1] = str(tmp_path / "run")
+    assert run(words) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", PARSED)
+def test_a_live_command_is_understood(line: str) -> None:
+    (_, params) = parsed(shlex.split(line)[1:])[-1]
+    for name in policies_in(params):
+        make_policy(name)
+
+
+def test_what_others_run_is_known() -> None:
+    targets = set(re.findall(r"^([a-z-0-9]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for line in commands():
+        words = line.split()
+        if words[0] == "make":
+            assert words[1] in targets, line
+        if words[0] == "TZ=UTC":
+            assert " ".join(SACCT_COMMAND.split(" >")[0].split()) == line
+
+
+def spans() -> Iterator[tuple[Path, str]]:
+    """Code inside sentences and tables."""
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        for found in re.findall(r"`([^`\n]+)`", text):
+            yield page, found
+
+
+def test_commands_in_sentences_are_understood() -> None:
+    seen = 0
+    for _, text in spans():
+        if text.startswith("rota ") and not re.search(r"[\[|…]|COMMAND", text):
+            words, seen = shlex.split(text)[1:], seen + 1
+            if words[-1] in VERBS_WITH_ARGUMENTS:  # only the verb is meant
+                continue
+            found = parsed(words)
+            for name in policies_in(found[-1][1]):
+                if not re.search(r"\.py:|POLICY|\.ckpt", name):
+                    make_policy(name)
+    assert seen > 20
+
+
+def every_option() -> set[str]:
+    def below(command: Any) -> Iterator[str]:
+        for param in command.params:
+            yield from (*param.opts, *param.secondary_opts)
+        for inner in getattr(command, "commands", {}).values():
+            yield from below(inner)
+
+    return set(below(typer.main.get_command(app)))
+
+
+def test_options_that_are_named_exist() -> None:
+    known = every_option() | FOREIGN
+    for page, text in spans():
+        for option in re.findall(r"(?:^|(?<=[\s\[(]))--[a-z][a-z0-9-]*", text):
+            assert option in known, f"{page.relative_to(ROOT)}: {text}"
+
+
+# -- files ------------------------------------------------------------------------------------
+
+READERS = {
+    "commands.md": load_cluster,
+    "compare.md": load_config,
+    "scenarios.md": lambda path: load(path).draw(0),
+}
+
+
+@pytest.mark.parametrize("block", blocks("toml"), ids=str)
+def test_a_file_is_read(block: Block, here: Path) -> None:
+    path = here / f"shown-{block.page.stem}.toml"
+    path.write_text(block.text)
+    READERS[block.page.name](path)
+
+
+@pytest.mark.parametrize("block", blocks("sql"), ids=str)
+def test_a_query_is_answered(block: Block, here: Path) -> None:
+    with sqlite3.connect(here / "run.db") as journal:
+        for query in filter(str.strip, block.text.split(";")):
+            journal.execute(query).fetchall()
+
+
+# -- Python -----------------------------------------------------------------------------------
+
+JOURNAL = """
+import sqlite3
+import numpy
+from rota.core.layout import EVENT, ROUND, SHARE
+from rota.run.journal import Journal
+from rota.run.loop import rounds
+from rota.run.reader import EventChunk, JobChunk, RoundChunk, follow, read_journal
+from rota.run.record import Recorder
+"""
+PRELUDE = {
+    "guard.md": """
+from rota.policies import make_policy
+from rota.run.guard import Guard
+from rota.run.loop import rounds
+""",
+    "estimation.md": """
+from rota.core import Cluster, Job, Snapshot
+from rota.perf.estimate import Estimator
+snapshot, j = Snapshot.of(Cluster.uniform(2), [Job(workers=2, servers=1, max_workers=4)]), 0
+""",
+    "price.md": """
+from rota.core import Cluster
+cluster = Cluster.uniform(2, 8, gpu_type="V100")
+""",
+    "elastic.md": """
+import torch
+from torch.nn.functional import cross_entropy
+class Data:
+    def __len__(self):
+        return 512
+    def __getitem__(self, indices):
+        return torch.zeros(len(indices), 4), torch.zeros(len(indices), dtype=torch.long)
+data, model = Data(), torch.nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+""",
+    "journal.md": JOURNAL,
+}
+"""What a page takes for granted before its examples."""
+
+
+def names_of_journal(block: Block, folder: Path) -> dict[str, Any]:
+    """What the examples of writing call their arrays, and what they write to."""
+    from rota.core.layout import EVENT, ROUND, SHARE
+    from rota.run.journal import Journal
+    from rota.run.loop import rounds
+
+    name = f"line{block.line}.db"
+    made: dict[str, Any] = {
+        "job_id": ["a"], "user": [0], "users": ["ann"], "num_gpus": [1], "submit_s": [0.0],
+        "duration_s": [9.0], "more": None, "names": None, "notes": None,
+        "events": np.array([(0.0, 0, 1, 1)], EVENT), "entries": np.array([(0, 1, 0)], SHARE),
+        "end_s": 9.0, "held_gpu_s": 9.0, "wall_s": 1.0, "lost_s": np.zeros(1), "now_s": 99.0,
+        "rounds": np.array([(0.0, 0, 1, 1, 8, 0)], ROUND), "path": str(folder / name),
+    }  # fmt: skip
+    if "reopen" in block.text:
+        Journal.create(made["path"], meta={"policy": "srtf", "total_gpus": 8}).close()
+    if "Recorder" in block.text:
+        made |= {"rounds": rounds, "policy": Queue(), "guard": None}
+        made["backend"] = made["books"] = ToyCluster([Task(0, 3, 2)])
+        made["journal"] = Journal.create(made["path"], meta={"policy": "q", "total_gpus": 8})
+    return made
+
+
+def executed(block: Block, folder: Path) -> dict[str, Any]:
+    space: dict[str, Any] = {}
+    text = block.text
+    exec(PRELUDE.get(block.page.name, ""), space)
+    if block.page.name == "journal.md":
+        names = names_of_journal(block, folder)
+        space |= names
+        if "create(" in text or "reopen(" in text:
+            text = text.replace('"run.db"', repr(names["path"]))
+    if block.page.name == "guard.md":
+        space |= {"policy": Queue(), "backend": ToyCluster([Task(0, 3, 2)])}
+    exec(compile(text, str(block), "exec"), space)
+    return space
+
+
+LAUNCHES = "Job.launch("
+
+
+@pytest.mark.parametrize(
+    "block", [b for b in blocks("python") if LAUNCHES not in b.text], ids=str
+)  # fmt: skip
+def test_python_runs(block: Block, here: Path, tmp_path: Path) -> None:
+    assert here == Path.cwd()
+    space = executed(block, tmp_path)
+    if block.page.name == "README.md":
+        check_policy(space["LongestWait"])
+
+
+@pytest.mark.parametrize("block", [b for b in blocks("python") if LAUNCHES in b.text], ids=str)
+def test_a_job_is_launched_as_shown(block: Block, tmp_path: Path) -> None:
+    command = script(tmp_path / "out", epochs=10**6, pace_s=0.01)
+    text = block.text.replace('("python", "/path/train.py")', repr(command))
+    text = text.replace("/var/lib/rota/jobs/17", str(tmp_path / "job"))
+    text = text.replace("timeout_s=60", "timeout_s=600")  # where others use the machine
+    assert text.count(str(tmp_path / "job")) == 2
+    with ending(tmp_path / "job"):
+        space: dict[str, Any] = {}
+        exec(compile(text, str(block), "exec"), space)
+        assert space["result"].state == "stopped"
