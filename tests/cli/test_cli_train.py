@@ -115,7 +115,7 @@ def complaint(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int
 @pytest.mark.parametrize(
     ("teacher", "code", "why"),
     [
-        ("{own}:Raises", 1, "teacher 'Raises' failed at 0 s with 2 jobs: ValueError: no idea."),
+        ("{own}:Raises", 1, "teacher 'Raises' failed at 0 s with 1 job: ValueError: no idea."),
         ("{own}:Nothing", 1, "decide() returned NoneType, not a Decision."),
         ("{own}:Others", 1, "The decision is about other jobs than the snapshot."),
         ("{own}:Unmade", 2, "RuntimeError: not today."),
@@ -196,3 +196,16 @@ def test_bad_input_is_told(recipe: str, tmp_path: Path, capsys: pytest.CaptureFi
     ]:
         assert run(words) == 2
         assert complaint in capsys.readouterr().err
+
+
+def test_a_policy_is_compared_with_its_perfect_copy(
+    recipe: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--scenario", "dl2-testbed", "--seeds", "1000:1003", "--against", "", "--json"]
+    assert run(["evaluate", "optimus", *words, "--through", recipe]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    copy = f"optimus through {recipe}"
+    assert [row["policy"] for row in facts["policies"]] == [copy, "optimus"]
+    assert (facts["paired"][0]["policy"], facts["paired"][0]["against"]) == (copy, "optimus")
+    assert run(["evaluate", "srtf:error=0.5", *words, "--through", recipe]) == 2
+    assert "errors of its own" in capsys.readouterr().err

@@ -27,7 +27,10 @@ def last_allowed(_obs: Any, mask: Any, _view: Any, _book: Any) -> Any:
 
 @pytest.mark.parametrize("case", policy_cases(), ids=str)
 @pytest.mark.parametrize("act", [first_allowed, last_allowed])
-@pytest.mark.parametrize("lens", [StepByStep(window=3), OnePass(window=3)], ids=["step", "onepass"])
+@pytest.mark.parametrize(
+    "lens", [StepByStep(window=3), StepByStep(window=3, least_first=False), OnePass(window=3)],
+    ids=["step", "free", "onepass"],
+)  # fmt: skip
 def test_a_policy_made_of_a_lens_keeps_the_contract(lens: Any, act: Any, case: Any) -> None:
     case(LensPolicy(lens, act))
 
@@ -42,8 +45,9 @@ def random_steps(env: BatchEnv, steps: int, rng: np.random.Generator) -> Any:
     return info
 
 
-def test_what_the_step_mask_allows_is_what_can_be_done() -> None:
-    lens = StepByStep(window=8)
+@pytest.mark.parametrize("least_first", [True, False])
+def test_what_the_step_mask_allows_is_what_can_be_done(least_first: bool) -> None:
+    lens = StepByStep(window=8, least_first=least_first)
     for steps in (0, 10, 40, 200):
         for action in range(lens.actions - 1):
             env = BatchEnv(POOL, lens, batch=3)
@@ -54,7 +58,39 @@ def test_what_the_step_mask_allows_is_what_can_be_done() -> None:
             lens.act(env.view, env.book, np.full(3, action), ended)
             changed = env.book.workers.sum(1) + env.book.servers.sum(1) > edits
             np.testing.assert_array_equal(allowed, changed)
-        assert info["mask"][:, -1].all()
+        stands = (env.book.workers.sum(1) == 0) & info["mask"][:, :-1].any(1)
+        np.testing.assert_array_equal(info["mask"][:, -1], least_first | ~stands)
+
+
+def test_without_the_least_for_all_a_job_is_started_with_its_least_or_not_at_all() -> None:
+    lens = StepByStep(window=4, least_first=False)
+    env = BatchEnv(POOL, lens, batch=1)
+    _, info = env.reset()
+    assert env.book.workers.sum() == env.book.servers.sum() == 0
+    # Of a job that has nothing only the first action is allowed; and the round must not end.
+    shown = int(env.book.shown[0])
+    assert info["mask"][0, : 3 * shown].tolist() == [True, False, False] * shown
+    assert not info["mask"][0, -1]
+    j, ended = int(env.book.rows[0, 0]), np.zeros(1, bool)
+    job = env.view.jobs[0, j]
+    lens.act(env.view, env.book, np.array([0]), ended)
+    least = (max(1, job["min_workers"]), job["min_servers"])
+    assert (env.book.workers[0, j], env.book.servers[0, j]) == least
+    mask = np.zeros((1, lens.actions), bool)
+    lens.mask(env.view, env.book, mask)
+    assert mask[0, [0, 1, 2, -1]].all()
+    assert not ended[0]
+
+
+def test_the_time_that_a_job_needs_is_seen_if_so_wished() -> None:
+    plain, more = StepByStep(window=4), StepByStep(window=4, lengths=True)
+    assert more.features == plain.features + 1
+    env = BatchEnv(POOL, more, batch=1)
+    seen, _ = env.reset()
+    job = env.view.jobs[0, int(env.book.rows[0, 0])]
+    assert seen["jobs"][0, 0, -1] == pytest.approx(
+        0.2 * np.log1p(job["estimate_s"] / more.slot_s), rel=1e-6
+    )
 
 
 def test_without_bundles_nobody_offers_or_gives_them() -> None:

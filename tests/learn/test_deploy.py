@@ -31,6 +31,10 @@ FORMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "mended": ({"one_hot": True}, {"scale": True}),
     "original": (ORIGINAL, {"layers": 1, "cluster": True}),
     "shared": ({}, {"kind": "shared"}),
+    "shared, free": (
+        {"least_first": False, "lengths": True, "one_hot": True, "most": 24},
+        {"kind": "shared"},
+    ),
     "shared, original": (ORIGINAL, {"kind": "shared", "width": 9}),
 }
 """Settings of the lens and of the network."""

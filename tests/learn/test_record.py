@@ -118,7 +118,8 @@ def test_teaches_what_its_policy_teaches(tmp_path: Path, name: str, policy: str)
     read = recall(record, lens, 1000, world.trace.models, per_job=per_job)
 
     games = EnvGames(BatchEnv(Pool.draw(TESTBED, [SEED]), lens, "progress", 1), per_job=per_job)
-    seen = watch(games, make_policy(meant), len(read))
+    config = CloneConfig(samples=len(read))
+    seen = watch(games, lambda: make_policy(meant), config, np.random.default_rng(0))
     assert len(read) >= 10
     assert read.seen.keys() == seen.seen.keys()
     for key in seen.seen:

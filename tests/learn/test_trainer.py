@@ -11,12 +11,13 @@ import pytest
 
 from rota.errors import CheckpointError, ConfigError, PolicyError, TrainingError
 from rota.learn import checkpoint
-from rota.learn.clone import watch
+from rota.learn.clone import CloneConfig, watch
+from rota.learn.copying import CopyScore
 from rota.learn.deploy import load_policy
 from rota.learn.diary import CURVE
 from rota.learn.recipe import load_recipe
 from rota.learn.rollout import play
-from rota.learn.trainer import BEST, LAST, RESUME, Trainer
+from rota.learn.trainer import BEST, COPY, LAST, RESUME, Trainer
 from rota.sim import simulate
 
 if TYPE_CHECKING:
@@ -138,6 +139,38 @@ def test_clones_a_teacher(tmp_path: Path, system: str) -> None:
     assert losses[-1] < losses[0]
 
 
+def test_a_copy_may_be_taught_in_states_of_its_own_and_in_any_order(tmp_path: Path) -> None:
+    changes = (
+        "clone.teacher=drf", "clone.samples=1000", "run.learner=none", "clone.epochs=4",
+        "clone.again=2", "clone.any_order=true", "clone.every=2", "clone.batch=32",
+        "network.kind=shared",
+    )  # fmt: skip
+    told: list[Report] = []
+    trainer(tmp_path, *changes, system="dl2", watcher=told.append).run()
+    epochs = [r.update for r in told if r.phase == "clone"]
+    agrees = [r.facts["agreement"] for r in told if r.phase == "clone" and r.facts]
+    assert epochs == list(range(1, 13))
+    assert agrees[-1] > 0.7
+
+
+def test_tells_what_a_perfect_copy_would_reach_before_it_teaches(tmp_path: Path) -> None:
+    changes = ("clone.teacher=optimus", "clone.samples=200", "run.learner=none", "clone.epochs=1")
+    told: list[Report] = []
+    training = trainer(tmp_path, *changes, watcher=told.append)
+    training.run()
+    phases = [r.phase for r in told]
+    assert phases.index("copy") < phases.index("clone")
+    score = training.copy
+    assert score is not None
+    assert all(r.copy == score for r in told if r.phase == "clone")
+    assert score.traces == 4
+    assert score.change == pytest.approx(score.jct / score.teacher_jct - 1)
+    assert "a perfect copy of optimus through this lens" in score.words()
+    kept = checkpoint.load(tmp_path / "out" / BEST).about.scores
+    assert kept["perfect_copy_jct"] == score.jct
+    assert CopyScore.load(tmp_path / "out" / COPY) == score
+
+
 @pytest.mark.parametrize(("teacher", "shown"), [("optimus", "optimus"), ("", "drf")])
 def test_validation_is_compared_with_the_teacher(tmp_path: Path, teacher: str, shown: str) -> None:
     stage = trainer(tmp_path, f"clone.teacher={teacher}", 'world.against=["drf"]').stage
@@ -156,7 +189,7 @@ def test_a_teacher_that_fails_is_named(tmp_path: Path) -> None:
 
     games = trainer(tmp_path).stage.lesson_games()
     with pytest.raises(PolicyError, match=r"teacher 'broken' failed .*ValueError: no idea"):
-        watch(games, Broken, 10)
+        watch(games, Broken, CloneConfig(samples=10), np.random.default_rng(0))
 
 
 def test_stops_when_nothing_gets_better(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import typer
 from rota.cli import loading, plays
 from rota.cli.progress import LateBar
 from rota.cli.table import print_json, print_table
+from rota.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +39,13 @@ DataFolder = Annotated[
     Path | None,
     typer.Option("--data", help="A folder of measured tables, in place of those that ship."),
 ]
+Through = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RECIPE",
+        help="Also play a perfect copy of POLICY through the lens of a recipe of `rota train`.",
+    ),
+]
 Deadline = Annotated[float, typer.Option(min=0.001, help="Seconds a policy may take per round.")]
 
 
@@ -46,6 +54,7 @@ def evaluate(
     scenario: ScenarioName,
     seeds: Seeds = "2000:2020",
     against: Against = "drf,optimus",
+    through: Through = None,
     as_json: AsJson = False,
     data: DataFolder = None,
     deadline: Deadline = 60.0,
@@ -57,6 +66,10 @@ def evaluate(
     loading.tell_outside(wanted)
     names = list(dict.fromkeys([policy, *filter(None, map(str.strip, against.split(",")))]))
     policies = loading.named_policies(names, chosen.policy)
+    if through is not None:
+        copy = f"{policy} through {through}"
+        policies = {copy: _copied(policies[policy], through), **policies}
+        policy = copy
     runs = _played(chosen, wanted, policies, data, deadline)
     facts = {
         "scenario": chosen.name,
@@ -68,6 +81,25 @@ def evaluate(
         print_json(facts)
     else:
         _print(facts, chosen.when.slot_s)
+
+
+def _copied(policy: Policy, recipe: str) -> Policy:
+    """What a perfect copy of the policy would do with the lens of a recipe."""
+    try:
+        from rota.envs import Copied
+        from rota.learn.recipe import load_recipe
+        from rota.policies import Heuristic
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"--through needs {error.name}, which is not installed: pip install 'rota[train]'."
+        ) from None
+    if isinstance(policy, Heuristic) and (policy.learns or policy.error > 0):
+        raise InputError(
+            f"--through copies no policy with a table of past jobs or errors of its own, as "
+            f"{policy.name!r} is; name another."
+        )
+    chosen = load_recipe(recipe)
+    return Copied(chosen.built_by.make_lens(chosen.lens), policy)
 
 
 def _played(

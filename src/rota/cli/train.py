@@ -73,6 +73,8 @@ def train(
     teacher = trainer.stage.teacher
     compared = "" if teacher is None else f", {best / teacher - 1:+.1%} against the teacher"
     typer.echo(f"best mean JCT on validation traces: {best:.3f}{compared}")
+    if trainer.copy is not None:
+        typer.echo(trainer.copy.words())
     typer.echo(f"checkpoint: {folder / BEST}")
 
 
@@ -94,6 +96,7 @@ class _Display:
         self._bar.start()
         self._said: tuple[str, float | None] = ("", None)
         self._said_s = 0.0
+        self._copy_told = False
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -101,6 +104,10 @@ class _Display:
 
     def show(self, report: Report) -> None:
         """Bring the line up to date."""
+        if report.copy is not None and not self._copy_told:
+            words = report.copy.words()
+            self._console.print(words, markup=False, highlight=False, soft_wrap=True)
+            self._copy_told = True
         if self._console.is_terminal:
             says = _words(report) if self._console.width >= WIDE else _brief(report)
             self._bar.update(

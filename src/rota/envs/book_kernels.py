@@ -65,11 +65,11 @@ def count_room(view: View, book: Book, b: int) -> None:
 
 
 @part
-def open_book(view: View, book: Book, b: int) -> None:
-    """Begin a round: whoever may not be touched keeps what he has, and nobody starves.
+def open_book(view: View, book: Book, b: int, least_first: bool) -> None:
+    """Begin a round: a job that may not be touched keeps what it has.
 
-    Every other job, first come first served, gets the least it runs with while there is room,
-    before anybody gets more; so no series of actions can lock a job out.
+    With `least_first` every other job, first come first served, gets the least it runs with while
+    there is room, before any gets more; so no series of actions can lock a job out.
     """
     count_room(view, book, b)
     book.edits[b] = 0
@@ -80,6 +80,8 @@ def open_book(view: View, book: Book, b: int) -> None:
         job = view.jobs[b, j]
         if is_pinned(job, now_s):
             take(book, b, j, job, job["held_workers"], job["held_servers"])
+    if not least_first:
+        return
     for i in range(view.live[b]):
         j = view.order[b, i]
         job = view.jobs[b, j]

@@ -5,12 +5,16 @@ The teacher is any policy. It decides on the snapshots of the batched environmen
 carries them out: what is cloned are
 states that the lens shows, in the rounds that the teacher's own decisions lead to. A journal
 teaches too: there the rounds are those that were recorded.
+
+A copy that errs comes into states that its teacher never does, and errs more. So it may be watched
+at its own choices afterwards, with the teacher saying what it would do there (DAgger; Ross et al.,
+2011).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
@@ -18,10 +22,11 @@ import torch
 from rota.core.decision import Decision
 from rota.core.jobs import JobTable
 from rota.envs import LensPolicy
+from rota.envs.copied import counts_of, failed
 from rota.envs.seats import Seats
-from rota.errors import ConfigError, InputError, PolicyError, TrainingError
+from rota.errors import ConfigError, InputError, TrainingError
 from rota.learn.descent import masked
-from rota.learn.rollout import live_decisions
+from rota.learn.rollout import live_decisions, look
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +42,10 @@ if TYPE_CHECKING:
     from rota.learn.record import Record
 
 
+JOURNAL: Final = "journal:"
+"""How a teacher is named that is a journal."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CloneConfig:
     """Settings of the warm-up."""
@@ -45,7 +54,15 @@ class CloneConfig:
     """Whose decisions are learned: a policy, as the scenario names it, or journal:PATH; empty:
     no warm-up."""
     samples: int = 60_000
-    """States that the teacher is watched in."""
+    """States of the teacher's that are learned from."""
+    every: int = 1
+    """Of so many states one is kept, by chance: those of one round are much alike."""
+    again: int = 0
+    """How often it is then watched at its own choices and taught anew, by as many states of these
+    and as many of all before."""
+    any_order: bool = False
+    """Every action that leads to the teacher's counts is right, whatever comes first; else only
+    the first that the lens has for them. For systems that decide step by step."""
     clusters: int = 8
     """Clusters that it schedules at once."""
     epochs: int = 8
@@ -67,8 +84,19 @@ class CloneConfig:
             raise ConfigError(
                 f"loss = {self.loss!r} must be 'cross-entropy', 'square' or 'absolute'."
             )
-        if min(self.samples, self.clusters, self.epochs, self.batch) < 1:
-            raise ConfigError("samples, clusters, epochs and batch must be 1 or more.")
+        if min(self.samples, self.clusters, self.epochs, self.batch, self.every) < 1:
+            raise ConfigError("samples, clusters, epochs, batch and every must be 1 or more.")
+        if self.again < 0:
+            raise ConfigError(f"again = {self.again} must be 0 or more.")
+        if self.any_order and self.loss != "cross-entropy":
+            raise ConfigError(
+                f"any_order = true goes with loss = 'cross-entropy', not {self.loss!r}."
+            )
+        if self.teacher.startswith(JOURNAL) and (self.again or self.any_order or self.every > 1):
+            raise ConfigError(
+                f"teacher = {self.teacher!r} cannot be asked: again, any_order and every are for "
+                "teachers that are policies."
+            )
         if not (0 < self.held_out < 1 and 0 <= self.smooth < 1):
             raise ConfigError(
                 f"held_out = {self.held_out} and smooth = {self.smooth} must be between 0 and 1."
@@ -82,6 +110,7 @@ class Lessons:
     seen: dict[str, NDArray[Any]]
     mask: NDArray[Any]
     action: NDArray[Any]  # (M,) or (M, W), −1: nothing to learn here
+    right: NDArray[Any] | None = None  # (M, A): all that would have been right, where known
 
     def __len__(self) -> int:
         return len(self.action)
@@ -91,30 +120,65 @@ class Lessons:
         """The first states of what was kept, by name, piece after piece."""
         joined = {name: np.concatenate(parts)[:samples] for name, parts in kept.items()}
         mask, action = joined.pop(".mask"), joined.pop(".action")
+        right = joined.pop(".right", None)
         # What a teacher did but the lens does not allow cannot be learned.
         allowed = np.take_along_axis(mask, np.maximum(action, 0)[..., None], -1)[..., 0]
-        return cls(mask=mask, action=np.where(allowed, action, -1), seen=joined)
+        return cls(joined, mask, np.where(allowed, action, -1), right)
 
     def taught(self) -> Lessons:
         """Those states in which there is something to learn."""
-        keep = (self.action >= 0).reshape(len(self), -1).any(1)
-        seen = {name: array[keep] for name, array in self.seen.items()}
-        return Lessons(seen, self.mask[keep], self.action[keep])
+        return self.take(np.any((self.action >= 0).reshape(len(self), -1), 1))
+
+    def take(self, which: NDArray[Any]) -> Lessons:
+        """Some of them, by flags or numbers."""
+        seen = {name: array[which] for name, array in self.seen.items()}
+        right = None if self.right is None else self.right[which]
+        return Lessons(seen, self.mask[which], self.action[which], right)
+
+    def beside(self, others: Lessons) -> Lessons:
+        """These and others."""
+        seen = {name: np.concatenate([own, others.seen[name]]) for name, own in self.seen.items()}
+        mask = np.concatenate([self.mask, others.mask])
+        action = np.concatenate([self.action, others.action])
+        both = self.right is not None and others.right is not None
+        right = np.concatenate([self.right, others.right]) if both else None
+        return Lessons(seen, mask, action, right)
 
 
-def watch(games: EnvGames, make_teacher: Callable[[], Policy], samples: int) -> Lessons:
-    """Let a teacher schedule until so many states were seen; every cluster has one of its own."""
+def watch(
+    games: EnvGames, make_teacher: Callable[[], Policy], config: CloneConfig,
+    rng: np.random.Generator, pupil: torch.nn.Module | None = None,
+) -> Lessons:  # fmt: skip
+    """What a teacher does until so many states are kept; or would do where a pupil plays.
+
+    Every cluster has a teacher of its own.
+    """
     kept: dict[str, list[NDArray[Any]]] = {}
-    count = 0
+    count, keep = 0, np.ones(games.batch, np.bool_)
     wanted = _Wanted(games, make_teacher)
-    while count < samples:
+    while count < config.samples:
         action, mask = wanted.next()
+        right = wanted.right() if config.any_order else None
         seen = games.observe()
-        for name, array in {**seen, ".mask": mask, ".action": action}.items():
-            kept.setdefault(name, []).append(np.array(array))
+        if config.every > 1:
+            keep = rng.random(games.batch) < 1 / config.every
+        if right is not None:
+            # The teacher has no order of its own, so its pupil shall know the states of all.
+            action = _one_of(right, rng)
+        for name, array in {**seen, ".mask": mask, ".action": action, ".right": right}.items():
+            if array is not None:
+                kept.setdefault(name, []).append(array[keep])
+        if pupil is not None:
+            action = games.choose(look(pupil, seen, games.batch)[0], None).action
         games.step(action)
-        count += games.batch
-    return Lessons.joined(kept, samples)
+        count += int(keep.sum())
+    return Lessons.joined(kept, config.samples)
+
+
+def _one_of(right: NDArray[Any], rng: np.random.Generator) -> NDArray[np.int64]:
+    """One of the flagged actions (B, A) of every cluster, all alike."""
+    chosen: NDArray[np.int64] = np.where(right, rng.random(right.shape), -1.0).argmax(1)
+    return chosen
 
 
 def recall(
@@ -174,7 +238,7 @@ class _Scribe:
     def read(self, snapshot: Snapshot, decision: Decision) -> None:
         """The round that is to be acted out next."""
         self._uid = np.append(snapshot.jobs.uid, -1)  # of row −1: nobody
-        self._workers, self._servers = _counts(decision)[:, None]
+        self._workers, self._servers = counts_of(decision)[:, None]
 
     def __call__(self, obs: Any, mask: Any, view: View, book: Book) -> NDArray[Any]:
         """The next action; see `rota.envs.deploy.Actor`."""
@@ -210,6 +274,10 @@ class _Wanted:
         self._begins[:] = False
         return games.follow(self._workers, self._servers)
 
+    def right(self) -> NDArray[np.bool_]:
+        """All actions (B, A) that lead to what the teacher wants."""
+        return self._games.towards(self._workers, self._servers)
+
     def _ask(self, b: int) -> None:
         """What the teacher would give every job of cluster b."""
         seat, view = self._seats.at(b), self._games.env.view
@@ -219,22 +287,11 @@ class _Wanted:
                 raise TypeError(f"decide() returned {type(decision).__name__}, not a Decision")
             decision.check(snapshot)
         except Exception as error:
-            name = getattr(seat.policy, "name", type(seat.policy).__name__)
-            raise PolicyError(
-                f"The teacher {name!r} failed at {view.now_s[b]:.0f} s with {view.live[b]} jobs: "
-                f"{type(error).__name__}: {str(error).rstrip('.')}."
-            ) from error
+            raise failed(seat.policy, view.now_s[b], int(view.live[b]), error) from error
         self._workers[b], self._servers[b] = 0, 0
         index = {int(uid): j for j, uid in enumerate(self._games.env.view.jobs[b]["uid"])}
         rows = [index[int(uid)] for uid in decision.uid]
-        self._workers[b, rows], self._servers[b, rows] = _counts(decision)
-
-
-def _counts(decision: Decision) -> NDArray[np.int64]:
-    """Workers and servers (2, J) that a decision gives every job."""
-    shares = map(decision.share, range(len(decision.uid)))
-    each = [(sum(w for _, w, _ in share), sum(s for _, _, s in share)) for share in shares]
-    return np.ascontiguousarray(np.array(each, np.int64).reshape(-1, 2).T)
+        self._workers[b, rows], self._servers[b, rows] = counts_of(decision)
 
 
 def clone(
@@ -244,6 +301,7 @@ def clone(
     lessons = lessons.taught()
     data = {name: torch.from_numpy(array) for name, array in lessons.seen.items()}
     mask, action = torch.from_numpy(lessons.mask), torch.from_numpy(lessons.action)
+    right = None if lessons.right is None else torch.from_numpy(lessons.right)
     order = torch.randperm(len(lessons), generator=generator)
     held = max(1, int(len(order) * config.held_out))
     test, rest = order[:held], order[held:]
@@ -261,7 +319,7 @@ def clone(
         for rows in torch.split(shuffled, config.batch):
             for group in optimizer.param_groups:
                 group["lr"] = config.learning_rate * (1 - step / steps)
-            loss, _ = _loss(network, data, mask, action, rows, config)
+            loss, _ = _loss(network, data, mask, action, right, rows, config)
             if not torch.isfinite(loss):
                 raise TrainingError("Cloning led to a loss that is not finite; lower its rate.")
             optimizer.zero_grad(set_to_none=True)
@@ -270,7 +328,7 @@ def clone(
             total += float(loss.detach()) * len(rows)
             step += 1
         with torch.inference_mode():
-            test_loss, agrees = _loss(network, data, mask, action, test, config)
+            test_loss, agrees = _loss(network, data, mask, action, right, test, config)
         yield {
             "loss": total / len(rest), "test_loss": float(test_loss), "agreement": float(agrees)
         }  # fmt: skip
@@ -278,9 +336,9 @@ def clone(
 
 def _loss(
     network: torch.nn.Module, data: dict[str, torch.Tensor], mask: torch.Tensor,
-    action: torch.Tensor, rows: torch.Tensor, config: CloneConfig,
+    action: torch.Tensor, right: torch.Tensor | None, rows: torch.Tensor, config: CloneConfig,
 ) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
-    """The loss, and how often the likeliest action is the teacher's."""
+    """The loss, and how often the likeliest action is right."""
     seen = {name: array[rows] for name, array in data.items()}
     live = torch.from_numpy(
         live_decisions({name: array.numpy() for name, array in seen.items()}, len(rows))
@@ -294,6 +352,10 @@ def _loss(
     if config.loss == "cross-entropy":
         alike = -(log_probs * allowed).sum(-1) / allowed.sum(-1)
         loss = torch.nn.functional.nll_loss(log_probs, wanted)
+        if right is not None:
+            good = right[rows][live][taught]
+            loss = -log_probs.masked_fill(~good, -torch.inf).logsumexp(-1).mean()
+            agrees = good.gather(1, log_probs.argmax(-1, keepdim=True)).float().mean()
         return (1 - config.smooth) * loss + config.smooth * alike.mean(), agrees
     gap = log_probs.exp() - torch.nn.functional.one_hot(wanted, log_probs.shape[-1])
     return (gap.square() if config.loss == "square" else gap.abs()).sum(-1).mean(), agrees

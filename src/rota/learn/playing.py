@@ -145,6 +145,12 @@ class EnvGames:
         self._lens.script(self.env.view, self.env.book, workers, servers, script)
         return script, self.info["mask"]
 
+    def towards(self, workers: Ints, servers: Ints) -> NDArray[np.bool_]:
+        """All actions (B, A) that lead towards giving every job so much."""
+        right = np.zeros(self.info["mask"].shape, np.bool_)
+        self._lens.towards(self.env.view, self.env.book, workers, servers, right)
+        return right
+
     def promise(self) -> Floats:
         """What the rounds promise as they stand."""
         promised: Floats = self.env.promise()

@@ -14,7 +14,7 @@ from rota.errors import ConfigError, UnknownNameError
 from rota.learn.actor_critic import ActorCriticConfig
 from rota.learn.clone import CloneConfig
 from rota.learn.ppo import PPOConfig
-from rota.scenarios import OUTSIDE
+from rota.scenarios import OUTSIDE, TEST
 from rota.scenarios.reading import LONGEST_CHAIN, Lines, change_of
 from rota.systems.catalogue import presets, system
 from rota.systems.dl2.config import ExploreConfig
@@ -151,15 +151,25 @@ class Recipe:
 
 
 def seeds_of(name: str, text: str) -> range:
-    """The seeds of `A:B`, none of which is kept for outside checks."""
+    """The seeds of `A:B`, none of which is kept for tests or outside checks."""
     first, colon, end = text.partition(":")
     if not (colon and first.strip().isdecimal() and end.strip().isdecimal()):
         raise ConfigError(f"{name} = {text!r} must be a range such as '3000:10000'.")
     found = range(int(first), int(end))
-    if not found or found[-1] >= OUTSIDE:
+    usual = WorldConfig.__dataclass_fields__[name].default
+    if not found:
+        raise ConfigError(f"{name} = {text!r} holds no seed; the usual are {usual!r}.")
+    if found[-1] >= OUTSIDE:
         raise ConfigError(
-            f"{name} = {text!r} must hold at least one seed and none from {OUTSIDE:,} up, "
-            "which are for outside checks."
+            f"{name} = {text!r} holds the seed {max(found[0], OUTSIDE)}: those from {OUTSIDE} up "
+            f"are for outside checks; take some below, such as {usual!r}."
+        )
+    tests = range(max(found[0], TEST[0]), min(found[-1], TEST[-1]) + 1)
+    if tests:
+        raise ConfigError(
+            f"{name} = {text!r} holds the test seed {tests[0]}: results are measured on "
+            f"{TEST[0]} to {TEST[-1]}, and what was learned from or chosen by them would prove "
+            f"nothing; take others, such as {usual!r}."
         )
     return found
 
@@ -212,6 +222,7 @@ def recipe_of(content: Mapping[str, Any], where: Where, name: str) -> Recipe:
     tables = {table: filled(made, content, where, table) for table, made in kinds.items()}
     _check_exploration(kind, tables["explore"].kind, tables["run"].learner, where)
     _check_shaping(kind, tables["ppo"], tables["world"].reward, where)
+    _check_order(kind, tables["clone"], where)
     return Recipe(name=name, about=content["about"], system=content["system"], **tables)
 
 
@@ -244,6 +255,14 @@ def _check_shaping(kind: System, ppo: PPOConfig, reward: str, where: Where) -> N
             f"{where('ppo', 'credit')}: [ppo] credit = 'own' with shaped = true judges by the "
             f"progress of one round, so it needs reward = 'progress' and discount = 0, not "
             f"{reward!r} and {ppo.discount}; say credit = 'team'."
+        )
+
+
+def _check_order(kind: System, clone: CloneConfig, where: Where) -> None:
+    if clone.any_order and kind.per_job:
+        raise ConfigError(
+            f"{where('clone', 'any_order')}: [clone] any_order = true means nothing to "
+            f"{kind.name!r}, which decides on all jobs at once; leave it out."
         )
 
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from rota.scenarios import Scenario
     from rota.traces import Trace
 
-PREFIX: Final = "journal:"
-"""How a teacher is named that is a journal."""
 SLACK_S: Final = 1.0
 """Seconds by which a job may end sooner or later than the journal says."""
 _GIVES: Final = (layout.START, layout.MOVE, layout.RESIZE)

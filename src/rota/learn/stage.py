@@ -11,17 +11,21 @@ import numpy as np
 
 from rota.envs import BatchEnv, Pool
 from rota.errors import ConfigError, InputError
-from rota.learn.clone import recall, watch
+from rota.learn.clone import JOURNAL, recall, watch
+from rota.learn.copying import CopyScore, copy_score
 from rota.learn.playing import EnvGames, greedy_jct_s
 from rota.learn.recipe import seeds_of
-from rota.learn.record import PREFIX, Record, jobs_of
+from rota.learn.record import Record, jobs_of
 from rota.policies import make_policy
 from rota.scenarios import load
 from rota.sim import simulate
 from rota.traces.files import write_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
+    from torch import nn
 
     from rota.core.seams import Policy
     from rota.core.types import Ints
@@ -71,21 +75,29 @@ class Stage:
             explorer=explorer, tell=self._recipe.tell,
         )  # fmt: skip
 
-    def lessons(self) -> Lessons:
-        """What the teacher does, be it a policy or the scheduler of a journal."""
+    def lessons(
+        self, rng: np.random.Generator, time: int = 0, pupil: nn.Module | None = None
+    ) -> Lessons:
+        """What the teacher does, a policy or the scheduler of a journal; or where a pupil plays.
+
+        Other traces are played at other times, as far as there are others.
+        """
         config = self._recipe.clone
-        if config.teacher.startswith(PREFIX):
-            path = Path(config.teacher.removeprefix(PREFIX))
+        if config.teacher.startswith(JOURNAL):
+            path = Path(config.teacher.removeprefix(JOURNAL))
             record = Record(path, self.scenario, self._data)
             models = self._world(self._seeds("validate")[0]).trace.models
             return recall(record, self.lens, config.samples, models, per_job=self._per_job)
-        return watch(self.lesson_games(), lambda: self.policy(config.teacher), config.samples)
+        games = self.lesson_games(time)
+        return watch(games, lambda: self.policy(config.teacher), config, rng, pupil)
 
-    def lesson_games(self) -> EnvGames:
-        """A few clusters for a teacher, on the first traces to learn from."""
+    def lesson_games(self, time: int = 0) -> EnvGames:
+        """A few clusters for a teacher, on the first traces to learn from, or on later ones."""
         recipe = self._recipe
         count = recipe.clone.clusters
-        seeds = self._seeds("train")[: max(count, recipe.world.pool)]
+        size, every = max(count, recipe.world.pool), self._seeds("train")
+        first = time * size % max(1, len(every) - size + 1)
+        seeds = every[first : first + size]
         env = BatchEnv(self._drawn(seeds), self.lens, recipe.world.reward, count)
         return EnvGames(env, per_job=self._per_job)
 
@@ -112,6 +124,27 @@ class Stage:
         """A policy, as this scenario names them."""
         return make_policy(self.scenario.policy(name))
 
+    def measure_copy(self, file: Path, report: Callable[[int, int], None]) -> CopyScore | None:
+        """What a perfect copy of the teacher reaches on the validation traces; kept in a file.
+
+        None if nobody teaches, or a journal, which cannot be asked what it would do there.
+        """
+        teacher = self._recipe.clone.teacher
+        if not teacher or teacher.startswith(JOURNAL):
+            return None
+        if file.is_file():
+            return CopyScore.load(file)
+        worlds = [(seed, self._world(seed)) for seed in self._seeds("validate")]
+
+        def tell(done: int) -> None:
+            report(done, len(worlds))
+
+        score = copy_score(
+            worlds, self.lens, lambda: self.policy(teacher), teacher, self.unit_s, tell
+        )
+        score.save(file)
+        return score
+
     def measure_others(self, file: Path) -> dict[str, float]:
         """What other policies reach on the validation traces; kept in a file, as it takes time."""
         kept: dict[str, float] = {}
@@ -121,7 +154,7 @@ class Stage:
             except (ValueError, TypeError, AttributeError):
                 raise InputError(f"{file}: This holds no scores by policy; delete it.") from None
         names, teacher = list(self._recipe.world.against), self._recipe.clone.teacher
-        if names and teacher and not teacher.startswith(PREFIX):
+        if names and teacher and not teacher.startswith(JOURNAL):
             names.insert(0, teacher)
         for name in names:
             if name not in kept:

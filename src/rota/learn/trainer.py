@@ -6,6 +6,7 @@ A folder holds all that a training leaves behind:
   is the rule by which the result is chosen, and nothing else is looked at. A network that leaves
   a job unfinished has an infinite JCT and is never the best.
 - `last.ckpt` and `last.resume`: where to go on after a kill, at most a minute old.
+- `copy.json`: what a perfect copy of the teacher reaches through the lens (`rota.learn.copying`).
 - `curve.jsonl` and `events…`: what `rota.learn.diary` writes. `recipe.json`: what was asked for.
 """
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from rota.learn.copying import CopyScore
     from rota.learn.playing import EnvGames
     from rota.learn.recipe import Recipe
 
@@ -42,6 +44,7 @@ BEST: Final = "best.ckpt"
 LAST: Final = "last.ckpt"
 RESUME: Final = "last.resume"
 WARM: Final = "warm-up.ckpt"
+COPY: Final = "copy.json"
 LEARNERS: Final[dict[str, tuple[Any, str]]] = {
     "ppo": (PPO, "ppo"), "actor-critic": (ActorCritic, "actor_critic"),
     "none": (PPO, "ppo"),  # which then never updates
@@ -54,7 +57,7 @@ class Report:
     """How a training stands, for whoever watches."""
 
     phase: str
-    """"clone", "rl" or "over"."""
+    """"copy", while a perfect one is measured; "clone", "rl" or "over"."""
     update: int = 0
     updates: int = 0
     rate: float = 0.0
@@ -66,6 +69,8 @@ class Report:
     best: float | None = None
     teacher: float | None = None
     """The teacher's mean JCT on them."""
+    copy: CopyScore | None = None
+    """That of a perfect copy of the teacher, once it is known."""
     facts: dict[str, float] | None = None
 
 
@@ -87,6 +92,7 @@ class Trainer:
         self.stale = 0
         """Validations since the best one."""
         self.validation: float | None = None
+        self.copy: CopyScore | None = None
         self._scored = -1
         """The update that was validated last."""
         self._saved_s = -np.inf
@@ -108,6 +114,7 @@ class Trainer:
         """Train to the end; returns the best validation."""
         began_s = monotonic() - self.elapsed_s
         with Diary(self.folder, self.update) as self._diary:
+            self._measure_copy()
             self.stage.measure_others(self.folder / "others.json")
             if self.phase == "clone":
                 self._warm_up()
@@ -127,15 +134,32 @@ class Trainer:
             )
         return self.best
 
+    def _measure_copy(self) -> None:
+        """What cloning can give at most, before any is done."""
+
+        def tell(done: int, traces: int) -> None:
+            self._tell("copy", update=done, updates=traces)
+
+        self.copy = self.stage.measure_copy(self.folder / COPY, tell)
+        if self.copy is not None:
+            self._diary.scalars("validation", {"perfect_copy": self.copy.jct}, self.update)
+            self._tell("copy", update=self.copy.traces, updates=self.copy.traces)
+
     def _warm_up(self) -> None:
         """Learn what the teacher does."""
-        config = self.recipe.clone
-        lessons = self.stage.lessons()
-        torch.set_num_threads(self.recipe.run.threads)
-        for epoch, facts in enumerate(clone(self.network, lessons, config, self._generator), 1):
-            self._diary.scalars("clone", facts, epoch)
-            self._tell("clone", update=epoch, updates=config.epochs, facts=facts)
-        torch.set_num_threads(1)
+        config, epochs = self.recipe.clone, 0
+        lessons = self.stage.lessons(self._rng)
+        for time in range(1 + config.again):
+            if time:
+                old = lessons.take(self._rng.permutation(len(lessons))[: config.samples])
+                lessons = self.stage.lessons(self._rng, time, self.network).beside(old)
+            torch.set_num_threads(self.recipe.run.threads)
+            for facts in clone(self.network, lessons, config, self._generator):
+                epochs += 1
+                self._diary.scalars("clone", facts, epochs)
+                total = config.epochs * (1 + config.again)
+                self._tell("clone", update=epochs, updates=total, facts=facts)
+            torch.set_num_threads(1)
         checkpoint.save(self.folder / WARM, self._about(), weights_of(self.network))
 
     def _reinforce(self, began_s: float) -> None:
@@ -213,6 +237,7 @@ class Trainer:
         known: dict[str, Any] = {
             "phase": phase, "update": self.update, "updates": self.recipe.run.updates,
             "validation": self.validation, "best": self.best, "teacher": self.stage.teacher,
+            "copy": self.copy,
         }  # fmt: skip
         self._watch(Report(**(known | more)))
 
@@ -221,6 +246,8 @@ class Trainer:
         facts = recipe.facts()
         jct = self.validation
         scores = {} if jct is None or not np.isfinite(jct) else {"validation_jct": jct}
+        if self.copy is not None:
+            scores["perfect_copy_jct"] = self.copy.jct
         return About(
             system=recipe.system, lens={"name": recipe.system, **facts["lens"]},
             network=facts["network"], training=facts, step=self.update, scores=scores,

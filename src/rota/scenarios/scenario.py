@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from rota.core.speed import Contention, Curves
     from rota.traces.trace import Trace
 
+TEST: Final = range(2000, 3000)
+"""Seeds that results of trained policies are measured on; nothing is learned from or chosen by
+them."""
 OUTSIDE: Final = 10_000
 """Seeds from here up are never used to fit, train or tune anything."""
 _DIGITS: Final = 12

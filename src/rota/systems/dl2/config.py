@@ -57,6 +57,13 @@ class StepLensConfig:
     """Do not offer what does not fit; the original ends the slot at such a choice."""
     bundle: bool = True
     """Offer a worker and a server at once."""
+    least_first: bool = True
+    """Every slot begins with the least for each job, as in the original; if not, with nothing, and
+    a job that gets nothing waits."""
+    lengths: bool = False
+    """See the time that a job still needs, not only the part of its work."""
+    most: int = 16
+    """Tasks of a role that are told apart, or count as 1 when rescaled."""
     slot_s: float = 1200.0
     """The unit of time."""
 

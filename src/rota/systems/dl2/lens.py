@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 class StepByStep(Window):
     """Action 3i gives the job in row i a worker, 3i + 1 a server, 3i + 2 both; 3W ends the slot.
 
-    Every slot begins with the least each job runs with. A job that has all it may have leaves
-    the window, and the next one moves up.
+    Every slot begins with the least each job runs with; or, without `least_first`, with nothing,
+    and the first action 3i gives a job its least. A job that has all it may have leaves the
+    window, and the next one moves up.
     """
 
     ordinal: bool = False
@@ -38,6 +39,10 @@ class StepByStep(Window):
     """Whether what does not fit is masked; the original masks only who has all he may have."""
     bundle: bool = True
     """Whether a worker and a server can be had at once; if not, their actions are masked."""
+    least_first: bool = True
+    """Whether every job is given its least before any action, as far as there is room."""
+    lengths: bool = False
+    """Whether the time that a job still needs is seen, not only the part of its work."""
 
     @property
     def actions(self) -> int:
@@ -48,7 +53,7 @@ class StepByStep(Window):
     def features(self) -> int:
         """Numbers that describe a job, F: type, stay, part left, dominant share, both counts."""
         counts = 2 * (self.most + 1) if self.one_hot else 2
-        return kernels.OWN + counts + (1 if self.ordinal else self.types)
+        return kernels.OWN + counts + (1 if self.ordinal else self.types) + self.lengths
 
     @property
     def action_space(self) -> spaces.Discrete:
@@ -61,27 +66,34 @@ class StepByStep(Window):
         return (self.actions,)
 
     def open(self, view: View, book: Book, which: Bools) -> None:
-        """Begin a round: everybody has his least."""
-        self._run(kernels.open_rounds, view, book, which, self.keep_capped)
+        """Begin a round."""
+        self._run(kernels.open_rounds, view, book, which, self.keep_capped, self.least_first)
 
     def encode(self, view: View, book: Book, out: Arrays) -> None:
         """Fill `out` with jobs, cluster and present."""
         self._run(
             kernels.encode, view, book, self.types, self.ordinal, self.rescale, self.one_hot,
-            self.slot_s, self.most, out["jobs"], out["cluster"], out["present"],
+            self.lengths, self.slot_s, self.most, out["jobs"], out["cluster"], out["present"],
         )  # fmt: skip
 
     def mask(self, view: View, book: Book, out: Bools) -> None:
         """Which actions are allowed."""
-        self._run(kernels.mask, view, book, self.mask_room, self.bundle, out)
+        self._run(kernels.mask, view, book, self.mask_room, self.bundle, self.least_first, out)
 
     def act(self, view: View, book: Book, actions: Ints, ended: Bools) -> None:
         """One edit per cluster; whatever is not allowed ends the round, as in the original."""
-        self._run(kernels.act, view, book, self.keep_capped, self.bundle, actions, ended)
+        self._run(
+            kernels.act, view, book, self.keep_capped, self.bundle, self.least_first, actions, ended
+        )
 
     def script(self, view: View, book: Book, workers: Ints, servers: Ints, out: Ints) -> None:
         """The next action towards a teacher's counts (B, J); ask again after each step."""
-        self._run(kernels.script, view, book, self.bundle, workers, servers, out)
+        self._run(kernels.script, view, book, self.bundle, self.least_first, workers, servers, out)
+
+    def towards(self, view: View, book: Book, workers: Ints, servers: Ints, out: Bools) -> None:
+        """Flag in `out` (B, A) every action that leads towards a teacher's counts (B, J)."""
+        out.fill(False)
+        self._run(kernels.towards, view, book, self.bundle, self.least_first, workers, servers, out)
 
     def jobs_of(self, book: Book, actions: Ints) -> Ints:
         """The jobs (B,) that these actions give something to; −1: they end the round."""

@@ -12,6 +12,7 @@ from rota.systems.dl2.window_kernels import (
     clear_row,
     fill_window,
     part_left,
+    scaled_left,
     show_cluster,
 )
 
@@ -40,23 +41,42 @@ def next_servers(book: Book, b: int, j: int, job: Any) -> int:
     return 1 if book.servers[b, j] > 0 else max(1, job["min_servers"])
 
 
+@inline
+def granted(
+    book: Book, b: int, j: int, job: Any, role: int, least_first: bool
+) -> tuple[int, int]:  # fmt: skip
+    """Workers and servers that an action gives job j; none: it means nothing now.
+
+    Where jobs do not begin with their least, the first action for a worker gives all of it, and
+    the job's other actions wait for that: with less it would hold room and not run.
+    """
+    if not least_first and book.workers[b, j] == 0:
+        return (fewest_workers(job), job["min_servers"]) if role == WORKER else (0, 0)
+    w = next_workers(book, b, j, job) if role != SERVER else 0
+    s = next_servers(book, b, j, job) if role != WORKER else 0
+    return w, s
+
+
 @kernel
-def open_rounds(view: View, book: Book, which: Bools, keep_capped: bool) -> None:
+def open_rounds(
+    view: View, book: Book, which: Bools, keep_capped: bool, least_first: bool
+) -> None:  # fmt: skip
     """Begin the rounds flagged in `which`."""
     for b in range(which.size):
         if which[b]:
-            open_book(view, book, b)
+            open_book(view, book, b, least_first)
             fill_window(view, book, b, keep_capped)
 
 
 @part
 def show_job(
     view: View, book: Book, b: int, i: int, types: int, ordinal: bool, rescale: bool,
-    one_hot: bool, slot_s: float, most: int, row: Floats, present: Floats,
+    one_hot: bool, lengths: bool, slot_s: float, most: int, row: Floats, present: Floats,
 ) -> None:  # fmt: skip
     """Fill row (F,) of the i-th job of one cluster's window, and present[i].
 
-    F is OWN + types + 2; a type as a number takes one place, a count told apart most + 1.
+    F is OWN + types + 2; a type as a number takes one place, a count told apart most + 1, and
+    the time that a job still needs one more.
     """
     j = book.rows[b, i]
     if j < 0:
@@ -86,35 +106,56 @@ def show_job(
     else:
         row[first + OWN] = workers / tasks
         row[first + OWN + 1] = servers / tasks
+    if lengths:
+        row[row.size - 1] = scaled_left(job, now_s, slot_s)
 
 
 @part
 def show_window(
     view: View, book: Book, b: int, types: int, ordinal: bool, rescale: bool, one_hot: bool,
-    slot_s: float, most: int, jobs: Floats, present: Floats,
+    lengths: bool, slot_s: float, most: int, jobs: Floats, present: Floats,
 ) -> None:  # fmt: skip
     """Fill jobs (W, F) and present (W,) of one cluster."""
     for i in range(jobs.shape[0]):
-        show_job(view, book, b, i, types, ordinal, rescale, one_hot, slot_s, most, jobs[i], present)
+        show_job(
+            view, book, b, i, types, ordinal, rescale, one_hot, lengths, slot_s, most, jobs[i],
+            present,
+        )  # fmt: skip
 
 
 @kernel
 def encode(
-    view: View, book: Book, types: int, ordinal: bool, rescale: bool, one_hot: bool, slot_s: float,
-    most: int, jobs: Floats, cluster: Floats, present: Floats,
+    view: View, book: Book, types: int, ordinal: bool, rescale: bool, one_hot: bool, lengths: bool,
+    slot_s: float, most: int, jobs: Floats, cluster: Floats, present: Floats,
 ) -> None:  # fmt: skip
     """Fill jobs (B, W, F), cluster (B, GLOBALS) and present (B, W)."""
     for b in range(jobs.shape[0]):
         show_cluster(view, book, b, cluster[b])
         show_window(
-            view, book, b, types, ordinal, rescale, one_hot, slot_s, most, jobs[b], present[b]
-        )
+            view, book, b, types, ordinal, rescale, one_hot, lengths, slot_s, most, jobs[b],
+            present[b],
+        )  # fmt: skip
 
 
 @part
-def allow(view: View, book: Book, b: int, mask_room: bool, bundles: bool, out: Bools) -> None:
-    """out (3 W + 1,): what each job of one cluster may still be given, and the end."""
-    window = book.rows.shape[1]
+def nobody_runs(view: View, book: Book, b: int) -> bool:
+    """Whether no job of the cluster would run if the round ended now."""
+    for i in range(view.live[b]):
+        if book.workers[b, view.order[b, i]] > 0:
+            return False
+    return True
+
+
+@part
+def allow(
+    view: View, book: Book, b: int, mask_room: bool, bundles: bool, least_first: bool, out: Bools
+) -> None:
+    """out (3 W + 1,): what each job of one cluster may still be given, and the end.
+
+    The end is always allowed, but where jobs do not begin with their least: there a cluster in
+    which something can run does not stand still.
+    """
+    window, some = book.rows.shape[1], False
     shown = book.shown[b]
     free_gpus, free_cpus = book.free_gpus[b], book.free_cpus[b] + SLACK
     free_gb = book.free_memory_gb[b] + SLACK
@@ -122,6 +163,11 @@ def allow(view: View, book: Book, b: int, mask_room: bool, bundles: bool, out: B
         j = book.rows[b, i]
         job = view.jobs[b, j]
         w, s = next_workers(book, b, j, job), next_servers(book, b, j, job)
+        if not least_first and book.workers[b, j] == 0:
+            least = not mask_room or has_room(book, b, job, w, job["min_servers"])
+            out[ROLES * i], out[ROLES * i + 1], out[ROLES * i + 2] = least, False, False
+            some = some or least
+            continue
         worker = book.workers[b, j] + w <= job["max_workers"]
         server = book.servers[b, j] + s <= job["max_servers"]
         bundle = bundles and worker and server
@@ -135,26 +181,27 @@ def allow(view: View, book: Book, b: int, mask_room: bool, bundles: bool, out: B
         out[ROLES * i], out[ROLES * i + 1], out[ROLES * i + 2] = worker, server, bundle
     for k in range(ROLES * shown, ROLES * window):
         out[k] = False
-    out[ROLES * window] = True
+    out[ROLES * window] = least_first or not some or not nobody_runs(view, book, b)
 
 
 @kernel
-def mask(view: View, book: Book, mask_room: bool, bundles: bool, out: Bools) -> None:
-    """out (B, 3 W + 1): what each job may still be given; the end is always allowed."""
+def mask(
+    view: View, book: Book, mask_room: bool, bundles: bool, least_first: bool, out: Bools
+) -> None:
+    """out (B, 3 W + 1): what each job may still be given, and whether the round may end."""
     for b in range(out.shape[0]):
-        allow(view, book, b, mask_room, bundles, out[b])
+        allow(view, book, b, mask_room, bundles, least_first, out[b])
 
 
 @part
-def edit(view: View, book: Book, b: int, action: int, bundles: bool) -> bool:
+def edit(view: View, book: Book, b: int, action: int, bundles: bool, least_first: bool) -> bool:
     """Give one job what the action says; False if it is no such action, or there is no room."""
     if action < 0 or action >= ROLES * book.shown[b]:
         return False
     j, role = book.rows[b, action // ROLES], action % ROLES
     job = view.jobs[b, j]
-    w = next_workers(book, b, j, job) if role != SERVER else 0
-    s = next_servers(book, b, j, job) if role != WORKER else 0
-    if role == BUNDLE and not bundles:
+    w, s = granted(book, b, j, job, role, least_first)
+    if (role == BUNDLE and not bundles) or w + s == 0:
         return False
     if book.workers[b, j] + w > job["max_workers"] or book.servers[b, j] + s > job["max_servers"]:
         return False
@@ -171,10 +218,12 @@ def is_full(book: Book, b: int, j: int, job: Any) -> bool:
 
 
 @part
-def act_on(view: View, book: Book, b: int, keep_capped: bool, bundles: bool, action: int) -> bool:
+def act_on(
+    view: View, book: Book, b: int, keep_capped: bool, bundles: bool, least_first: bool, action: int
+) -> bool:
     """One edit in one cluster; whether its round is over."""
     book.edits[b] += 1
-    if not edit(view, book, b, action, bundles):
+    if not edit(view, book, b, action, bundles, least_first):
         return True
     j = book.rows[b, action // ROLES]
     if not keep_capped and is_full(book, b, j, view.jobs[b, j]):
@@ -185,40 +234,96 @@ def act_on(view: View, book: Book, b: int, keep_capped: bool, bundles: bool, act
 
 @kernel
 def act(
-    view: View, book: Book, keep_capped: bool, bundles: bool, actions: Ints, ended: Bools
-) -> None:
+    view: View, book: Book, keep_capped: bool, bundles: bool, least_first: bool, actions: Ints,
+    ended: Bools,
+) -> None:  # fmt: skip
     """One edit per cluster. The end, an action that fails, or nobody left to serve ends a round."""
     for b in range(actions.size):
-        ended[b] = act_on(view, book, b, keep_capped, bundles, actions[b])
+        ended[b] = act_on(view, book, b, keep_capped, bundles, least_first, actions[b])
 
 
 @part
-def next_step(view: View, book: Book, b: int, workers: Ints, servers: Ints, role: int) -> int:
+def leads(
+    view: View, book: Book, b: int, i: int, role: int, least_first: bool, workers: Ints,
+    servers: Ints,
+) -> bool:  # fmt: skip
+    """Whether an action for row i leads towards the wanted counts (J,), and not beyond."""
+    j = book.rows[b, i]
+    job = view.jobs[b, j]
+    w, s = granted(book, b, j, job, role, least_first)
+    return (
+        w + s > 0
+        and book.workers[b, j] + w <= min(workers[j], job["max_workers"])
+        and book.servers[b, j] + s <= min(servers[j], job["max_servers"])
+        and has_room(book, b, job, w, s)
+    )
+
+
+@part
+def next_step(
+    view: View, book: Book, b: int, least_first: bool, workers: Ints, servers: Ints, role: int
+) -> int:
     """The first action of a role that leads towards the wanted counts (J,), −1 if none does."""
     for i in range(book.shown[b]):
-        j = book.rows[b, i]
-        job = view.jobs[b, j]
-        w = next_workers(book, b, j, job) if role != SERVER else 0
-        s = next_servers(book, b, j, job) if role != WORKER else 0
-        if (
-            book.workers[b, j] + w <= min(workers[j], job["max_workers"])
-            and book.servers[b, j] + s <= min(servers[j], job["max_servers"])
-            and has_room(book, b, job, w, s)
-        ):
+        if leads(view, book, b, i, role, least_first, workers, servers):
             return ROLES * i + role
     return -1
 
 
+@part
+def first_start(view: View, book: Book, b: int) -> int:
+    """What starts the first job of the window for whose least there is room; −1: none is."""
+    for i in range(book.shown[b]):
+        j = book.rows[b, i]
+        job = view.jobs[b, j]
+        if has_room(book, b, job, fewest_workers(job), job["min_servers"]):
+            return ROLES * i + WORKER
+    return -1
+
+
 @kernel
-def script(view: View, book: Book, bundles: bool, workers: Ints, servers: Ints, out: Ints) -> None:
-    """out (B,): the next action towards a teacher's counts (B, J): bundles first, then the end."""
+def script(
+    view: View, book: Book, bundles: bool, least_first: bool, workers: Ints, servers: Ints,
+    out: Ints,
+) -> None:  # fmt: skip
+    """out (B,): the next action towards a teacher's counts (B, J): bundles first, then the end.
+
+    Where the lens does not let the cluster stand still, although the teacher serves nobody in the
+    window, the oldest job that fits is started.
+    """
     for b in range(out.size):
-        step = next_step(view, book, b, workers[b], servers[b], BUNDLE) if bundles else -1
+        w, s, step = workers[b], servers[b], -1
+        if bundles:
+            step = next_step(view, book, b, least_first, w, s, BUNDLE)
         if step < 0:
-            step = next_step(view, book, b, workers[b], servers[b], WORKER)
+            step = next_step(view, book, b, least_first, w, s, WORKER)
         if step < 0:
-            step = next_step(view, book, b, workers[b], servers[b], SERVER)
+            step = next_step(view, book, b, least_first, w, s, SERVER)
+        if step < 0 and not least_first and nobody_runs(view, book, b):
+            step = first_start(view, book, b)
         out[b] = step if step >= 0 else ROLES * book.rows.shape[1]
+
+
+@kernel
+def towards(
+    view: View, book: Book, bundles: bool, least_first: bool, workers: Ints, servers: Ints,
+    out: Bools,
+) -> None:  # fmt: skip
+    """out (B, 3 W + 1), all False: every action that leads towards a teacher's counts (B, J)."""
+    for b in range(out.shape[0]):
+        some = False
+        for i in range(book.shown[b]):
+            for role in range(ROLES):
+                if role == BUNDLE and not bundles:
+                    continue
+                right = leads(view, book, b, i, role, least_first, workers[b], servers[b])
+                out[b, ROLES * i + role] = right
+                some = some or right
+        step = -1
+        if not some and not least_first and nobody_runs(view, book, b):
+            step = first_start(view, book, b)
+        if not some:
+            out[b, step if step >= 0 else ROLES * book.rows.shape[1]] = True
 
 
 @kernel

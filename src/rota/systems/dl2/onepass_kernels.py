@@ -14,12 +14,12 @@ import numpy as np
 from rota.core.layout import SLACK
 from rota.envs.book_kernels import dominant_share, fewest_workers, has_room, open_book, take
 from rota.jit import inline, kernel, part
-from rota.policies.order_kernels import remaining
 from rota.systems.dl2.window_kernels import (
     LONG_STAY,
     clear_row,
     fill_window,
     part_left,
+    scaled_left,
     show_cluster,
 )
 
@@ -55,7 +55,7 @@ def open_rounds(view: View, book: Book, which: Bools) -> None:
     """Begin the rounds flagged in `which`."""
     for b in range(which.size):
         if which[b]:
-            open_book(view, book, b)
+            open_book(view, book, b, True)
             fill_window(view, book, b, True)
 
 
@@ -80,13 +80,12 @@ def encode(
             if 0 <= job["model"] < types:
                 row[job["model"]] = 1.0
             workers, servers = job["held_workers"], job["held_servers"]
-            left_s = remaining(job, now_s)
             row[types] = part_left(job, now_s)
             row[types + 1] = (now_s - job["submit_s"]) / (slot_s * LONG_STAY)
             row[types + 2] = dominant_share(book, b, job, workers, servers)
             row[types + 3] = workers / side
             row[types + 4] = servers / side
-            row[types + 5] = 0.2 * np.log1p(left_s / slot_s) if left_s >= 0.0 else 0.0
+            row[types + 5] = scaled_left(job, now_s, slot_s)
             row[types + 6] = min(side, job["max_workers"]) / side
             row[types + 7] = min(side, job["max_servers"]) / side
 

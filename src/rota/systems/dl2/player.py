@@ -39,8 +39,8 @@ class SlotPlayer:
         self.logits = logits
         """Those behind the last edit, (A,)."""
         self._rules = Rules(
-            lens.types, lens.ordinal, lens.rescale, lens.one_hot, lens.slot_s, lens.most,
-            lens.mask_room, lens.bundle, lens.keep_capped,
+            lens.types, lens.ordinal, lens.rescale, lens.one_hot, lens.lengths, lens.slot_s,
+            lens.most, lens.mask_room, lens.bundle, lens.keep_capped, lens.least_first,
         )  # fmt: skip
         size = lens.window * lens.features
         row = np.zeros(size + lens.globals, np.float32)

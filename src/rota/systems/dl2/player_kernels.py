@@ -27,11 +27,13 @@ class Rules(NamedTuple):
     ordinal: bool
     rescale: bool
     one_hot: bool
+    lengths: bool
     slot_s: float
     most: int
     mask_room: bool
     bundle: bool
     keep_capped: bool
+    least_first: bool
 
 
 class Sight(NamedTuple):
@@ -50,15 +52,15 @@ def see(view: View, book: Book, rules: Rules, sight: Sight, at: int) -> None:
     show_cluster(view, book, 0, sight.cluster)
     if at == ALL:
         show_window(
-            view, book, 0, rules.types, rules.ordinal, rules.rescale, rules.one_hot, rules.slot_s,
-            rules.most, sight.jobs, sight.present,
+            view, book, 0, rules.types, rules.ordinal, rules.rescale, rules.one_hot, rules.lengths,
+            rules.slot_s, rules.most, sight.jobs, sight.present,
         )  # fmt: skip
     else:
         show_job(
             view, book, 0, at, rules.types, rules.ordinal, rules.rescale, rules.one_hot,
-            rules.slot_s, rules.most, sight.jobs[at], sight.present,
+            rules.lengths, rules.slot_s, rules.most, sight.jobs[at], sight.present,
         )  # fmt: skip
-    allow(view, book, 0, rules.mask_room, rules.bundle, sight.mask)
+    allow(view, book, 0, rules.mask_room, rules.bundle, rules.least_first, sight.mask)
 
 
 @part
@@ -67,6 +69,6 @@ def settle(view: View, book: Book, rules: Rules, logits: Floats, mask: Bools) ->
     action = likeliest(logits, mask)
     at = min(action // ROLES, book.rows.shape[1] - 1)
     j = book.rows[0, at]
-    if act_on(view, book, 0, rules.keep_capped, rules.bundle, action):
+    if act_on(view, book, 0, rules.keep_capped, rules.bundle, rules.least_first, action):
         return OVER
     return at if book.rows[0, at] == j else ALL

@@ -28,6 +28,13 @@ def part_left(job: Any, now_s: float) -> float:
     return left if left == left and left < np.inf else 1.0
 
 
+@inline
+def scaled_left(job: Any, now_s: float, slot_s: float) -> float:
+    """The time that a job is believed to need, in logarithms of slots; 0 if nobody knows."""
+    left_s = remaining(job, now_s)
+    return 0.2 * np.log1p(left_s / slot_s) if 0.0 <= left_s < np.inf else 0.0
+
+
 @part
 def fill_window(view: View, book: Book, b: int, keep_capped: bool) -> None:
     """Show the first jobs, by submission, that may still be given something."""
