@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz test-slow test-logs test-bounds help demo demo-live test check bench bench-against bench-elastic fit results-dl2 results-worlds format clean
+.PHONY: fuzz test-slow test-logs test-bounds help demo demo-live test check bench bench-against bench-elastic fit results-dl2 results-worlds weights format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ results-dl2: $(VENV)/.dev ## Train DL2 with several seeds, test it; rewrite docs
 
 results-worlds: $(VENV)/.dev ## Play the policies that docs/results.md has tables of; rewrite them
 	$(RUN)/python results/worlds.py
+
+weights: $(VENV)/.dev ## Train the networks that ship by their recipes, and ship the best by validation
+	OMP_WAIT_POLICY=passive $(RUN)/python results/dl2.py weights
 
 format: $(VENV)/.dev ## Format the code
 	$(RUN)/ruff check --fix .

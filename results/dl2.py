@@ -3,29 +3,39 @@
 `make results-dl2` goes on where an earlier run stopped: trainings in out/results/dl2 that are over
 are not repeated, nor are tables. Checkpoints are those that each training kept by its validation
 traces (seeds 1000 to 1049); the tables are of seeds from 2000 on, which decided nothing.
+
+Which weights ship is a rule: of the trainings of a recipe as it stands, with the seeds TRAININGS,
+the one with the lowest validation, before any test. `make weights` trains and ships, no more.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rota.envs import BatchEnv, Pool
+from rota.learn.checkpoint import best_of
+from rota.learn.copying import copy_score
 from rota.learn.deploy import load_network
 from rota.learn.playing import EnvGames, uniform_jct_s
 from rota.learn.recipe import load_recipe
 from rota.learn.rollout import look
-from rota.learn.trainer import RESUME, WARM, Trainer
+from rota.learn.trainer import BEST, RESUME, WARM, Trainer
 from rota.policies import make_policy
 from rota.run.metrics import summarise
 from rota.run.stats import paired
+from rota.scenarios import TEST as TESTS
 from rota.scenarios import load
 from rota.sim import simulate
+from rota.systems.catalogue import TRAININGS, WEIGHTS
 from rota.systems.dl2.config import ExploreConfig
 from rota.systems.dl2.explore import Explorer
 from rota.systems.dl2.lens import StepByStep
@@ -39,13 +49,22 @@ if TYPE_CHECKING:
 OUT = Path("out/results/dl2")
 PAGE = Path("docs/systems/dl2.md")
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
-TEST = range(2000, 2100)
-ELSEWHERE = range(2000, 2020)
-SEEDS = (0, 1, 2)
-TRAINED = {
-    "dl2-onepass": (), "dl2-shared": (), "dl2": (),
-    "dl2-shared without warm-up": ("clone.teacher=",),
-}  # fmt: skip
+TEST, ELSEWHERE = TESTS[:100], TESTS[:20]
+COPIES = range(1000, 1020)
+AT_ONCE = 2
+"""Trainings side by side; each of them waits for a core most of the time it could use two."""
+SHIPPED = ("dl2", "dl2-queue", "dl2-shared", "dl2-onepass")
+"""Recipes whose weights ship, the longest training first."""
+WITHOUT = "dl2-shared without warm-up"
+CHANGES = {WITHOUT: ("clone.teacher=",)}
+LENSES = {
+    "steps, 20 jobs, least first (`dl2`)": StepByStep(),
+    "steps, 60 jobs, least first": StepByStep(window=60),
+    "steps, 20 jobs": StepByStep(least_first=False),
+    "steps, 40 jobs (`dl2-queue`)": StepByStep(window=40, least_first=False),
+    "one pass, 20 jobs (`dl2-onepass`)": OnePass(),
+}
+"""Through which `hull-greedy` is copied perfectly."""
 METRICS = ("mean_jct_s", "p99_jct_s", "makespan_s", "resizes")
 
 
@@ -66,17 +85,31 @@ def folder_of(name: str, seed: int) -> Path:
     return OUT / f"{name.replace(' ', '-')}-{seed}"
 
 
-def train_all() -> None:
-    """Every training that is not over yet."""
-    for name, changes in TRAINED.items():
-        for seed in SEEDS:
-            folder = folder_of(name, seed)
-            if (folder / "over").exists():
-                continue
-            recipe = load_recipe(name.split()[0], [*changes, f"run.seed={seed}"])
-            print(f"training {name}, seed {seed}", file=sys.stderr, flush=True)
-            Trainer(recipe, folder, resume=(folder / RESUME).exists()).run()
-            (folder / "over").touch()
+def train(name: str, seed: int) -> None:
+    """One training, unless it is over."""
+    folder = folder_of(name, seed)
+    if (folder / "over").exists():
+        return
+    recipe = load_recipe(name.split()[0], [*CHANGES.get(name, ()), f"run.seed={seed}"])
+    print(f"training {name}, seed {seed}", file=sys.stderr, flush=True)
+    Trainer(recipe, folder, resume=(folder / RESUME).exists()).run()
+    (folder / "over").touch()
+
+
+def train_all(names: Sequence[str]) -> None:
+    """Every training of these that is not over yet."""
+    with ProcessPoolExecutor(AT_ONCE, get_context("spawn")) as pool:
+        waiting = [pool.submit(train, name, seed) for name in names for seed in TRAININGS]
+        for one in waiting:
+            one.result()
+
+
+def ship() -> None:
+    """Let the weights with the lowest validation be those that rota comes with."""
+    for name in SHIPPED:
+        best = best_of([folder_of(name, seed) / BEST for seed in TRAININGS])
+        shutil.copyfile(best, WEIGHTS / f"{name}.ckpt")
+        print(f"{name}: {best.parent.name} ships", file=sys.stderr, flush=True)
 
 
 def play(scenario: str, seeds: Sequence[int], policy: Any) -> dict[str, Floats]:
@@ -99,7 +132,7 @@ def known(scenario: str, seeds: Sequence[int], name: str) -> Row:
 def learned(scenario: str, seeds: Sequence[int], name: str, file: str = "best.ckpt") -> Row:
     """All trainings of one kind, each playing all traces at once."""
     pool = Pool.draw(load(scenario), seeds)
-    files = [folder_of(name, seed) / file for seed in SEEDS]
+    files = [folder_of(name, seed) / file for seed in TRAININGS]
     return Row(name, tuple(play_batch(pool, one) for one in files))
 
 
@@ -185,7 +218,7 @@ def published() -> str:
         warm = learned(*where, name, WARM)
         rows.append(Row(f"{name}, warm-up alone", warm.runs))
         rows.append(learned(*where, name))
-    rows += [learned(*where, "dl2-shared without warm-up"), learned(*where, "dl2-onepass")]
+    rows += [learned(*where, WITHOUT), learned(*where, "dl2-onepass")]
     return table(rows, (drf, optimus), load(where[0]).when.slot_s, "slots")
 
 
@@ -193,8 +226,25 @@ def elsewhere(scenario: str) -> str:
     """The same weights where they were not trained, against honest policies."""
     where = (scenario, ELSEWHERE)
     rows = [known(*where, name) for name in ("drf-bundles", "optimus", "hull-greedy")]
-    rows += [learned(*where, name) for name in ("dl2-shared", "dl2-onepass")]
+    rows += [learned(*where, name) for name in ("dl2-shared", "dl2-onepass", "dl2-queue")]
     return table(rows, rows[:3], 3600.0, "hours")
+
+
+def copies() -> str:
+    """What perfect copies reach, by lens and scenario."""
+    names = ("dl2-small", "dl2-template", "dl2-busy")
+    lines = [f"| | {' | '.join(f'`{name}`' for name in names)} |", "|---" * (len(names) + 1) + "|"]
+    for title, lens in LENSES.items():
+        cells = []
+        for name in names:
+            worlds = [(seed, load(name).draw(seed)) for seed in COPIES]
+            score = copy_score(
+                worlds, lens, lambda: make_policy("hull-greedy"), "hull-greedy", 3600.0
+            )
+            low, high = score.ci95 or (np.nan, np.nan)
+            cells.append(f"{score.change:+.1%} [{low:+.1%}, {high:+.1%}]")
+        lines.append(f"| {title} | {' | '.join(cells)} |".replace("%", " %").replace("-0", "−0"))
+    return "\n".join(lines)
 
 
 def _kept(title: str, make: Callable[[], str]) -> str:
@@ -207,11 +257,17 @@ def _kept(title: str, make: Callable[[], str]) -> str:
 
 
 def main() -> None:
-    """Train, test and write the page's tables."""
-    train_all()
+    """Train and ship; unless no more is wanted, test and write the page's tables."""
+    if sys.argv[1:] == ["weights"]:
+        train_all(SHIPPED)
+        ship()
+        return
+    train_all([*SHIPPED, WITHOUT])
+    ship()
     parts: dict[str, Callable[[], str]] = {"`dl2-small-published`, seeds 2000 to 2099": published}
     for name in ("dl2-small", "dl2-template", "dl2-busy"):
         parts[f"`{name}`, seeds 2000 to 2019"] = lambda name=name: elsewhere(name)  # type: ignore[misc]
+    parts["A perfect copy of `hull-greedy`, seeds 1000 to 1019"] = copies
     text = [BEGIN]
     for title, make in parts.items():
         text += [f"### {title}", "", _kept(title, make), ""]
@@ -222,8 +278,8 @@ def main() -> None:
         str(folder_of(name, seed).name): [
             json.loads(line) for line in (folder_of(name, seed) / "curve.jsonl").open()
         ]
-        for name in TRAINED
-        for seed in SEEDS
+        for name in (*SHIPPED, WITHOUT)
+        for seed in TRAININGS
     }
     (OUT / "curves.json").write_text(json.dumps(curves) + "\n")
 

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
+from rota.errors import CheckpointError
+from rota.learn import checkpoint
 from rota.learn.deploy import load_policy
+from rota.learn.recipe import Where, load_recipe, recipe_of
 from rota.policies import make_policy
 from rota.scenarios import load
 from rota.sim import simulate
-from rota.systems.catalogue import presets, trained
+from rota.systems.catalogue import TRAININGS, presets, trained
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SEEDS = (1000, 1001)
 
 
-@pytest.mark.parametrize("name", sorted(trained()))
+@pytest.mark.parametrize("name", ["dl2", "dl2-onepass", "dl2-shared"])
 def test_a_shipped_network_keeps_the_claim(name: str) -> None:
     scenario = load("dl2-small-published")
 
@@ -34,6 +43,51 @@ def test_a_shipped_network_keeps_the_claim(name: str) -> None:
     assert own < 0.825 * optimus
 
 
+@pytest.mark.parametrize("name", sorted(trained()))
+def test_what_ships_was_trained_by_its_recipe_as_it_stands(name: str) -> None:
+    stored = dict(checkpoint.load(trained()[name]).about.training)
+    assert stored.pop("name") == name
+    # A setting that there was not yet had the value that it has by default.
+    then, now = recipe_of(stored, Where(name), name), load_recipe(name)
+    assert then.run.seed in TRAININGS
+    # Threads decide how fast, not what, is learned.
+    free = {"seed": 0, "threads": 1}
+    assert replace(then, run=replace(then.run, **free)) == replace(
+        now, run=replace(now.run, **free)
+    )
+
+
+def test_of_several_trainings_the_best_by_validation_ships(tmp_path: Path) -> None:
+    paths = []
+    for number, score in enumerate([3.0, 2.0, 2.0, 5.0]):
+        about = checkpoint.About(
+            system="dl2", lens={}, network={}, scores={"validation_jct": score, "test_jct": -score}
+        )
+        paths.append(tmp_path / f"{number}.ckpt")
+        checkpoint.save(paths[-1], about, {"w": np.ones(1)})
+    assert checkpoint.best_of(paths) == paths[1]
+    checkpoint.save(
+        paths[0], checkpoint.About(system="dl2", lens={}, network={}), {"w": np.ones(1)}
+    )
+    with pytest.raises(CheckpointError, match="does not say how it was validated"):
+        checkpoint.best_of(paths)
+
+
 def test_what_ships_can_be_trained_by_name() -> None:
     assert set(trained()) <= set(presets())
     assert {"dl2", "dl2-onepass"} <= set(trained())
+
+
+@pytest.mark.skipif("dl2-queue" not in trained(), reason="its weights are not there yet")
+def test_where_jobs_queue_a_shipped_copy_is_level_with_its_teacher() -> None:
+    scenario, found = load("dl2-busy"), {}
+    policies = {"own": load_policy(trained()["dl2-queue"]), "teacher": make_policy("hull-greedy")}
+    for name, policy in policies.items():
+        found[name] = 0.0
+        for seed in range(1000, 1005):
+            world = scenario.draw(seed)
+            outcome = simulate(
+                world.cluster, world.trace, policy, world.when, seed=seed, physics=world.physics
+            )
+            found[name] += float(np.mean(outcome.done_s - outcome.submit_s))
+    assert found["own"] < 1.02 * found["teacher"]

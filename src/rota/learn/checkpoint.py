@@ -21,7 +21,7 @@ from rota import __version__
 from rota.errors import CheckpointError, TrainingError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -99,6 +99,18 @@ class Checkpoint:
             raise CheckpointError(
                 f"{self.file}: The checkpoint belongs to {self.about.system!r}, not {system!r}."
             )
+
+
+def best_of(paths: Sequence[Path]) -> Path:
+    """The checkpoint with the lowest validation, the first of equals.
+
+    It is the rule by which weights are chosen to ship, so nothing else is looked at.
+    """
+    scores = [load(path).about.scores.get("validation_jct") for path in paths]
+    for path, score in zip(paths, scores, strict=True):
+        if score is None:
+            raise CheckpointError(f"{path}: The checkpoint does not say how it was validated.")
+    return paths[int(np.argmin(np.array(scores, np.float64)))]
 
 
 def weights_of(network: nn.Module) -> dict[str, NDArray[Any]]:

@@ -18,6 +18,9 @@ PRESETS: Final = Path(__file__).parent / "presets"
 WEIGHTS: Final = Path(__file__).parent / "weights"
 """Checkpoints that rota ships: NAME.ckpt is the policy NAME."""
 
+TRAININGS: Final = (0, 1, 2)
+"""Seeds of the trainings of a recipe whose weights ship: that with the lowest validation does."""
+
 
 @dataclass(frozen=True)
 class System:
