@@ -82,6 +82,13 @@ def test_backfill(name: str, world: tuple[list[int], Jobs], place: str) -> None:
     agree(*world, f"{name}+{place}", Conditions(), place=place, **BACKFILL[name])
 
 
+@pytest.mark.parametrize("name", BACKFILL)
+@examples(15)
+@given(worlds(most_jobs=60), places)
+def test_backfill_of_a_long_queue(name: str, world: tuple[list[int], Jobs], place: str) -> None:
+    agree(*world, f"{name}+{place}", Conditions(), place=place, **BACKFILL[name])
+
+
 @pytest.mark.parametrize("name", PREEMPTIVE)
 @examples(60)
 @given(

@@ -136,7 +136,7 @@ def close_round(
             desk_of(one), one.jobs, one.order, clock["live"], clock["now_s"], book.workers[b],
             book.servers[b], clock["used"],
         )  # fmt: skip
-        enact_draft(one)
+        enact_draft(one, True)
         note_round(one)
         more = advance(one)
         view.live[b], view.now_s[b] = clock["live"], clock["now_s"]

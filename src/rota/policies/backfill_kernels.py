@@ -8,19 +8,21 @@ known of lengths, both are first come, first served. Arguments are those of `rou
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from rota.core.layout import RUNNING
+from rota.core.types import Floats, Ints
 from rota.jit import allocating_part, kernel, part
 from rota.policies.draft_kernels import Desk, claim, claim_fewer, give, locate, write
 from rota.policies.order_kernels import merge_sort, rank, remaining
 from rota.policies.place_kernels import build
+from rota.policies.room_kernels import MISSES, is_hopeless, measure, measured
 from rota.policies.rule import EASY, ELASTIC
 
 if TYPE_CHECKING:
-    from rota.core.types import Floats, Ints, Records
+    from rota.core.types import Records
     from rota.policies.rule import Rule
 
 
@@ -64,28 +66,40 @@ def easy(
     """
     first = jobs[order[head]]
     later = Desk(d.nodes.copy(), d.level.copy(), d.at, d.length, d.shares, d.node, d.part)
-    ends = np.full(n, np.inf)
+    held, running = np.empty(n, np.int64), 0
     for i in range(n):
         if d.length[order[i]] > 0:
-            ends[i] = end_s(jobs[order[i]], now_s)
-    ranks = np.arange(n)
-    merge_sort(ranks, n, ends)
+            held[running] = order[i]
+            running += 1
+    ends, ranks = np.empty(running), np.arange(running)
+    for r in range(running):
+        ends[r] = end_s(jobs[held[r]], now_s)
+    merge_sort(ranks, running, ends)
     shadow_s = np.inf
-    for r in range(n):
-        i = ranks[r]
-        if ends[i] == np.inf or ends[i] > shadow_s:  # all that end at the same moment count
+    for r in range(running):
+        gone_s, j = ends[ranks[r]], held[ranks[r]]
+        if gone_s == np.inf or gone_s > shadow_s:  # all that end at the same moment count
             break
-        give(later, jobs[order[i]], order[i], 1)
+        give(later, jobs[j], j, 1)
         if shadow_s == np.inf and fits(rule, first, later):
-            shadow_s = ends[i]
+            shadow_s = gone_s
+    room = measured(d.nodes, d.level)
+    stale, misses = False, 0
     for i in range(head + 1, n):
         j = order[i]
-        if d.length[j] > 0:
+        if d.length[j] > 0 or is_hopeless(room, rule, jobs[j]):
             continue
         if shadow_s == np.inf and end_s(jobs[j], now_s) == np.inf:
             continue
         used = claim(d, rule.place, rule.typical, jobs[j], j, used)
-        if d.length[j] == 0 or end_s(jobs[j], now_s) <= shadow_s:
+        if d.length[j] == 0:
+            misses += 1
+            if stale and misses >= MISSES:
+                measure(room, d.nodes)
+                stale, misses = False, 0
+            continue
+        stale = True
+        if end_s(jobs[j], now_s) <= shadow_s:
             continue
         # It runs into the reservation: fine if the head finds another place then.
         give(later, jobs[j], j, -1)
@@ -103,49 +117,80 @@ def fits(rule: Rule, job: Any, d: Desk) -> bool:
     return locate(d, rule.place, rule.typical, job) > 0
 
 
+class Profile(NamedTuple):
+    """What will be free: from times[s] on the GPUs free[row[s]] (N,), total[s] in all."""
+
+    times: Floats
+    total: Ints
+    row: Ints
+    free: Any
+
+
+@allocating_part
+def last_hope(rule: Rule, jobs: Records, order: Ints, n: int, head: int, d: Desk) -> int:
+    """The last in line of the first `rule.depth` who might start now; −1 if nobody might."""
+    room = measured(d.nodes, d.level)
+    seen, last = 0, -1
+    for i in range(head, n):
+        if d.length[order[i]] > 0:
+            continue
+        seen += 1
+        if seen > rule.depth:
+            break
+        if not is_hopeless(room, rule, jobs[order[i]]):
+            last = i
+    return last
+
+
 @allocating_part
 def conservative(
     rule: Rule, jobs: Records, order: Ints, n: int, head: int, now_s: float, d: Desk, used: int
 ) -> int:
     """Everybody who waits (the first `rule.depth`) has a reservation, in order; of GPUs only.
 
-    Nobody of unknown length passes one who has none.
+    Nobody of unknown length passes one who has none. Reservations are made anew in every round,
+    so those behind the last who might start now are of no consequence.
     """
-    running = 0
+    last = last_hope(rule, jobs, order, n, head, d)
+    if last == -1:
+        return used
+    held, running = np.empty(n, np.int64), 0
     for i in range(n):
-        running += 1 if d.length[order[i]] > 0 else 0
-    # What is free from times[s] on, for s < steps.
-    times = np.empty(running + max(0, min(rule.depth, n)) + 2)
-    free = np.zeros((times.size, d.nodes.size), np.int64)
-    steps = profile(jobs, order, n, now_s, d, times, free)
+        if d.length[order[i]] > 0:
+            held[running] = order[i]
+            running += 1
+    most = running + max(0, min(rule.depth, n)) + 2
+    ends, ranks = np.empty(running), np.arange(running)
+    p = Profile(
+        np.empty(most),
+        np.empty(most, np.int64),
+        np.empty(most, np.int64),
+        np.empty((most, d.nodes.size), np.int64),
+    )
+    for r in range(running):
+        ends[r] = end_s(jobs[held[r]], now_s)
+        if ends[r] <= now_s:  # it has outlived its estimate and still holds what it holds
+            ends[r] = after(now_s, now_s, OVERDUE_S)
+    merge_sort(ranks, running, ends)
+    steps = foresee(jobs, held, ends, ranks, now_s, d, p)
     window = Desk(d.nodes.copy(), d.level.copy(), d.at, d.length, d.shares, d.node, d.part)
-    seen, all_reserved = 0, True
-    for i in range(head, n):
+    all_reserved = True
+    for i in range(head, last + 1):
         j = order[i]
         if d.length[j] > 0:
             continue
-        seen += 1
-        if seen > rule.depth:
-            break
         span_s, reserved = end_s(jobs[j], now_s) - now_s, False
         if span_s == np.inf and not all_reserved:
             continue
         for s in range(steps):
-            if not open_window(jobs[j]["gpus"], d, window, times, free, steps, s, span_s):
+            if not open_window(jobs[j]["gpus"], d, window, p, steps, s, span_s):
                 continue
             count = locate(window, rule.place, rule.typical, jobs[j])
             if count == 0:
                 continue
-            begin_s = times[s]
-            ends_s = after(begin_s, begin_s + span_s, 0.0)
             if s == 0:
                 used = write(d, jobs[j], j, count, used)
-            steps = cut(times, free, steps, ends_s)
-            if jobs[j]["gpus_per_worker"] > 0:  # else `part` counts workers, who take no GPUs
-                for q in range(steps):
-                    if begin_s <= times[q] < ends_s:
-                        for k in range(count):
-                            free[q, d.node[k]] -= d.part[k]
+            steps = reserve(jobs[j], d, p, steps, p.times[s], span_s, count)
             reserved = True
             break
         all_reserved &= reserved
@@ -153,82 +198,86 @@ def conservative(
 
 
 @part
-def profile(
-    jobs: Records, order: Ints, n: int, now_s: float, d: Desk, times: Floats, free: Any
+def foresee(
+    jobs: Records, held: Ints, ends: Floats, ranks: Ints, now_s: float, d: Desk, p: Profile
 ) -> int:
     """Write down what is free now and after each known end; returns the number of steps."""
-    times[0] = now_s
+    p.times[0], p.total[0], p.row[0] = now_s, 0, 0
     for k in range(d.nodes.size):
-        free[0, k] = d.nodes[k]["free"]
+        p.free[0, k] = d.nodes[k]["free"]
+        p.total[0] += p.free[0, k]
     steps = 1
-    for i in range(n):
-        j = order[i]
-        if d.length[j] == 0:
-            continue
-        # A job that has outlived its estimate still holds what it holds now.
-        ends = end_s(jobs[j], now_s)
-        if ends == np.inf:
-            continue
-        if ends <= now_s:
-            ends = after(now_s, now_s, OVERDUE_S)
-        steps = cut(times, free, steps, ends)
-        for s in range(steps):
-            if times[s] >= ends:
-                for k in range(d.at[j], d.at[j] + d.length[j]):
-                    gpus = d.shares[k]["workers"] * jobs[j]["gpus_per_worker"]
-                    free[s, d.shares[k]["node"]] += gpus
+    for r in range(ranks.size):
+        gone_s, j = ends[ranks[r]], held[ranks[r]]
+        if gone_s == np.inf:
+            break
+        if gone_s != p.times[steps - 1]:
+            p.times[steps], p.total[steps], p.row[steps] = gone_s, p.total[steps - 1], steps
+            for k in range(d.nodes.size):
+                p.free[steps, k] = p.free[steps - 1, k]
+            steps += 1
+        for k in range(d.at[j], d.at[j] + d.length[j]):
+            gpus = d.shares[k]["workers"] * jobs[j]["gpus_per_worker"]
+            p.free[steps - 1, d.shares[k]["node"]] += gpus
+            p.total[steps - 1] += gpus
     return steps
 
 
 @part
-def cut(times: Floats, free: Any, steps: int, at_s: float) -> int:
+def reserve(
+    job: Any, d: Desk, p: Profile, steps: int, begin_s: float, span_s: float, count: int
+) -> int:
+    """Book the `count` places found for the job; returns how many steps there are then."""
+    ends_s = after(begin_s, begin_s + span_s, 0.0)
+    steps = cut(p, steps, ends_s)
+    if job["gpus_per_worker"] == 0:  # then `part` counts workers, who take no GPUs
+        return steps
+    for q in range(steps):
+        if begin_s <= p.times[q] < ends_s:
+            for k in range(count):
+                p.free[p.row[q], d.node[k]] -= d.part[k]
+                p.total[q] -= d.part[k]
+    return steps
+
+
+@part
+def cut(p: Profile, steps: int, at_s: float) -> int:
     """Make `at_s` a step of the profile, if there is room; returns how many steps there are."""
     k = steps
-    while k > 0 and times[k - 1] > at_s:
+    while k > 0 and p.times[k - 1] > at_s:
         k -= 1
-    if k == 0 or times[k - 1] == at_s or at_s == np.inf or steps == times.size:
+    if k == 0 or p.times[k - 1] == at_s or at_s == np.inf or steps == p.times.size:
         return steps
     for s in range(steps, k, -1):
-        times[s] = times[s - 1]
-        for node in range(free.shape[1]):
-            free[s, node] = free[s - 1, node]
-    times[k] = at_s
-    for node in range(free.shape[1]):
-        free[k, node] = free[k - 1, node]
+        p.times[s], p.total[s], p.row[s] = p.times[s - 1], p.total[s - 1], p.row[s - 1]
+    p.times[k], p.total[k], p.row[k] = at_s, p.total[k - 1], steps
+    for node in range(p.free.shape[1]):
+        p.free[steps, node] = p.free[p.row[k - 1], node]
     return steps + 1
 
 
 @part
 def open_window(
-    gpus: int,
-    d: Desk,
-    window: Desk,
-    times: Floats,
-    free: Any,
-    steps: int,
-    first: int,
-    span_s: float,
+    gpus: int, d: Desk, window: Desk, p: Profile, steps: int, first: int, span_s: float
 ) -> bool:
     """Put into `window` what is free from step `first` on for `span_s`; False if too little.
 
     Of CPUs and memory only those free now are known; later ones count as free.
     """
-    total = 0
-    for k in range(window.nodes.size):
-        total += free[first, k]
-    if total < gpus:
-        return False
+    end = first
+    while end < steps and (end == first or p.times[end] < p.times[first] + span_s):
+        if p.total[end] < gpus:
+            return False
+        end += 1
     for k in range(window.nodes.size):
         here, now = window.nodes[k], d.nodes[k]
-        here["free"] = free[first, k]
+        here["free"] = p.free[p.row[first], k]
         here["free_cpus"] = now["free_cpus"] if first == 0 else now["cpus"]
         here["free_memory_gb"] = now["free_memory_gb"] if first == 0 else now["memory_gb"]
-    for s in range(first + 1, steps):
-        if times[s] >= times[first] + span_s:
-            break
-        total = 0
+    for s in range(first + 1, end):
+        total, row = 0, p.row[s]
         for k in range(window.nodes.size):
-            window.nodes[k]["free"] = min(window.nodes[k]["free"], free[s, k])
+            window.nodes[k]["free"] = min(window.nodes[k]["free"], p.free[row, k])
             total += window.nodes[k]["free"]
         if total < gpus:
             return False

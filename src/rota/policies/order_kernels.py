@@ -155,6 +155,12 @@ def rank(
     rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, nodes: Records, key: Floats
 ) -> None:
     """Sort `order[:n]` by the policy's score."""
+    if rule.order == FIFO or rule.order == DOMINANT:  # no scores: by submission
+        k = 1
+        while k < n and order[k - 1] < order[k]:
+            k += 1
+        if k >= n:
+            return
     gpus, cpus, memory_gb, free, free_cpus, free_gb = 0, 0.0, 0.0, 0, 0.0, 0.0
     for k in range(nodes.size):
         if nodes[k]["up"]:

@@ -91,6 +91,19 @@ def fill_on(
     return used
 
 
+@allocating_part
+def shortlist(rule: Rule, jobs: Records, order: Ints, n: int, d: Desk) -> int:
+    """Bring to the front of `order[:n]` those who wait and might fit; returns how many."""
+    room = measured(d.nodes, d.level)
+    kept = 0
+    for i in range(n):
+        j = order[i]
+        if d.length[j] == 0 and not is_hopeless(room, rule, jobs[j]):
+            order[i], order[kept] = order[kept], j
+            kept += 1
+    return kept
+
+
 @part
 def clear(jobs: Records, order: Ints, n: int, now_s: float, d: Desk) -> None:
     """Moving is free: take everything from everybody who may be touched."""

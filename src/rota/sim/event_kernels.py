@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rota.core.layout import ARRIVE, NODE_DOWN, NODE_UP, RUNNING, WAITING
+from rota.core.layout import ARRIVE, NODE_DOWN, NODE_UP, WAITING
 from rota.jit import inline, kernel, only_with, part
 from rota.policies.place_kernels import build, first_bit, ones
-from rota.sim.job_kernels import copy_share, fail, finish, kill, lasts_s, log
+from rota.sim.job_kernels import GONE, copy_share, fail, finish, kill, lasts_s, log
 from rota.sim.pace_kernels import drift_s, rerate, wander
 
 if TYPE_CHECKING:
@@ -110,13 +110,13 @@ def happen(s: State) -> None:
     if gone and not clock["indexed"]:
         kept = 0
         for i in range(clock["live"]):
-            if s.jobs[s.order[i]]["status"] <= RUNNING:
+            if s.at[s.order[i]] != GONE:
                 s.order[kept] = s.order[i]
                 kept += 1
         clock["live"] = kept
     while clock["arrived"] < clock["jobs"] and s.jobs[clock["arrived"]]["submit_s"] <= now_s:
         j = clock["arrived"]
-        s.jobs[j]["status"] = WAITING
+        s.jobs[j]["status"], s.at[j], s.length[j] = WAITING, 0, 0
         log(s, ARRIVE, j, 0, 0)
         if not clock["indexed"]:
             s.order[clock["live"]] = j

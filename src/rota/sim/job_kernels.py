@@ -6,7 +6,7 @@ disturbs ends at exactly start + duration.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 
 ROUNDING = 1e-5
 """CPUs or GB that rounding may take from a node, over many jobs that come and go."""
+
+
+GONE: Final = -1
+"""In `State.at`: the job has ended."""
 
 
 @inline
@@ -199,6 +203,7 @@ def release(s: State, j: int) -> None:
     s.clock[0]["held"] -= job["held_workers"] * job["gpus_per_worker"]
     job["held_workers"], job["held_servers"], job["share_len"], job["pace"] = 0, 0, 0, 0.0
     job["status"], job["since_s"] = WAITING, np.nan
+    s.length[j] = 0
     drop(s, j)
 
 
@@ -353,7 +358,7 @@ def fail(s: State, j: int) -> None:
     if true["failures"] < s.failures.shape[1]:
         true["fail_in_s"] = s.failures[j, true["failures"]]
         return
-    s.jobs[j]["status"], true["done_s"] = FAILED, clock["now_s"]
+    s.jobs[j]["status"], true["done_s"], s.at[j] = FAILED, clock["now_s"], GONE
     clock["ended"] += 1
     log(s, GIVE_UP, j, 0, 0)
 
@@ -366,6 +371,6 @@ def finish(s: State, j: int) -> None:
     free_nodes(s, j)
     release(s, j)
     job["status"], true["work_s"], true["done_s"] = DONE, 0.0, clock["now_s"]
-    job["remaining_s"] = 0.0
+    job["remaining_s"], s.at[j] = 0.0, GONE
     clock["ended"] += 1
     log(s, FINISH, j, 0, 0)

@@ -35,9 +35,17 @@ def open_draft(s: State) -> None:
 
 
 @part
-def enact_draft(s: State) -> None:
-    """Carry a round out: stops first."""
-    for i in range(s.clock[0]["live"]):
+def go_on(s: State) -> None:
+    """The same after a round of the same policy: of who waits, `length` is 0 already."""
+    for r in range(s.clock[0]["running"]):
+        j = s.running[r]
+        s.at[j], s.length[j] = s.jobs[j]["share_at"], s.jobs[j]["share_len"]
+
+
+@part
+def enact_draft(s: State, stops: bool) -> None:
+    """Carry a round out: stops first, if it can have any."""
+    for i in range(s.clock[0]["live"] if stops else 0):
         j = s.order[i]
         if s.length[j] == 0 and s.jobs[j]["status"] == RUNNING:
             stop(s, j)
@@ -122,7 +130,7 @@ def replay(rule: Rule, s: State, rounds: int, status: Ints) -> None:
             status[b] = to_next_round(one)
             if status[b] != MORE:
                 break
-            open_draft(one)
+            go_on(one)
             desk = desk_of(one)
             clock["used"], clock["wake_s"] = decide(
                 rule,
@@ -134,7 +142,7 @@ def replay(rule: Rule, s: State, rounds: int, status: Ints) -> None:
                 desk,
                 clock["used"],
             )
-            enact_draft(one)
+            enact_draft(one, rule.preempt)
             note_round(one)
 
 
@@ -148,7 +156,7 @@ def replay_free(rule: Rule, s: State, rounds: int, status: Ints) -> None:
             status[b] = to_next_round(one)
             if status[b] != MORE:
                 break
-            open_draft(one)
+            go_on(one)
             desk = desk_of(one)
             clock["used"], clock["wake_s"] = decide_free(
                 rule,
@@ -160,7 +168,7 @@ def replay_free(rule: Rule, s: State, rounds: int, status: Ints) -> None:
                 desk,
                 clock["used"],
             )
-            enact_draft(one)
+            enact_draft(one, rule.preempt)
             note_round(one)
 
 
@@ -174,7 +182,7 @@ def replay_backfill(rule: Rule, s: State, rounds: int, status: Ints) -> None:
             status[b] = to_next_round(one)
             if status[b] != MORE:
                 break
-            open_draft(one)
+            go_on(one)
             desk = desk_of(one)
             clock["used"], clock["wake_s"] = decide_with_backfill(
                 rule,
@@ -186,7 +194,7 @@ def replay_backfill(rule: Rule, s: State, rounds: int, status: Ints) -> None:
                 desk,
                 clock["used"],
             )
-            enact_draft(one)
+            enact_draft(one, rule.preempt)
             note_round(one)
 
 
