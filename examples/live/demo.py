@@ -2,8 +2,9 @@
 
     python examples/live/demo.py --out out/live
 
-First every kind of training is measured alone with 1 to 4 workers. From that the simulator predicts
-both runs; then both are run for real by `rota run`, and the four are put side by side.
+First every kind of training is measured with 1 to 4 workers, beside another that fills the cluster,
+and so is what a start, a resize, and a stop with the next start cost it. From that the simulator
+predicts both runs; then both are run for real by `rota run`, and the four are put side by side.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
@@ -25,20 +27,26 @@ from rich.progress import Progress
 from rich.table import Table
 
 from rota.backends.local import Request, Store
-from rota.core import Cluster
+from rota.backends.local.backend import TICK_S
+from rota.backends.local.live import LOOK_S
+from rota.backends.local.store import STEADY_S
+from rota.core import Cluster, JobTable
 from rota.core.speed import Curves
 from rota.dash.gantt import Course, gantt
 from rota.dash.page import page, table
 from rota.elastic import Job, JobSpec, Member
 from rota.elastic.cradle import Cradle
+from rota.elastic.parking import ENV_PARK, ENV_RESUME
 from rota.perf.physics import Physics
 from rota.policies import make_policy
 from rota.run.journal import Journal
 from rota.run.reader import read_journal
 from rota.run.stints import stints
 from rota.sim import simulate
-from rota.sim.setup import Conditions
 from rota.traces import Trace
+
+if TYPE_CHECKING:
+    from rota.core import Decision, Policy, Snapshot
 
 SCRIPT = Path(__file__).with_name("train.py")
 NODES, GPUS, ASKED, MOST = 2, 2, 2, 4
@@ -52,7 +60,10 @@ JOBS = (
 """When each is submitted, what it is, and for how many epochs it trains."""
 READ = "A row per job: the taller its bar, the more workers; along the thin line it waits."
 SAMPLES, BATCH = 320, 64
-MEASURE_S = 3.0
+MEASURE_S, EVERY_S = 3.0, 5.0
+NOTICE_S = (LOOK_S + TICK_S) / 2
+"""How long it takes a daemon on average to see that a job is over."""
+FILLER = "table"
 
 
 @dataclass(frozen=True)
@@ -65,8 +76,26 @@ class Kind:
     """From its launch to its first step."""
     end_s: float
     """From its last step until its processes are gone."""
+    restart_s: float
+    """The same of a stop and the next start: what both hold GPUs for without a step."""
+    resize_s: float
+    """What a resize costs from the request on, in seconds at its new speed."""
     pause_s: float
-    """What a resize costs."""
+    """How long of that nobody trains."""
+
+
+@dataclass(frozen=True)
+class AsLive:
+    """A policy that is asked as often, and told as much, as a daemon does."""
+
+    policy: Policy
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        rows = snapshot.jobs.rows.copy()
+        new = rows["progress_s"] < STEADY_S  # nobody knows yet how long these take
+        rows["estimate_s"][new] = rows["remaining_s"][new] = np.nan
+        decision = self.policy.decide(replace(snapshot, jobs=JobTable(rows)))
+        return replace(decision, wake_s=min(decision.wake_s, snapshot.time_s + EVERY_S))
 
 
 def command(kind: str, epochs: int) -> tuple[str, ...]:
@@ -77,34 +106,70 @@ def command(kind: str, epochs: int) -> tuple[str, ...]:
     return (sys.executable, str(SCRIPT), kind, *options)
 
 
-def measure(kind: str, folder: Path, cradle: Cradle) -> Kind:
-    """Run one training alone, with 1, 2 and 4 workers in turn."""
-    spec = JobSpec(command=command(kind, 100_000), members=(Member("w0"),), preload=PRELOAD)
+def started(
+    kind: str, folder: Path, cradle: Cradle, names: list[str], **env: Path
+) -> tuple[Job, float]:
+    """A training that goes on for long, and how long it took from its launch to its first step."""
+    spec = JobSpec(
+        command=command(kind, 100_000), members=tuple(Member(name) for name in names),
+        preload=PRELOAD, env={key: str(value) for key, value in env.items()},
+    )  # fmt: skip
     began_s = time.monotonic()
     job = Job.launch(folder, spec, cradle)
-    while job.observe().step < 1:
-        time.sleep(0.05)
-    start_s = time.monotonic() - began_s
-    speed, pauses = {}, []
-    for size in (1, 2, MOST):
-        job.resize([f"w{k}" for k in range(size)])
-        status = job.settle()
-        pauses += [status.last.pause_s] if size > 1 and status.last else []
-        time.sleep(1.0)
-        before, before_s = job.observe(), time.monotonic()
-        time.sleep(MEASURE_S)
-        after, after_s = job.observe(), time.monotonic()
-        speed[size] = (after.samples - before.samples) / (after_s - before_s)
+    while job.observe().busy_s == 0:
+        time.sleep(0.02)
+    return job, time.monotonic() - began_s
+
+
+def stopped(job: Job) -> float:
+    """How long it takes until nothing is left of a training that is to end."""
     asked_s = time.monotonic()
     job.stop()
     job.wait(60)
-    end_s = time.monotonic() - asked_s
-    speed[3] = (speed[2] + speed[4]) / 2
-    return Kind(speed, start_s, end_s, float(np.mean(pauses)))
+    return time.monotonic() - asked_s
+
+
+def resized(job: Job, names: list[str]) -> tuple[float, float, float]:
+    """Samples per second at the new size; seconds at that speed that the change cost; its pause."""
+    before, asked_s = job.observe(), time.monotonic()
+    job.resize(names)
+    status = job.settle()
+    begun, begun_s = job.observe(), time.monotonic()
+    time.sleep(MEASURE_S)
+    after, after_s = job.observe(), time.monotonic()
+    speed = (after.samples - begun.samples) / (after_s - begun_s)
+    lost_s = begun_s - asked_s - (begun.samples - before.samples) / speed
+    return speed, lost_s, status.last.pause_s if status.last else 0.0
+
+
+def measure(kind: str, folder: Path, cradle: Cradle) -> Kind:
+    """Run one training with 1, 2 and 4 workers, then fewer again, and stop it and start it again.
+
+    Another training holds the rest of the cluster, as others will: they share the machine.
+    """
+    other, _ = started(FILLER, folder / "other", cradle, ["f0", "f1", "f2"])
+    parked = folder / "parked"
+    job, start_s = started(kind, folder / "first", cradle, ["w0"], **{ENV_PARK: parked})
+    alone, _, _ = resized(job, ["w0"])
+    other.resize(["f0", "f1"])
+    other.settle()
+    two = resized(job, ["w0", "w1"])
+    stopped(other)
+    four = resized(job, ["w0", "w1", "w2", "w3"])
+    speed = {1: alone, 2: two[0], 3: (two[0] + four[0]) / 2, 4: four[0]}
+    changes = [two, four, resized(job, ["w0", "w1"]), resized(job, ["w0"])]
+    end_s = stopped(job)
+    job, again_s = started(kind, folder / "second", cradle, ["w0"], **{ENV_RESUME: parked})
+    stopped(job)
+    lost_s, pause_s = np.mean([change[1:] for change in changes], axis=0)
+    return Kind(speed, start_s, end_s, end_s + again_s, max(0.0, float(lost_s)), float(pause_s))
 
 
 def predict(kinds: dict[str, Kind], policy: str, journal: Path) -> None:
-    """What the simulator says; starting and ending count as work, since they hold GPUs too."""
+    """What the simulator says; starting and ending count as work, since they hold GPUs too.
+
+    Its policy is asked as often as by the daemon, and as little is known of curves and lengths.
+    """
     names = tuple(kinds)
     speed = np.zeros((len(names), 1, NODES + 1, MOST + 1))
     for row, kind in zip(speed, kinds.values(), strict=True):
@@ -112,27 +177,28 @@ def predict(kinds: dict[str, Kind], policy: str, journal: Path) -> None:
             row[0, 1 : min(size, NODES) + 1, size] = rate
     curves = Curves(names, ("cpu",), speed, True, np.full((len(names), 2), (NODES, MOST)))
     asked = np.array([kinds[name].speed[ASKED] for _, name, _ in JOBS])
-    around_s = np.array([kinds[name].start_s + kinds[name].end_s for _, name, _ in JOBS])
+    own = [kinds[name] for _, name, _ in JOBS]
+    around_s = np.array([kind.start_s + kind.end_s + NOTICE_S for kind in own])
     work = np.array([SAMPLES * epochs for _, _, epochs in JOBS]) + around_s * asked
     trace = Trace.build(
         "live", submit_s=np.array([at for at, _, _ in JOBS]), duration_s=work / asked,
         num_gpus=np.full(len(JOBS), ASKED), min_workers=np.ones(len(JOBS), int),
         max_workers=np.full(len(JOBS), MOST), samples=work, models=names,
         model=np.array([names.index(name) for _, name, _ in JOBS]),
+        restart_s=[kind.restart_s for kind in own], resize_s=[kind.resize_s for kind in own],
     )  # fmt: skip
     cluster = Cluster.uniform(NODES, GPUS, gpu_type="cpu")
-    when = Conditions(restart_s=float(np.mean([kind.pause_s for kind in kinds.values()])))
     meta = {"policy": policy, "total_gpus": cluster.total_gpus}
     with Journal.create(journal, meta=meta, force=True) as kept:
         physics = Physics(curves=curves, sight="observed")
-        simulate(cluster, trace, make_policy(policy), when, physics=physics, journal=kept)
+        simulate(cluster, trace, AsLive(make_policy(policy)), physics=physics, journal=kept)
 
 
 def live(policy: str, state: Path, tell: Progress) -> Path:
     """The same for real: a daemon, and users who submit."""
     store = Store(state)
     words = [sys.executable, "-m", "rota", "run", "--policy", policy, "--nodes", str(NODES),
-             "--gpus", str(GPUS), "--every", "5", "--state", str(state)]  # fmt: skip
+             "--gpus", str(GPUS), "--every", f"{EVERY_S:g}", "--state", str(state)]  # fmt: skip
     words += [word for name in PRELOAD for word in ("--warm", name)]
     bar = tell.add_task(f"{policy}, real", total=len(JOBS))
     with (state / "daemon.log").open("w") as log:
@@ -198,7 +264,7 @@ def main() -> None:
     kinds, found = {}, {}
     console = Console()
     with Progress(console=console, transient=True) as tell:
-        bar = tell.add_task("measuring each kind alone", total=len(KINDS))
+        bar = tell.add_task("measuring each kind", total=len(KINDS))
         cradle = Cradle(PRELOAD)
         measure("table", out / "measure" / "first", cradle)  # it waits until all is imported
         for name in KINDS:
@@ -241,17 +307,20 @@ def report(out: Path, kinds: dict[str, Kind], found: dict, console: Console) -> 
     console.print(words)
     measured = [
         ("", (name, *(f"{kind.speed[n]:.0f}" for n in (1, 2, 4)), f"{kind.start_s:.1f}",
-              f"{kind.end_s:.1f}", f"{1000 * kind.pause_s:.0f}"))
+              f"{kind.end_s:.1f}", f"{kind.restart_s:.1f}", f"{kind.resize_s:.2f}",
+              f"{1000 * kind.pause_s:.0f}"))
         for name, kind in kinds.items()
     ]  # fmt: skip
-    heads = ("kind", "1 worker", "2", "4 (samples/s)", "start (s)", "end (s)", "resize (ms)")
+    heads = ("kind", "1 worker", "2", "4 (samples/s)", "start (s)", "end (s)",
+             "stop and start (s)", "resize (s)", "its pause (ms)")  # fmt: skip
     body = [
         "<h1>Six trainings, live</h1>", f'<p class="lead">{words}</p>',
         table(("policy", "simulated", "real", "off"), lines, "mean JCT, seconds"), f"<p>{READ}</p>",
         *pictures,
-        "<h2>Measured alone, before</h2>", table(heads, measured),
+        "<h2>Measured before</h2>", table(heads, measured),
     ]  # fmt: skip
     (out / "report.html").write_text(page("Six trainings, live", body))
+    facts["measured"] = {name: asdict(kind) for name, kind in kinds.items()}
     (out / "result.json").write_text(json.dumps(facts, indent=1) + "\n")
     console.print(f"Written to {out / 'report.html'}.")
 
