@@ -22,21 +22,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from measure import (
+    KINDS,
+    MOST,
+    NOTICE_S,
+    PRELOAD,
+    SAMPLES,
+    command,
+    measure,
+    started,
+    stopped,
+)
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from rota.backends.local import Request, Store
 from rota.backends.local.backend import TICK_S
-from rota.backends.local.live import LOOK_S
 from rota.backends.local.store import STEADY_S
 from rota.core import Cluster, JobTable
 from rota.core.speed import Curves
 from rota.dash.gantt import Course, gantt
 from rota.dash.page import page, table
-from rota.elastic import Job, JobSpec, Member
 from rota.elastic.cradle import Cradle
-from rota.elastic.parking import ENV_PARK, ENV_RESUME
 from rota.perf.physics import Physics
 from rota.policies import make_policy
 from rota.run.journal import Journal
@@ -46,42 +54,22 @@ from rota.sim import simulate
 from rota.traces import Trace
 
 if TYPE_CHECKING:
+    from measure import (
+        Kind,
+    )
+
     from rota.core import Decision, Policy, Snapshot
 
-SCRIPT = Path(__file__).with_name("train.py")
-NODES, GPUS, ASKED, MOST = 2, 2, 2, 4
-PRELOAD = ("torch", "torch._dynamo", "rota.elastic.trainer")
-KINDS = {"image": (4.0, 5.0), "words": (3.0, 40.0), "table": (2.0, 15.0)}
-"""Milliseconds that the absent GPU takes: per sample, and per step."""
+NODES, GPUS, ASKED = 2, 2, 2
 JOBS = (
     (0.0, "image", 60), (2.0, "words", 60), (4.0, "table", 60), (8.0, "image", 25),
     (12.0, "table", 90), (16.0, "words", 30),
 )  # fmt: skip
 """When each is submitted, what it is, and for how many epochs it trains."""
 READ = "A row per job: the taller its bar, the more workers; along the thin line it waits."
-SAMPLES, BATCH = 320, 64
-MEASURE_S, EVERY_S = 3.0, 5.0
-NOTICE_S = (LOOK_S + TICK_S) / 2
-"""How long it takes a daemon on average to see that a job is over."""
-FILLER = "table"
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What was measured of one kind of training."""
-
-    speed: dict[int, float]
-    """Samples per second, by workers."""
-    start_s: float
-    """From its launch to its first step."""
-    end_s: float
-    """From its last step until its processes are gone."""
-    restart_s: float
-    """The same of a stop and the next start: what both hold GPUs for without a step."""
-    resize_s: float
-    """What a resize costs from the request on, in seconds at its new speed."""
-    pause_s: float
-    """How long of that nobody trains."""
+EVERY_S = 5.0
+WORLDS, SPREAD = 20, 0.03
+"""Simulations of one run, and the standard deviation of what a speed is if measured again."""
 
 
 @dataclass(frozen=True)
@@ -98,94 +86,42 @@ class AsLive:
         return replace(decision, wake_s=min(decision.wake_s, snapshot.time_s + EVERY_S))
 
 
-def command(kind: str, epochs: int) -> tuple[str, ...]:
-    device_ms, fixed_ms = KINDS[kind]
-    words = {"epochs": epochs, "samples": SAMPLES, "batch": BATCH, "device-ms": device_ms,
-             "fixed-ms": fixed_ms}  # fmt: skip
-    options = [word for key, value in words.items() for word in (f"--{key}", str(value))]
-    return (sys.executable, str(SCRIPT), kind, *options)
+def predict(kinds: dict[str, Kind], policy: str, folder: Path) -> tuple[Path, float]:
+    """What the simulator says: the first of many journals, and the mean JCT of all.
 
-
-def started(
-    kind: str, folder: Path, cradle: Cradle, names: list[str], **env: Path
-) -> tuple[Job, float]:
-    """A training that goes on for long, and how long it took from its launch to its first step."""
-    spec = JobSpec(
-        command=command(kind, 100_000), members=tuple(Member(name) for name in names),
-        preload=PRELOAD, env={key: str(value) for key, value in env.items()},
-    )  # fmt: skip
-    began_s = time.monotonic()
-    job = Job.launch(folder, spec, cradle)
-    while job.observe().busy_s == 0:
-        time.sleep(0.02)
-    return job, time.monotonic() - began_s
-
-
-def stopped(job: Job) -> float:
-    """How long it takes until nothing is left of a training that is to end."""
-    asked_s = time.monotonic()
-    job.stop()
-    job.wait(60)
-    return time.monotonic() - asked_s
-
-
-def resized(job: Job, names: list[str]) -> tuple[float, float, float]:
-    """Samples per second at the new size; seconds at that speed that the change cost; its pause."""
-    before, asked_s = job.observe(), time.monotonic()
-    job.resize(names)
-    status = job.settle()
-    begun, begun_s = job.observe(), time.monotonic()
-    time.sleep(MEASURE_S)
-    after, after_s = job.observe(), time.monotonic()
-    speed = (after.samples - begun.samples) / (after_s - begun_s)
-    lost_s = begun_s - asked_s - (begun.samples - before.samples) / speed
-    return speed, lost_s, status.last.pause_s if status.last else 0.0
-
-
-def measure(kind: str, folder: Path, cradle: Cradle) -> Kind:
-    """Run one training with 1, 2 and 4 workers, then fewer again, and stop it and start it again.
-
-    Another training holds the rest of the cluster, as others will: they share the machine.
+    A policy that learns curves makes much of little: who is stopped may hang on a tenth of a
+    second. So each simulation lets jobs come, and be as fast, as one run of the many that there
+    could be.
     """
-    other, _ = started(FILLER, folder / "other", cradle, ["f0", "f1", "f2"])
-    parked = folder / "parked"
-    job, start_s = started(kind, folder / "first", cradle, ["w0"], **{ENV_PARK: parked})
-    alone, _, _ = resized(job, ["w0"])
-    other.resize(["f0", "f1"])
-    other.settle()
-    two = resized(job, ["w0", "w1"])
-    stopped(other)
-    four = resized(job, ["w0", "w1", "w2", "w3"])
-    speed = {1: alone, 2: two[0], 3: (two[0] + four[0]) / 2, 4: four[0]}
-    changes = [two, four, resized(job, ["w0", "w1"]), resized(job, ["w0"])]
-    end_s = stopped(job)
-    job, again_s = started(kind, folder / "second", cradle, ["w0"], **{ENV_RESUME: parked})
-    stopped(job)
-    lost_s, pause_s = np.mean([change[1:] for change in changes], axis=0)
-    return Kind(speed, start_s, end_s, end_s + again_s, max(0.0, float(lost_s)), float(pause_s))
+    rng, found = np.random.default_rng(0), []
+    for number in range(WORLDS):
+        path = folder / f"{policy}-{number}.db"
+        _simulate(kinds, policy, path, rng)
+        found.append(courses(path)[1])
+    return folder / f"{policy}-0.db", float(np.mean(found))
 
 
-def predict(kinds: dict[str, Kind], policy: str, journal: Path) -> None:
-    """What the simulator says; starting and ending count as work, since they hold GPUs too.
+def _simulate(kinds: dict[str, Kind], policy: str, journal: Path, rng: np.random.Generator) -> None:
+    """One simulation; starting and ending count as work, since they hold GPUs too.
 
     Its policy is asked as often as by the daemon, and as little is known of curves and lengths.
     """
-    names = tuple(kinds)
+    names, own = tuple(kinds), [kinds[name] for _, name, _ in JOBS]
     speed = np.zeros((len(names), 1, NODES + 1, MOST + 1))
     for row, kind in zip(speed, kinds.values(), strict=True):
         for size, rate in kind.speed.items():
-            row[0, 1 : min(size, NODES) + 1, size] = rate
+            row[0, 1 : min(size, NODES) + 1, size] = rate * np.exp(SPREAD * rng.standard_normal())
     curves = Curves(names, ("cpu",), speed, True, np.full((len(names), 2), (NODES, MOST)))
-    asked = np.array([kinds[name].speed[ASKED] for _, name, _ in JOBS])
-    own = [kinds[name] for _, name, _ in JOBS]
+    model = np.array([names.index(name) for _, name, _ in JOBS])
+    asked = speed[model, 0, 1, ASKED]
     around_s = np.array([kind.start_s + kind.end_s + NOTICE_S for kind in own])
     work = np.array([SAMPLES * epochs for _, _, epochs in JOBS]) + around_s * asked
+    came_s = np.array([at_s for at_s, _, _ in JOBS]) + rng.uniform(0.0, 2 * TICK_S, len(JOBS))
     trace = Trace.build(
-        "live", submit_s=np.array([at for at, _, _ in JOBS]), duration_s=work / asked,
-        num_gpus=np.full(len(JOBS), ASKED), min_workers=np.ones(len(JOBS), int),
-        max_workers=np.full(len(JOBS), MOST), samples=work, models=names,
-        model=np.array([names.index(name) for _, name, _ in JOBS]),
-        restart_s=[kind.restart_s for kind in own], resize_s=[kind.resize_s for kind in own],
+        "live", submit_s=came_s, duration_s=work / asked, num_gpus=np.full(len(JOBS), ASKED),
+        min_workers=np.ones(len(JOBS), int), max_workers=np.full(len(JOBS), MOST), samples=work,
+        models=names, model=model, restart_s=[kind.restart_s for kind in own],
+        resize_s=[kind.resize_s for kind in own],
     )  # fmt: skip
     cluster = Cluster.uniform(NODES, GPUS, gpu_type="cpu")
     meta = {"policy": policy, "total_gpus": cluster.total_gpus}
@@ -208,16 +144,14 @@ def live(policy: str, state: Path, tell: Progress) -> Path:
                 if daemon.poll() is not None:
                     sys.exit(f"The daemon did not start; see {state / 'daemon.log'}.")
                 time.sleep(0.05)
+            first = store.submit(_request("table", 1, state))
+            while store.ended(first) is None:  # all is imported then, as when it was measured
+                time.sleep(0.05)
             began_s = time.monotonic()
             uids = []
             for at_s, kind, epochs in JOBS:
                 time.sleep(max(0.0, began_s + at_s - time.monotonic()))
-                uids.append(store.submit(Request(
-                    command=command(kind, epochs), cwd=str(state), env=dict(os.environ),
-                    kind="elastic", name=f"{kind} {epochs}", user="demo", model=kind,
-                    submitted_at=time.time(), workers=ASKED, min_workers=1, max_workers=MOST,
-                    preload=PRELOAD,
-                )))  # fmt: skip
+                uids.append(store.submit(_request(kind, epochs, state)))
             while left := [uid for uid in uids if store.ended(uid) is None]:
                 tell.update(bar, completed=len(JOBS) - len(left))
                 if daemon.poll() is not None:
@@ -234,22 +168,33 @@ def live(policy: str, state: Path, tell: Progress) -> Path:
     return state / "journal.db"
 
 
+def _request(kind: str, epochs: int, state: Path) -> Request:
+    return Request(
+        command=command(kind, epochs), cwd=str(state), env=dict(os.environ), kind="elastic",
+        name=f"{kind} {epochs}", user="demo", model=kind, submitted_at=time.time(),
+        workers=ASKED, min_workers=1, max_workers=MOST, preload=PRELOAD,
+    )  # fmt: skip
+
+
 def courses(journal: Path) -> tuple[list[Course], float]:
     """The course of every job, and their mean JCT; times from the first submission on."""
     with read_journal(journal) as view:
         outcome, (events, shares, offsets) = view.outcome(), view.events()
-    began_s, end_s = float(outcome.submit_s.min()), float(outcome.done_s.max())
+    first = len(outcome.submit_s) - len(JOBS)  # before them a real run has one to warm up
+    submit_s, done_s = outcome.submit_s[first:], outcome.done_s[first:]
+    began_s, end_s = float(submit_s.min()), float(done_s.max())
     held = stints(events, shares, offsets, end_s)
     rows = []
     for number, (_, kind, epochs) in enumerate(JOBS):
         own = [
-            type(s)(s.begin_s - began_s, s.end_s - began_s, s.share) for s in held.get(number, [])
+            type(s)(s.begin_s - began_s, s.end_s - began_s, s.share)
+            for s in held.get(first + number, [])
         ]
         rows.append(Course(
-            f"{kind} {epochs}", list(KINDS).index(kind), float(outcome.submit_s[number]) - began_s,
-            float(outcome.done_s[number]) - began_s, MOST, own,
+            f"{kind} {epochs}", list(KINDS).index(kind), float(submit_s[number]) - began_s,
+            float(done_s[number]) - began_s, MOST, own,
         ))  # fmt: skip
-    return rows, float((outcome.done_s - outcome.submit_s).mean())
+    return rows, float((done_s - submit_s).mean())
 
 
 def main() -> None:
@@ -260,23 +205,25 @@ def main() -> None:
     options = parser.parse_args()
     out = options.out.absolute()
     shutil.rmtree(out, ignore_errors=True)
-    (out / "measure").mkdir(parents=True)
+    for name in ("measure", "simulated"):
+        (out / name).mkdir(parents=True)
     kinds, found = {}, {}
     console = Console()
     with Progress(console=console, transient=True) as tell:
         bar = tell.add_task("measuring each kind", total=len(KINDS))
         cradle = Cradle(PRELOAD)
-        measure("table", out / "measure" / "first", cradle)  # it waits until all is imported
+        first, _ = started("table", out / "measure" / "first", cradle, ["w0"])
+        stopped(first)  # by then all is imported
         for name in KINDS:
             kinds[name] = measure(name, out / "measure" / name, cradle)
             tell.advance(bar)
         cradle.close()
         for role in ("static", "elastic"):
             policy = getattr(options, role)
-            predict(kinds, policy, out / f"{role}-simulated.db")
+            drawn, told_s = predict(kinds, policy, out / "simulated")
             (out / role).mkdir()
             real = live(policy, out / role, tell)
-            found[role] = (policy, courses(out / f"{role}-simulated.db"), courses(real))
+            found[role] = (policy, (courses(drawn)[0], told_s), courses(real))
     report(out, kinds, found, console)
 
 
