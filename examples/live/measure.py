@@ -84,11 +84,18 @@ def resized(job: Job, names: list[str]) -> tuple[float, Change]:
     job.resize(names)
     change = job.settle().last
     assert change is not None
-    time.sleep(0.5)  # until the new members have said how far they are
-    before, before_s = job.observe(), time.monotonic()
+    before, before_s = news(job)
     time.sleep(MEASURE_S)
-    after, after_s = job.observe(), time.monotonic()
-    return (after.samples - before.samples) / (after_s - before_s), change
+    after, after_s = news(job)
+    return (after - before) / (after_s - before_s), change
+
+
+def news(job: Job) -> tuple[int, float]:
+    """The next number of samples that its members tell, twice a second, and when they do."""
+    known = job.observe().samples
+    while (samples := job.observe().samples) == known:
+        time.sleep(0.01)
+    return samples, time.monotonic()
 
 
 def measure(kind: str, folder: Path, cradle: Cradle) -> Kind:

@@ -54,7 +54,7 @@ def lengths(view: JournalView) -> Lengths:
     jobs, found, rounds = view.jobs, view.events(), view.rounds()
     told = _measures(view.notes().values(), jobs.job_id.tolist())
     each = np.maximum(1, np.nan_to_num(jobs.more.get("gpus_per_worker", 1.0), nan=1.0))
-    asked = np.maximum(1, jobs.num_gpus // each)
+    asked = jobs.num_gpus // each  # 0, where workers without GPUs were not counted
     until_s = max(float(part["time_s"].max(initial=0.0)) for part in (found.events, rounds))
     return _followed(found, asked.astype(np.int64), told, until_s)
 
@@ -86,7 +86,7 @@ def _followed(found: Events, asked: Ints, told: Mapping[str, Floats], until_s: f
         if since_s[job] == since_s[job]:
             span_s = now_s - since_s[job]
             held_s[job] += span_s
-            work_s[job] += max(0.0, span_s - pause_s[job]) * workers[job] / asked[job]
+            work_s[job] += max(0.0, span_s - pause_s[job]) * workers[job]
         since_s[job] = np.nan
 
     for e, (now_s, job, kind, _) in enumerate(found.events.tolist()):
@@ -109,6 +109,7 @@ def _followed(found: Events, asked: Ints, told: Mapping[str, Floats], until_s: f
     for job in np.flatnonzero(~np.isnan(since_s)).tolist():
         settle(job, until_s)
     left_s[~over] = np.inf
+    work_s /= np.maximum(1, np.where(asked > 0, asked, most))
     measured_s = told["work_s"] + restart_s
     return Lengths(held_s, work_s, measured_s, told["restart_s"], told["resize_s"], fewest, most,
                    over, came_s, left_s)  # fmt: skip

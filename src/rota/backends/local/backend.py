@@ -152,7 +152,7 @@ class LocalBackend:
         try:
             request, held = self.store.request(uid), self.store.held(uid)
             ended = self._over.get(uid) or self.store.ended(uid)
-        except RotaError:  # it could not be read in the first place
+        except (RotaError, OSError):  # it could not be read in the first place
             return Measured()
         if request.kind == "plain":
             return Measured()
