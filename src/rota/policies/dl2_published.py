@@ -172,11 +172,15 @@ class Slot:
                         del kinds[kind]
 
     def result(self) -> dict[int, Shares]:
-        """Who holds what; jobs with fewer workers than they run with hold nothing."""
+        """Who holds what; jobs with fewer workers or servers than they run with hold nothing."""
         return {
             job: held for job, held in enumerate(self.held)
-            if held and (self.view.pinned[job] or self.workers[job] >= self.fewest[job][0])
+            if held and (self.view.pinned[job] or self._is_enough(job))
         }  # fmt: skip
+
+    def _is_enough(self, job: int) -> bool:
+        workers, servers = self.fewest[job]
+        return self.workers[job] >= workers and self.servers[job] >= servers
 
     def _bundle(self, job: int) -> bool:
         """Add one bundle, or as many as the job's fewest workers need; False if one fails."""

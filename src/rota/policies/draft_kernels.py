@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rota.core.layout import SLACK
 from rota.core.types import Ints, Records
 from rota.jit import inline, part
-from rota.policies.place_kernels import find, hold
+from rota.policies.place_kernels import FIRST_FIT, find, hold
 from rota.policies.rule import ELASTIC
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ def write(d: Desk, job: Any, j: int, count: int, used: int) -> int:
 
 
 @part
-def locate(d: Desk, place: int, typical: Floats, job: Any) -> int:
-    """Find places for the job at its requested size, servers included; 0 if it does not fit."""
+def locate_by(d: Desk, place: int, typical: Floats, job: Any) -> int:
+    """Find places for the job as one rule has it, with room for the servers beside its workers."""
     size = job["gpus"] if job["gpus_per_worker"] > 0 else job["workers"]
     count = find(place, d.nodes, d.level, job, size, typical, d.node, d.part)
     servers = job["servers"]
@@ -87,6 +87,19 @@ def locate(d: Desk, place: int, typical: Floats, job: Any) -> int:
             workers = d.part[k] // max(1, job["gpus_per_worker"])
             if not fits_on(job, d.nodes[d.node[k]], workers, beside):
                 return 0
+    return count
+
+
+@inline
+def locate(d: Desk, place: int, typical: Floats, job: Any) -> int:
+    """Find places for the job at its requested size, servers included; 0 if it does not fit.
+
+    Where a rule puts the workers there may be no room for servers. Then they go where first-fit
+    puts them, so that every rule can hold what an empty cluster can.
+    """
+    count = locate_by(d, place, typical, job)
+    if count == 0 and job["servers"] > 0 and place != FIRST_FIT:
+        count = locate_by(d, FIRST_FIT, typical, job)
     return count
 
 

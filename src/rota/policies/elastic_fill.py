@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rota.core.decision import Decision
+from rota.core.draft import Draft
 from rota.core.layout import SHARE, SLACK
+from rota.policies.placing import start_somebody
 from rota.policies.pools import runs_spread_only
 from rota.policies.sizes import ANY, CPUS, GPUS, NOTHING
 
@@ -141,6 +143,10 @@ def fill(view: View, given: Mapping[int, Point]) -> Decision:
         board.release(job)
     for job in short:
         _squeeze(view, board, job, given[job])
+    if not any(board.held.values()):
+        draft = Draft(view.snapshot)
+        start_somebody(draft)
+        return draft.commit()
     return decision(view.snapshot, board.held)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from rota.core.draft import Draft
 from rota.policies.leases import TINY, Ledger, hand_out
 from rota.policies.linear import Program
+from rota.policies.placing import start_somebody
 from rota.policies.pools import Pools
 
 if TYPE_CHECKING:
@@ -160,6 +161,7 @@ class Gavel:
         fraction = self._solve(np.where(gpus[:, None] > 0, gain, 0.0), gpus, pools)
         self._ledger.entitle(fraction)
         hand_out(draft, pools, self._ledger.priority(), spare, renew=renew)
+        start_somebody(draft)
         if _settled(draft, pools, fraction):
             return draft.commit()
         return draft.commit(wake_s=self._ledger.next_round_s())

@@ -105,7 +105,8 @@ def next_turn_s(rule: Rule, job: Any, now_s: float) -> float:
     else:
         again = job["started_s"] == job["started_s"]  # not NaN: it ran before
         begin_s, pace = now_s + (job["restart_s"] if again else 0.0), 1.0
-    return begin_s + max((rule.limits[k] - attained) / (job["gpus"] * pace), TICK_S)
+    turn_s = begin_s + max((rule.limits[k] - attained) / (job["gpus"] * pace), TICK_S)
+    return max(turn_s, np.nextafter(now_s, np.inf))  # a tick may be less than time can tell
 
 
 @inline

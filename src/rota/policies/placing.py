@@ -73,6 +73,16 @@ def fill_all(place: int, jobs: Records, order: Ints, d: Desk, used: int, typical
     return used
 
 
+def start_somebody(draft: Draft) -> None:
+    """If nobody holds anything, start whoever fits by first-fit, in order of submission.
+
+    For rules that may find no place for a job although the cluster is idle: left alone they
+    would wait for ever.
+    """
+    if not draft.length.any():
+        Placer("first-fit").fill(draft, np.arange(len(draft.rows)))
+
+
 class Placer:
     """Finds room in a draft: `place(draft, job)` gives (node, workers) pairs, or None.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from rota.core.draft import Draft
+from rota.policies.placing import start_somebody
 from rota.policies.pools import find_room, known_curves, speeds_at, try_place
 from rota.policies.search_kernels import Board, search
 
@@ -57,6 +58,7 @@ class Pollux:
         queue = np.flatnonzero((board.held == 0) & ~board.fixed)
         search(board, queue, rng.random((self.evals, 7)))
         _carry_out(draft, board)
+        start_somebody(draft)
         if (board.held >= board.most).all():
             return draft.commit()
         return draft.commit(wake_s=snapshot.time_s + self.lease)

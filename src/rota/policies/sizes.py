@@ -125,6 +125,8 @@ class Sizes:
         found = []
         for workers in range(self.shape.workers[0], self.speed.shape[1]):
             servers = min(max(workers, fewest), most, self.speed.shape[0] - 1)
+            if self.speed[servers, workers] == 0:  # it runs with another number of servers only
+                servers = int(self.speed[:, workers].argmax())
             if self.speed[servers, workers] > 0:
                 found.append(self.point(servers, workers))
         return found

@@ -13,7 +13,7 @@ from rota.core.layout import ARRIVE, NODE_DOWN, NODE_UP, WAITING
 from rota.jit import inline, kernel, only_with, part
 from rota.policies.place_kernels import build, first_bit, ones
 from rota.sim.job_kernels import GONE, copy_share, fail, finish, kill, lasts_s, log
-from rota.sim.pace_kernels import drift_s, rerate, wander
+from rota.sim.pace_kernels import drift_s, next_multiple, rerate, wander
 
 if TYPE_CHECKING:
     from rota.core.types import Records
@@ -69,6 +69,7 @@ def stray(level: Any, nodes: Records, clock: Any) -> int:
 def pass_time(s: State, to_s: float) -> None:
     """Move the clock, and the integrals with it."""
     clock = s.clock[0]
+    to_s = max(to_s, clock["now_s"])  # rounding may put an event a little before now
     span_s = to_s - clock["since_s"]
     if span_s > 0.0:
         clock["held_gpu_s"] += clock["held"] * span_s
@@ -142,22 +143,25 @@ def drift(s: State, limit_s: float) -> None:
         drift_until(s, limit_s)
 
 
+@inline
+def slot_from(time_s: float, slot_s: float) -> float:
+    """The first end of a slot that is not before `time_s`."""
+    slot = np.ceil(time_s / slot_s)
+    if slot * slot_s < time_s:  # rounding
+        slot += 1.0
+    return max(slot * slot_s, time_s)
+
+
 @part
 def to_next_slot(s: State) -> bool:
     """Let everything happen up to the next slot with live jobs; False if there is none."""
     clock, moved = s.clock[0], False
-    slot_s, soon_s = clock["slot_s"], next_event_s(s)
-    slot = (
-        np.ceil(soon_s / slot_s)
-        if clock["now_s"] == -np.inf
-        else np.floor(clock["now_s"] / slot_s) + 1.0
-    )
-    while slot * slot_s <= clock["now_s"]:  # rounding: 43 · 0.1 / 0.1 is less than 43
-        slot += 1.0
+    slot_s, now_s = clock["slot_s"], clock["now_s"]
+    end_s = slot_from(next_event_s(s), slot_s) if now_s == -np.inf else next_multiple(now_s, slot_s)
     while True:
-        drift(s, slot * slot_s)
+        drift(s, end_s)
         soon_s = next_event_s(s)
-        if soon_s > slot * slot_s:
+        if soon_s > end_s:
             # With nobody running and nothing to come, only something new can change a decision,
             # unless the policy asks for another round.
             if clock["arrived"] > clock["ended"] and (
@@ -169,11 +173,11 @@ def to_next_slot(s: State) -> bool:
                 break
             if soon_s == np.inf:
                 return False
-            slot = np.ceil(soon_s / slot_s)
+            end_s = slot_from(soon_s, slot_s)
         pass_time(s, soon_s)
         happen(s)
         moved = True
-    pass_time(s, slot * slot_s)
+    pass_time(s, end_s)
     return True
 
 

@@ -200,13 +200,18 @@ def _work(world: Scenario, run: Run, books: _Books) -> Iterator[tuple[str, str]]
     """Jobs without a curve run at (workers / requested)^scaling: compare with their durations."""
     outcome, trace, scaling = run.outcome, world.trace, world.physics.scaling
     late_s = np.abs([outcome.begin_s, outcome.end_s]).max()
+    grain_s = 2e-9 * world.when.slot_s  # an end so little after that of a slot is at that
     plain = trace.model < 0 if world.physics.curves is not None else np.ones(len(trace), np.bool_)
     for job in np.flatnonzero(plain & ~outcome.gave_up).tolist():
         asked, spans = books.rows["workers"][job], books.spans.get(job, [])
         done_s = sum(span_s * (workers / asked) ** scaling for span_s, workers in spans)
         fastest = max([(w / asked) ** scaling for _, w in spans], default=1.0)
         duration_s = trace.duration_s[job]
-        slack_s = 1e-9 * duration_s + 4 * (1 + len(spans)) * np.spacing(late_s) * max(1.0, fastest)
+        slack_s = (
+            grain_s
+            + 1e-9 * duration_s
+            + 4 * (1 + len(spans)) * np.spacing(late_s) * max(1.0, fastest)
+        )
         if done_s < duration_s - slack_s:
             yield "work", f"job {job} ended after {done_s!r} s of work, not {duration_s!r} s."
         paused = books.rows["restart_s"][job] > 0 or outcome.lost_s[job] > 0
