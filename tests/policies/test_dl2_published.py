@@ -157,12 +157,13 @@ def test_optimus_goes_by_time_saved_whatever_it_costs() -> None:
     assert sizes(decide("optimus", snapshot)) == [(1, 1), (2, 1)]
 
 
-def test_optimus_leaves_a_worker_without_its_server() -> None:
-    # Room for three tasks: the second job's first worker fits, its server does not.
+def test_optimus_gives_back_a_worker_whose_server_finds_no_room() -> None:
+    # Room for three tasks: the second job's first worker fits, its server does not. As published
+    # it would hold a GPU at speed 0; a job is never given fewer servers than it runs with.
     cluster = Cluster.uniform(1, 4, cpus=6)
     snapshot = Snapshot.of(cluster, [ps_job(0, 2)] * 2, curves=curves_of(FLAT))
 
-    assert sizes(decide("optimus", snapshot)) == [(1, 1), (0, 1)]
+    assert sizes(decide("optimus", snapshot)) == [(1, 1), (0, 0)]
 
 
 # -- beyond what DL2 knows -------------------------------------------------------------------
