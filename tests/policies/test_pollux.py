@@ -205,9 +205,15 @@ def test_without_gain_nothing_changes() -> None:
 
 
 def test_without_budget_nothing_changes() -> None:
-    snapshot = Snapshot.of(Cluster.uniform(1, 4), [Job(workers=1)])
+    snapshot = since(5.0, Cluster.uniform(1, 4), [Job(workers=1)] * 2, {0: [(0, 1)]}, 0.0)
     decision = make_policy("pollux:evals=0").decide(snapshot)
-    assert (len(decision.diff(snapshot)), decision.wake_s) == (0, 60.0)
+    assert (len(decision.diff(snapshot)), decision.wake_s) == (0, 65.0)
+
+
+def test_without_budget_an_idle_cluster_still_starts_who_fits() -> None:
+    snapshot = Snapshot.of(Cluster.uniform(1, 4), [Job(workers=1)] * 2)
+    decision = make_policy("pollux:evals=0").decide(snapshot)
+    assert (decision.length.tolist(), decision.wake_s) == ([1, 1], 60.0)
 
 
 def test_a_restart_must_pay() -> None:
