@@ -73,3 +73,41 @@ def test_a_cluster_without_gpus_runs_what_needs_cpus_only(policy: str) -> None:
     cluster = {"gpus": [0, 0], "cpus": [4, 2]}
     jobs = [_job(k, 10.0, 2, gpus_per_worker=0, cpus_per_worker=1.0) for k in range(4)]
     _assert_sound(policy, jobs, cluster=cluster)
+
+
+@pytest.mark.parametrize("policy", ["gavel-max-min:lease=10", "gavel-min-jct:lease=10"])
+def test_leases_shorter_than_a_restart_let_jobs_get_on(policy: str) -> None:
+    # Every lease ended before its job had started again, and the next one had its turn.
+    jobs = [_job(0.0, 100.0, 2, user=f"u{k}") for k in range(3)]
+    _assert_sound(policy, jobs, when={"restart_s": 25.0})
+
+
+@pytest.mark.parametrize("policy", ["fifo-skip", "sjf-skip"])
+def test_workers_without_gpus_of_another_number_are_another_shape_to_the_queue(policy: str) -> None:
+    # Eight workers do not fit beside one; the two behind them do, and wait for nobody.
+    cluster = {"gpus": [0, 0, 0, 0], "cpus": [8, 8, 8, 8]}
+    one = {"gpus_per_worker": 0, "cpus_per_worker": 4.0}
+    jobs = [_job(0.0, 50.0, 1, **one), _job(1.0, 1.0, 8, **one), _job(2.0, 50.0, 2, **one)]
+    _assert_sound(policy, jobs, cluster=cluster)
+
+
+@pytest.mark.parametrize("policy", ["equal-units", "optimus", "hull-greedy", "srtf-bundles"])
+def test_a_job_over_two_gpu_types_keeps_both_within_its_minimum_run_time(policy: str) -> None:
+    cluster = {"gpus": [2, 2], "gpu_types": ["old", "new"], "type": [0, 1]}
+    curves = {"by_nodes": True, "bend": [0.9], "loss": 0.3}
+    jobs = [_job(0.0, 70.0, 3, model="wide"), _job(49.0, 1.0, 1, model="wide")]
+    physics = {"curves": curves}
+    _assert_sound(policy, jobs, cluster=cluster, when={"min_run_s": 120.0}, physics=physics)
+
+
+def test_who_came_first_to_a_machine_does_not_change_a_bit() -> None:
+    # Everybody's pace is a product over the others there; in another order it rounds otherwise.
+    costs = [0.0, 0.0, 0.0, 1e6, 1e6, 1e6]
+    sizes = [(1e8, 8), (1e7, 8), (1.0, 2), (1e8, 2), (1.0, 2), (1e7, 2)]
+    jobs = [
+        _job(-5e7, duration_s, gpus, restart_s=cost)
+        for (duration_s, gpus), cost in zip(sizes, costs, strict=True)
+    ]
+    physics = {"contention": {"law": "machines", "weight": [0.5, 0.2, 1.0]}}
+    world = {"seed": 369000, "cluster": {"gpus": [3, 3, 64]}, "physics": physics}
+    _assert_sound("srtf:error=3+first-fit", jobs, **world)

@@ -41,7 +41,7 @@ def fuzz(
     if bounds:  # before anything is compiled, and with machine code of its own
         os.environ["NUMBA_BOUNDSCHECK"] = "1"
         os.environ.setdefault("NUMBA_CACHE_DIR", str(out.absolute() / "bounds-cache"))
-    from rota.testing.fuzzing import Plan, fuzz, replayed
+    from rota.testing.fuzzing import Plan, fuzz, replayed, write_finding
 
     if replay is not None:
         findings = replayed(replay)
@@ -57,6 +57,7 @@ def fuzz(
             nonlocal told
             report(tally.worlds)
             for found in tally.failures[told:]:
+                write_finding(found, out)  # as it is, in case nobody waits for the end
                 typer.echo(f"{found.policy}: {found.kind}: {found.message}", err=True)
             told = len(tally.failures)
 

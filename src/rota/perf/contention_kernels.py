@@ -26,7 +26,7 @@ class Traffic(NamedTuple):
     """Who sends where, with room to work in."""
 
     laws: Contention
-    guests: Ints  # (N, K)
+    guests: Ints  # (N, K) in order of their numbers, so that sums do not depend on who came first
     gpus: Ints  # (N, K)
     many: Ints  # (N,)
     kind: Ints  # (J,) −1: sends nothing

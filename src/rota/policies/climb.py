@@ -224,8 +224,11 @@ def _sizes(row: tuple[Any, ...], known: Known, most: list[int]) -> list[Sizes]:
 
 def _held(view: View, job: int, servers: int, workers: int) -> Point:
     """The size that a running job has now."""
-    sizes, node = view.sizes[job], view.snapshot.share(job)[0][0]
-    type_ = int(view.snapshot.nodes["type"][node]) if len(sizes) > 1 else sizes[0].shape.type
+    sizes, types = view.sizes[job], view.snapshot.nodes["type"]
+    type_ = sizes[0].shape.type
+    if len(sizes) > 1:
+        on = {int(types[node]) for node, workers, _ in view.snapshot.share(job) if workers}
+        type_ = on.pop() if len(on) == 1 else ANY
     return view.sized(job, type_).point(servers, workers)
 
 

@@ -181,6 +181,8 @@ def _lay(view: View, given: Mapping[int, Point], keep: Collection[int]) -> tuple
 def _hold_on(view: View, board: Board, job: int, point: Point) -> None:
     """Put the job's tasks where they are, except on nodes that are down or of another type."""
     nodes, type_ = view.snapshot.nodes, _type(view, job, point)
+    if view.pinned[job]:
+        type_ = ANY
     for node, workers, servers in view.snapshot.share(job):
         if nodes["up"][node] and (type_ == ANY or nodes["type"][node] == type_):
             board.put(job, node, WORKERS, workers)

@@ -160,7 +160,7 @@ class Gavel:
             spare = np.argsort(-gain.max(axis=1) / np.maximum(1, gpus), kind="stable")
         fraction = self._solve(np.where(gpus[:, None] > 0, gain, 0.0), gpus, pools)
         self._ledger.entitle(fraction)
-        hand_out(draft, pools, self._ledger.priority(), spare, renew=renew)
+        hand_out(draft, pools, self._ledger.priority(), spare, self.lease, renew=renew)
         start_somebody(draft)
         if _settled(draft, pools, fraction):
             return draft.commit()

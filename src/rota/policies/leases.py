@@ -113,14 +113,17 @@ def _carried(accounts: Floats, old: Ints, shape: tuple[int, ...]) -> Floats:
     return kept
 
 
-def hand_out(draft: Draft, pools: Pools, priority: Floats, spare: Ints, *, renew: bool) -> None:
+def hand_out(
+    draft: Draft, pools: Pools, priority: Floats, spare: Ints, lease_s: float, *, renew: bool
+) -> None:
     """Give GPUs to those with the highest priority (J, T + 1), then to anybody, by `spare` (J,).
 
-    With `renew` all leases end but those of jobs within their minimum run time; a job that is to
-    stay in its pool stays on its nodes. Otherwise only what is free is given out.
+    With `renew` all leases end but those of jobs within their minimum run time, and of jobs that
+    would do nothing but start; a job that is to stay in its pool stays on its nodes. Otherwise
+    only what is free is given out.
     """
     running = pools.held >= 0
-    fixed = _pinned(draft.snapshot) if renew else running
+    fixed = _pinned(draft.snapshot) | _starting(draft.snapshot, lease_s) if renew else running
     fixed = fixed | (running & (draft.rows["gpus"] == 0))
     order, goal = _choose(draft, pools, priority, fixed)
     before = {int(j): draft.held(int(j)) for j in np.flatnonzero(running & ~fixed)}
@@ -196,3 +199,10 @@ def _pinned(snapshot: Snapshot) -> Bools:
     """Which jobs run and may not be touched yet (J,)."""
     jobs = snapshot.jobs
     return jobs.running & (snapshot.time_s < jobs.since_s + jobs.min_run_s)
+
+
+def _starting(snapshot: Snapshot, lease_s: float) -> Bools:
+    """Which jobs take a lease or more to start, and have not run for as long since (J,)."""
+    jobs = snapshot.jobs
+    slow = jobs.running & (jobs.restart_s >= lease_s)
+    return slow & (snapshot.time_s < jobs.resume_s + jobs.restart_s)

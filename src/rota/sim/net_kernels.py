@@ -64,6 +64,9 @@ def join_as(s: State, j: int, kind: int) -> None:
         if gpus > 0 and t.many[n] < t.guests.shape[1]:
             mark_guests(t.guests, t.many, net.dirty, net.marked, clock, n)
             g = t.many[n]
+            while g > 0 and t.guests[n, g - 1] > j:
+                t.guests[n, g], t.gpus[n, g] = t.guests[n, g - 1], t.gpus[n, g - 1]
+                g -= 1
             t.guests[n, g], t.gpus[n, g] = j, gpus
             t.many[n] += 1
     if t.laws.mode == LINKS:
@@ -97,8 +100,8 @@ def leave_all(s: State, j: int) -> None:
         for g in range(t.many[n]):
             if t.guests[n, g] == j:
                 t.many[n] -= 1
-                t.guests[n, g] = t.guests[n, t.many[n]]
-                t.gpus[n, g] = t.gpus[n, t.many[n]]
+                for h in range(g, t.many[n]):
+                    t.guests[n, h], t.gpus[n, h] = t.guests[n, h + 1], t.gpus[n, h + 1]
                 break
         mark_guests(t.guests, t.many, net.dirty, net.marked, clock, n)
     t.kind[j], s.truth[j]["sends"] = -1, False

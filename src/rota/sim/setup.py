@@ -120,9 +120,10 @@ def _truth(trace: Trace, rows: Records, when: Conditions) -> tuple[Records, int]
     truth["checkpoint_s"] = np.where(
         np.isnan(trace.checkpoint_s), when.checkpoint_s, trace.checkpoint_s
     )
-    asks = np.stack([rows[name] for name in (
-        "gpus", "gpus_per_worker", "gpu_type", "servers", "cpus_per_worker", "memory_gb_per_worker",
-        "cpus_per_server", "memory_gb_per_server")])  # fmt: skip
+    size = np.where(rows["gpus_per_worker"] > 0, rows["gpus"], rows["workers"])
+    asks = np.stack([size, *(rows[name] for name in (
+        "gpus_per_worker", "gpu_type", "servers", "cpus_per_worker", "memory_gb_per_worker",
+        "cpus_per_server", "memory_gb_per_server"))])  # fmt: skip
     if (asks[2:] == asks[2:, :1]).all() and (
         asks[1] == 1
     ).all():  # the common case: only the number of GPUs differs
