@@ -214,6 +214,11 @@ def part(function: F) -> F:
     return _part(function, counted=False)
 
 
+def pasted_part(function: F) -> F:
+    """Like `part`, for one that LLVM shall paste into all of its callers: a hot, short one."""
+    return _part(function, counted=False, forceinline=True)
+
+
 def allocating_part(function: F) -> F:
     """Like `part`, for a function that makes arrays of its own."""
     return _part(function, counted=True)
@@ -222,12 +227,12 @@ def allocating_part(function: F) -> F:
 _unliteral: Any = vars(types)["unliteral"]  # which its stubs do not know
 
 
-def _part(function: F, *, counted: bool) -> F:
+def _part(function: F, *, counted: bool, **options: bool) -> F:
     if config.DISABLE_JIT:
         return function
     made: Any = numba.njit(
         error_model="numpy", _nrt=counted, no_cpython_wrapper=True, no_cfunc_wrapper=True,
-        pipeline_class=_PartCompiler,
+        pipeline_class=_PartCompiler, **options,
     )(function)  # fmt: skip
     by_types = made.get_call_template
 

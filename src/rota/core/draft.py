@@ -82,6 +82,10 @@ class Draft:
         """GPUs that one worker of `job` needs."""
         return self._each[job]
 
+    def servers(self, job: int) -> int:
+        """Parameter servers that `job` asks for."""
+        return self._servers[job]
+
     def place(
         self,
         job: int,
@@ -94,17 +98,18 @@ class Draft:
         beside its workers. Refused, and nothing changed, if a node has not enough left, is of the
         wrong GPU type, or the number of workers or of servers is not one that the job runs with.
         """
-        if servers is None:
-            servers = self.beside(job, share) if self._servers[job] else ()
+        if servers is None and self._servers[job]:
+            servers = self.beside(job, share)
+        count = 0
         if len(share) == 1 and not servers:
             node, total = share[0]
-            entries, count = [(node, total, 0)] if total else [], 0
+            entries = [(node, total, 0)] if total else []
         else:
-            entries = _merged(share, servers)
+            entries = _merged(share, servers or ())
             total, count = sum(entry[1] for entry in entries), sum(entry[2] for entry in entries)
         if not self._fewest[job] <= total <= self._most[job] or (total == 0 and count > 0):
             raise size_error(self.rows[job], total)
-        if total and not self._fewest_servers[job] <= count <= self._most_servers[job]:
+        if total and (count < self._fewest_servers[job] or 0 < count > self._most_servers[job]):
             raise server_error(self.rows[job], count)
         self._replace(job, entries)
 
@@ -234,14 +239,15 @@ class Draft:
         except DecisionError:
             self._undo(job, before, -1)  # not _take(), which refuses nodes that are down by now
             raise
-        if self.used + len(entries) > len(self.shares):
-            self.reserve(len(entries))
-        self._at[job], self._length[job] = self.used, len(entries)
-        k = 3 * self.used
+        used, count = self.used, len(entries)
+        if used + count > len(self.shares):
+            self.reserve(count)
+        self._at[job], self._length[job] = used, count
+        written, k = self._entries, 3 * used
         for node, workers, servers in entries:
-            self._entries[k], self._entries[k + 1], self._entries[k + 2] = node, workers, servers
+            written[k], written[k + 1], written[k + 2] = node, workers, servers
             k += 3
-        self.used += len(entries)
+        self.used = used + count
 
     def _take(self, job: int, entries: list[tuple[int, int, int]]) -> None:
         each, free = self._each[job], self._free
@@ -254,14 +260,15 @@ class Draft:
                 self._undo(job, entries[:done])
                 raise DecisionError(f"There is no node {node}: the cluster has {len(free)} nodes.")
             wrong: tuple[str, float] | None = None
-            if workers * each > free[node] or workers < 0 or servers < 0 or not self._up[node]:
-                wrong = ("GPUs", workers * each)
+            gpus, left = workers * each, free[node]
+            if gpus > left or workers < 0 or servers < 0 or not self._up[node]:
+                wrong = ("GPUs", gpus)
             elif not self._plain:
                 wrong = self._misfit(job, node, workers, servers)
             if wrong:
                 self._undo(job, entries[:done])
                 raise self._refusal(job, node, *wrong)
-            free[node] -= workers * each
+            free[node] = left - gpus
             if not self._plain:
                 self._add(job, node, -workers, -servers)
 

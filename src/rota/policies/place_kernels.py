@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rota.core.layout import SLACK
-from rota.jit import allocating_part, inline, part
+from rota.jit import allocating_part, inline, part, pasted_part
 
 if TYPE_CHECKING:
     from rota.core.types import Floats, Ints, Records
@@ -120,7 +120,7 @@ def fits_beside(nodes: Records, n: int, job: Any, workers: int, taken: Ints, cou
     return suits(nodes, n, job, workers)
 
 
-@part
+@pasted_part
 def tightest(
     nodes: Records, level: Any, job: Any, gpus: int, step: int, taken: Ints, count: int
 ) -> int:
@@ -185,7 +185,7 @@ def stranded(free: int, typical: Floats) -> float:
     return share * free
 
 
-@part
+@pasted_part
 def one_node(
     rule: int,
     nodes: Records,

@@ -106,22 +106,13 @@ class Placer:
         `workers` asks for another size than the requested one. The servers of a job that holds
         nothing yet must find room beside its workers; one that grows has its servers.
         """
-        if not draft.rows["servers"][job]:
-            return self._room(draft, draft.rows, job, job, workers)
-        if draft.length[job]:
-            alone = draft.rows[job : job + 1].copy()
-            alone["servers"] = 0
-            alone.flags.writeable = draft.rows.flags.writeable  # compiled code knows the difference
-            return self._room(draft, alone, 0, job, workers)
-        share = self._room(draft, draft.rows, job, job, workers)
-        fits = share is not None and draft.fits(job, share, draft.beside(job, share))
-        return share if fits else None
-
-    def _room(
-        self, draft: Draft, rows: Records, row: int, job: int, workers: int | None
-    ) -> list[tuple[int, int]] | None:
-        """Where `job` fits, as `rows[row]` describes it."""
-        self._prepare(draft)
+        rows, row, servers = draft.rows, job, draft.servers(job)
+        if servers and draft.length[job]:
+            rows, row, servers = draft.rows[job : job + 1].copy(), 0, 0
+            rows["servers"] = 0
+            rows.flags.writeable = draft.rows.flags.writeable  # compiled code knows the difference
+        if self._cluster is not draft.snapshot.cluster:
+            self._prepare(draft)
         each = draft.gpus_per_worker(job) or 1  # workers without GPUs are counted themselves
         if workers is None:
             gpus = draft.gpus(job) or int(draft.rows["workers"][job])
@@ -130,16 +121,21 @@ class Placer:
         count = self._find(
             self.code, draft.nodes, self._level, rows, row, gpus, self._typical, self._spot
         )
-        if count == 1:
-            return [(self._spot.item(0, 0), gpus // each)]
         if count == 0:
             return None
-        node, part = self._spot[:, :count].tolist()
-        return [(n, gpus // each) for n, gpus in zip(node, part, strict=True)]
+        if count == 1:
+            share = [(self._spot.item(0, 0), gpus // each)]
+        else:
+            node, part = self._spot[:, :count].tolist()
+            share = [(n, gpus // each) for n, gpus in zip(node, part, strict=True)]
+        if servers and not draft.fits(job, share, draft.beside(job, share)):
+            return None
+        return share
 
     def fill(self, draft: Draft, order: Ints) -> None:
         """Place, in `order`, every job that holds nothing in the draft, as far as it fits."""
-        self._prepare(draft)
+        if self._cluster is not draft.snapshot.cluster:
+            self._prepare(draft)
         draft.reserve(int(draft.rows["workers"][order].clip(max=len(draft.nodes)).sum()))
         node, part = self._spot
         desk = Desk(draft.nodes, self._level, draft.at, draft.length, draft.shares, node, part)
@@ -147,17 +143,14 @@ class Placer:
         draft.used = self._fill(self.code, draft.rows, order, desk, draft.used, self._typical)
 
     def _prepare(self, draft: Draft) -> None:
-        """Have ready what suits the draft's cluster: scratch arrays, machine code."""
+        """Make ready what suits the draft's cluster: scratch arrays, machine code."""
         nodes = len(draft.nodes)
-        if self._cluster is not draft.snapshot.cluster:
-            self._cluster = draft.snapshot.cluster
-            self._spot = np.zeros((2, nodes), np.int64)
-            self._level = np.zeros((int(draft.nodes["gpus"].max()) + 2, -(-nodes // 64)), np.uint64)
-            d = draft
-            desk = Desk(
-                d.nodes, self._level, d.at, d.length, d.shares, self._spot[0], self._spot[1]
-            )
-            self._find = direct(
-                find_one, 0, d.nodes, self._level, d.rows, 0, 0, self._typical, self._spot
-            )
-            self._fill = direct(fill_all, 0, d.rows, d.at, desk, 0, self._typical)
+        self._cluster = draft.snapshot.cluster
+        self._spot = np.zeros((2, nodes), np.int64)
+        self._level = np.zeros((int(draft.nodes["gpus"].max()) + 2, -(-nodes // 64)), np.uint64)
+        d = draft
+        desk = Desk(d.nodes, self._level, d.at, d.length, d.shares, self._spot[0], self._spot[1])
+        self._find = direct(
+            find_one, 0, d.nodes, self._level, d.rows, 0, 0, self._typical, self._spot
+        )
+        self._fill = direct(fill_all, 0, d.rows, d.at, desk, 0, self._typical)

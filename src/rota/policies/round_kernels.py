@@ -40,22 +40,43 @@ def fill(rule: Rule, jobs: Records, order: Ints, n: int, d: Desk, used: int) -> 
     for k in range(d.nodes.size):
         free += d.nodes[k]["free"]
         counted |= d.nodes[k]["cpus"] < np.inf  # then some may need CPUs only
+    if rule.sizing == ELASTIC:
+        return fill_smaller(rule, jobs, order, n, d, used, free, counted)
     for i in range(n):
         if free == 0 and not counted:
             break
         j = order[i]
         if d.length[j] > 0:
             continue
-        if jobs[j]["gpus"] <= free or rule.sizing == ELASTIC:
-            used = take(d, rule, jobs[j], j, used)
+        if jobs[j]["gpus"] <= free:
+            used = claim(d, rule.place, rule.typical, jobs[j], j, used)
             misses += 1
         if d.length[j] > 0:
-            free -= held_gpus(d, jobs[j], j) if rule.sizing == ELASTIC else jobs[j]["gpus"]
+            free -= jobs[j]["gpus"]
             misses -= 1
         elif rule.passing != SKIP:
             break
-        if misses == MISSES and rule.sizing != ELASTIC:
+        if misses == MISSES:
             return fill_on(rule, jobs, order, i + 1, n, d, used, free, counted)
+    return used
+
+
+@part
+def fill_smaller(
+    rule: Rule, jobs: Records, order: Ints, n: int, d: Desk, used: int, free: int, counted: bool
+) -> int:
+    """The same where a job may be placed smaller than it asks for."""
+    for i in range(n):
+        if free == 0 and not counted:
+            break
+        j = order[i]
+        if d.length[j] > 0:
+            continue
+        used = take(d, rule, jobs[j], j, used)
+        if d.length[j] > 0:
+            free -= held_gpus(d, jobs[j], j)
+        elif rule.passing != SKIP:
+            break
     return used
 
 
