@@ -86,30 +86,16 @@ def full_size(job: Any) -> Any:
 
 @part
 def locate_size(d: Desk, place: int, typical: Floats, job: Any, size: int) -> int:
-    """Find places for so many GPUs of the job, and for its servers; 0 if they do not fit.
-
-    Where a rule puts the workers there may be no room for servers. Then a job of its requested
-    size goes where first-fit puts it, so that every rule can hold what an empty cluster can.
-    """
+    """Find places for so many GPUs of the job, and for its servers; 0 if they do not fit."""
+    count = find(place, d.nodes, d.level, job, size, typical, d.node, d.part)
     servers = job["servers"]
-    again = servers > 0 and place != FIRST_FIT and size == full_size(job)
-    while True:
-        count = find(place, d.nodes, d.level, job, size, typical, d.node, d.part)
-        for k in range(count if servers > 0 else 0):
+    if servers > 0:
+        for k in range(count):
             beside = servers // count + (k < servers % count)
             workers = d.part[k] // max(1, job["gpus_per_worker"])
             if not fits_on(job, d.nodes[d.node[k]], workers, beside):
-                count = 0
-                break
-        if count > 0 or not again:
-            return count
-        place, again = FIRST_FIT, False
-
-
-@inline
-def locate(d: Desk, place: int, typical: Floats, job: Any) -> int:
-    """Find places for the job at its requested size, servers included; 0 if it does not fit."""
-    return locate_size(d, place, typical, job, full_size(job))
+                return 0
+    return count
 
 
 @part
@@ -123,10 +109,26 @@ def claim_size(d: Desk, place: int, typical: Floats, job: Any, j: int, size: int
     return write(d, job, j, count, used) if count > 0 else used
 
 
+# Where a rule puts the workers there may be no room for servers. Then a job of its requested size
+# goes where first-fit puts it, so that every rule can hold what an empty cluster can.
+
+
+@inline
+def locate(d: Desk, place: int, typical: Floats, job: Any) -> int:
+    """Find places for the job at its requested size, servers included; 0 if it does not fit."""
+    count = locate_size(d, place, typical, job, full_size(job))
+    if count == 0 and job["servers"] > 0 and place != FIRST_FIT:
+        count = locate_size(d, FIRST_FIT, typical, job, full_size(job))
+    return count
+
+
 @inline
 def claim(d: Desk, place: int, typical: Floats, job: Any, j: int, used: int) -> int:
     """Place job j at its requested size if it fits; returns `used`, unchanged if it does not."""
-    return claim_size(d, place, typical, job, j, full_size(job), used)
+    after = claim_size(d, place, typical, job, j, full_size(job), used)
+    if after == used and job["servers"] > 0 and place != FIRST_FIT:
+        after = claim_size(d, FIRST_FIT, typical, job, j, full_size(job), used)
+    return after
 
 
 @part
