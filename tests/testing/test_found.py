@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from rota.errors import ConfigError
+from rota.policies import make_policy
+from rota.sim import Faults, Simulator
 from rota.testing import WorldSpec, examine
+from rota.testing.playing import play
 
 
 def _job(submit_s: float, duration_s: float, num_gpus: int, **more: Any) -> dict[str, Any]:
@@ -111,3 +116,43 @@ def test_who_came_first_to_a_machine_does_not_change_a_bit() -> None:
     physics = {"contention": {"law": "machines", "weight": [0.5, 0.2, 1.0]}}
     world = {"seed": 369000, "cluster": {"gpus": [3, 3, 64]}, "physics": physics}
     _assert_sound("srtf:error=3+first-fit", jobs, **world)
+
+
+def test_jobs_as_good_as_nothing_have_numbers_for_metrics() -> None:
+    jobs = [_job(0.0, 10.0, 2), _job(0.0, 1e-280, 2)]
+    _assert_sound("fifo", jobs)
+    _assert_sound("fifo", jobs[1:] * 2)
+
+
+def test_failures_that_nobody_could_draw_are_refused() -> None:
+    world = WorldSpec(cluster={"gpus": [2]}, jobs=[_job(0.0, 8e11, 1)]).build()
+    when = replace(world.when, faults=Faults(node_mtbf_s=1.0, node_repair_s=1.0))
+    with pytest.raises(ConfigError, match="node_mtbf_s=1 means about"):
+        Simulator(world.cluster, world.trace, when)
+
+
+@pytest.mark.parametrize("name", ["optimus", "dl2-tetris", "hull-greedy", "drf-bundles"])
+def test_a_job_that_may_have_all_workers_of_the_world_costs_no_memory(name: str) -> None:
+    jobs = [_job(0.0, 10.0, 1, min_workers=1, max_workers=2**31 - 1) for _ in range(2)]
+    _assert_sound(name, jobs, cluster={"gpus": [4, 4]})
+    observed = {"curves": {"by_nodes": False, "bend": [0.9], "loss": 0.3}, "sight": "observed"}
+    jobs = [{**job, "model": "wide", "num_servers": 1, "max_servers": 10**9} for job in jobs]
+    _assert_sound(name, jobs, cluster={"gpus": [4, 4]}, physics=observed)
+
+
+def test_a_job_with_more_nodes_than_workers_can_be_observed() -> None:
+    # One worker on a node and its server on another are two nodes, though one worker.
+    jobs = [_job(0.0, 10.0, 1, num_servers=1), _job(0.0, 1.0, 1)]
+    observed = {"curves": {"by_nodes": True, "bend": [0.45], "loss": 0.3}, "sight": "observed"}
+    _assert_sound("dl2-optimus", jobs, cluster={"gpus": [2, 2]}, physics=observed)
+
+
+def test_what_a_cluster_does_not_count_changes_nobodys_pace() -> None:
+    # Infinitely many CPUs by one each were not a number, and the gang's pace was that on one node.
+    curves = {"by_nodes": True, "bend": [0.9], "loss": 0.3}
+    ends = []
+    for cpus in (0.0, 1.0):
+        job = _job(0.0, 100.0, 4, model="wide", cpus_per_worker=cpus)
+        world = WorldSpec(cluster={"gpus": [2, 2]}, jobs=[job], physics={"curves": curves})
+        ends.append(play(world.build(), make_policy("fifo"), "rounds", 0).outcome.done_s[0])
+    assert ends == [100.0, 100.0]

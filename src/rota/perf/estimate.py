@@ -32,6 +32,10 @@ MOST_SIGHTS: Final = 100.0
 ANY_SCALE: Final = 1.0
 """How far a job's speed at the size it asks for may be from its reference."""
 
+MORE_WORKERS: Final = 1024
+MORE_SERVERS: Final = 64
+"""No job is thought of with so many more than it asks for, whatever it says."""
+
 BOOK: Final = np.dtype(
     [
         ("uid", np.int64),
@@ -274,10 +278,11 @@ class Estimator:
     def _stretch(self, snapshot: Snapshot) -> None:
         """Have the terms of every size that these jobs can have."""
         rows = snapshot.jobs.rows
-        most_w = int(rows["max_workers"].max(initial=1))
-        most_a = int(rows["max_servers"].max(initial=1))
-        if self.by_nodes:
-            most_a = min(len(snapshot.cluster), most_w)
+        most_w = int(_most_workers(snapshot).max(initial=1))
+        servers = np.minimum(rows["max_servers"], rows["servers"] + MORE_SERVERS)
+        most_a = max(1, int(np.maximum(servers, rows["held_servers"]).max(initial=1)))
+        if self.by_nodes:  # servers may sit on nodes of their own
+            most_a = min(len(snapshot.cluster), most_w + int(servers.max(initial=0)))
         A, W = max(most_a + 1, self.grid.shape[0]), max(most_w + 1, self.grid.shape[1])
         if self.grid.shape[:2] != (A, W):
             self.grid = np.zeros((A, W, TERMS))
@@ -292,6 +297,19 @@ class Estimator:
         speed[:, :, 1:, 1:] = (able[:, None] / step_s).reshape(-1, 1, A - 1, W - 1)
         names = tuple(map(str, rows["uid"].tolist()))
         return Curves(names, types, speed, self.by_nodes, self.book["measured"].copy())
+
+
+def _most_workers(snapshot: Snapshot) -> Ints:
+    """How many workers each job (J,) can have: no more than its limit, nor than there is room."""
+    rows, cluster = snapshot.jobs.rows, snapshot.cluster
+    room = rows["workers"] + float(MORE_WORKERS)
+    for name, has in (("gpus", cluster.gpus), ("cpus", cluster.cpus)):
+        each = rows[f"{name}_per_worker"]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            np.minimum(room, np.where(each > 0, has.sum() / each + 1e-9, np.inf), out=room)
+    known = np.maximum(rows["workers"], rows["held_workers"])
+    most: Ints = np.maximum(np.minimum(rows["max_workers"], room), known).astype(np.int64)
+    return most
 
 
 def _sights(run_s: Floats | float) -> Floats:

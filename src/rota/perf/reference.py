@@ -79,7 +79,7 @@ def _room(cluster: Cluster, ask: Ask) -> Ints:
         (cluster.memory_gb, ask.memory_gb_per_worker),
     ):
         if need > 0:
-            np.minimum(room, (has + SLACK) // need, out=room)
+            np.minimum(room, np.floor((has + SLACK) / need), out=room)
     if ask.gpu_type != -1:
         room[cluster.type != ask.gpu_type] = 0.0
     return room.astype(np.int64)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 GPUS, CPUS, MEMORY = range(3)
 Need: TypeAlias = tuple[float, float, float]
 """GPUs, CPUs, memory."""
+MANY: Final = 4096
+"""Where nothing else limits the workers of a job without a curve, no more are thought of."""
 ANY: Final = -1
 """In place of a GPU type: whichever; the slowest worker then sets the pace."""
 
@@ -64,7 +66,7 @@ class Sizes:
         self.guessed = speed is None or not speed.any()
         self.spread_only = self.guessed and _runs_spread(shape, curves)
         if speed is None or self.guessed:
-            speed = _by_workers(shape)
+            speed = _by_workers(shape, capacity)
         self.speed: Floats = speed  # (servers + 1, workers + 1), 0 where the job does not run
         servers, workers = np.ogrid[: speed.shape[0], : speed.shape[1]]
         self._need: list[Floats] = [
@@ -174,9 +176,13 @@ def _slope(a: Point, b: Point) -> float:
     return (b.speed - a.speed) / max(b.share - a.share, 1e-12)
 
 
-def _by_workers(shape: Shape) -> Floats:
-    """In proportion to the workers, with as many servers as requested."""
+def _by_workers(shape: Shape, capacity: tuple[float, ...]) -> Floats:
+    """In proportion to the workers that the cluster can hold, with as many servers as requested."""
     fewest, most, asked = shape.workers
+    most = min(most, max(asked, MANY))
+    for need, has in zip(shape.worker, capacity, strict=True):
+        if need > 0 and has < np.inf:
+            most = min(most, int(has / need + 1e-9))
     speed = np.zeros((shape.servers[2] + 1, most + 1))
     speed[-1, fewest:] = np.arange(fewest, most + 1) / asked
     return speed

@@ -108,6 +108,8 @@ def _fairness(rho: Floats) -> dict[str, float | None]:
     if not len(rho):
         return dict.fromkeys(("mean_rho", "max_rho", "unfair_share", "jain"))
     speed = 1.0 / rho
+    if speed @ speed == 0.0:  # too small to be squared
+        speed = rho.min() / rho
     return {
         "mean_rho": float(rho.mean()),
         "max_rho": float(rho.max()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from rota.sim.state import FAULT
 
 if TYPE_CHECKING:
     from rota.core.types import Floats, Records
+
+
+MOST_FAULTS: Final = 1e7
+"""All failures of a run are drawn beforehand."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +50,13 @@ class Faults:
         """All failures and repairs (F,) of so many nodes up to `horizon_s`, in order of time."""
         if not np.isfinite(self.node_mtbf_s):
             return np.zeros(0, FAULT)
+        expected = nodes * (horizon_s - begin_s) / (self.node_mtbf_s + self.node_repair_s)
+        if not expected < MOST_FAULTS:
+            raise ConfigError(
+                f"node_mtbf_s={self.node_mtbf_s:g} means about {expected:.2g} failures of "
+                f"{nodes} nodes in the {horizon_s - begin_s:g} s that the trace may take, more "
+                f"than {MOST_FAULTS:g}; let nodes last longer."
+            )
         rows: list[tuple[float, int, bool]] = []
         for node in range(nodes):
             now_s = begin_s

@@ -232,5 +232,5 @@ def _numbers(run: Run) -> Iterator[tuple[str, str]]:
     if outcome.held_gpu_s > outcome.up_gpu_s * (1 + ROUNDING) + ROUNDING:
         yield "metrics", f"{outcome.held_gpu_s!r} GPU-s were held of {outcome.up_gpu_s!r}."
     for name, value in summarise(outcome).items():
-        if isinstance(value, float) and np.isinf(value):
+        if isinstance(value, float) and not np.isfinite(value):
             yield "metrics", f"{name} is {value}."
