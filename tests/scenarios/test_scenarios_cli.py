@@ -63,6 +63,9 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     entries = json.loads(said(capsys, "scenarios", "--json")[0])["scenarios"]
     assert [entry["name"] for entry in entries] == names()
     for entry in entries:
+        load = entry.pop("load")
+        assert load is None or 0 < load < 2
+        assert load is None or entry["workload"] in ("preset", "deepshare")
         assert {key: type(value) for key, value in entry.items()} == {
             "name": str, "version": int, "digest": str, "about": str, "workload": str, "jobs": int,
             "cluster": dict, "speed": str, "contention": str, "measured": bool,
@@ -80,6 +83,20 @@ def test_one_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["cluster"]["gpus"] == 3205
     assert facts["settings"]["when"]["slot_s"] == 0
     assert "Did you mean 'philly'" in said(capsys, "scenarios", "show", "phily", code=2)[1]
+
+
+def test_the_list_and_the_help_say_what_load_means(capsys: pytest.CaptureFixture[str]) -> None:
+    listed, _ = said(capsys, "scenarios")
+    assert "from the first arrival\nto the last" in listed
+    assert "single jobs outlast the arrivals" in listed
+    row = next(line for line in listed.splitlines() if line.startswith("rigid-blind-philly"))
+    assert " 0.9 " in row
+    helped, _ = said(capsys, "scenarios", "--help")
+    assert "load is the part of the cluster" in " ".join(helped.split())
+    shown, _ = said(capsys, "scenarios", "show", "rigid-blind-philly")
+    assert shown.index("# load: the part") < shown.index("load = 0.9")
+    assert "nominal" in said(capsys, "scenarios", "show", "deepshare")[0]
+    assert "# load" not in said(capsys, "scenarios", "show", "dl2-busy")[0]
 
 
 def test_one_run_per_policy_and_seed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from rota.cli.table import print_json, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rota.scenarios import Scenario
 
-app = typer.Typer(help="List scenarios and show what is in them.", add_completion=False)
+app = typer.Typer(
+    help="""List scenarios and show what is in them.
+
+    load is the part of the cluster that jobs ask for while jobs arrive; work that a job does after
+    the last arrival does not count. Where there is none, the workload says how often jobs come.""",
+    add_completion=False,
+)
+
+LOAD: Final = {
+    "preset": (
+        "load: the part of the cluster that the jobs ask for, on average, from the first arrival",
+        "to the last. A job counts for at most that long: where single jobs outlast the arrivals,",
+        "what they do afterwards keeps nobody waiting.",
+    ),
+    "deepshare": (
+        "load of gangs that slow each other down: nominal, an hour of its GPUs for each job;",
+        "contention adds to it.",
+    ),
+}
+"""What `load` means, by the kind of workload that has one."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -34,13 +53,17 @@ def scenarios(context: typer.Context, as_json: AsJson = False) -> None:
             ("scenario", [entry["name"] for entry in entries]),
             ("version", [str(entry["version"]) for entry in entries]),
             ("jobs", [f"{entry['jobs']:,}" for entry in entries]),
+            ("load", ["-" if entry["load"] is None else f"{entry['load']:g}" for entry in entries]),
             ("cluster", [entry["cluster"]["about"] for entry in entries]),
             ("speed", [entry["speed"] for entry in entries]),
             ("contention", [entry["contention"] for entry in entries]),
             ("what for", [entry["about"] for entry in entries]),
         ],
-        left=7,
+        left=8,
     )
+    typer.echo()
+    for line in (line for lines in LOAD.values() for line in lines):
+        typer.echo(line)
     typer.echo("\nrota simulate --scenario NAME --seeds 0:20 -p fifo-skip -p srtf")
 
 
@@ -64,16 +87,22 @@ def show(
     typer.secho(f"{scenario.name}: {scenario.about}", bold=True)
     for key, value in (("version", scenario.version), ("digest", scenario.digest)):
         typer.echo(f"{key} = {_toml(value)}")
+    meaning = {"load": LOAD.get(scenario.settings["workload"]["kind"], ())}
     for table, keys in (*scenario.settings.items(), ("aliases", scenario.aliases)):
-        _show_table(f"[{table}]", keys)
+        _show_table(f"[{table}]", keys, meaning if table == "workload" else None)
     for entry in scenario.nodes:
         _show_table("[[node]]", entry)
 
 
-def _show_table(head: str, keys: Mapping[str, Any]) -> None:
+def _show_table(
+    head: str, keys: Mapping[str, Any], meaning: Mapping[str, Sequence[str]] | None = None
+) -> None:
+    """A table as TOML; `meaning` holds comments, by key."""
     if keys:
         typer.echo(f"\n{head}")
     for key, value in keys.items():
+        for line in (meaning or {}).get(key, ()):
+            typer.echo(f"# {line}")
         typer.echo(f"{key} = {_toml(value)}")
 
 
@@ -95,6 +124,7 @@ def _facts(scenario: Scenario) -> dict[str, Any]:
         "about": scenario.about,
         "workload": settings["workload"]["kind"],
         "jobs": settings["workload"]["jobs"],
+        "load": settings["workload"].get("load"),
         "cluster": facts_of_cluster(scenario.cluster),
         "speed": settings["speed"]["family"],
         "contention": settings["contention"]["model"],
