@@ -233,3 +233,28 @@ def test_the_examples_are_sound() -> None:
     folder = Path(__file__).parents[2] / "examples"
     for path in folder.glob("*.toml"):
         assert load_config(path).policies
+
+
+def test_a_journal_brings_its_cluster_unless_another_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["simulate", "study/log.csv", "-p", "fifo-skip", "--nodes", "3", "--gpus", "9"]
+    assert run([*words, "--journal", "study/run.db"]) == 0
+    capsys.readouterr()
+    text = "traces = ['run.db', 'log.csv']\npolicies = ['fifo-skip', 'srtf']\nresamples = 200\n"
+    (folder / "own.toml").write_text(text)
+    out, _ = compared(capsys, "study/own.toml", "--out", "own", "--jobs", "1")
+    assert "run.db on 3 nodes × 9 GPUs" in out
+    assert "log.csv on 16 nodes × 8 GPUs" in out
+    assert "run.db is a journal with its own cluster" in out
+    page = Path("own/report.html").read_text()
+    assert "cluster of run.db" in page
+    assert "3 nodes × 9 GPUs, 27 GPUs" in page
+    runs = json.loads(Path("own/results.json").read_text())["runs"]
+    here = next(r for r in runs if (r["trace"], r["policy"]) == ("run.db", "srtf"))
+    assert run(["simulate", "study/run.db", "-p", "srtf", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["runs"][0]["mean_jct_s"] == here["mean_jct_s"]
+    (folder / "named.toml").write_text(f"{text}[cluster]\nnodes = 5\n")
+    out, _ = compared(capsys, "study/named.toml", "--out", "named", "--jobs", "1")
+    assert "run.db on 5 nodes × 8 GPUs" in out
+    assert "journal with its own" not in out

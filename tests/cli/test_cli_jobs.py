@@ -21,8 +21,9 @@ from rota.backends.local import Store
 from rota.cli.app import run
 from rota.learn.record import Record
 from rota.run.reader import read_journal
+from rota.run.store import told
 from rota.scenarios import load
-from rota.sim.past import past_jobs
+from rota.sim.past import past_cluster, past_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,8 +50,10 @@ class Shell:
         found = json.loads(self("queue", "--all", "--json").stdout)["jobs"]
         return {row["job"]: row for row in found}
 
-    def daemon(self, *words: str) -> subprocess.Popen[bytes]:
-        words = (*words, "--state", str(self.state), "--nodes", "2", "--gpus", "2", "--every", "1")
+    def daemon(self, *words: str, gpus: int = 2) -> subprocess.Popen[bytes]:
+        """On two nodes of `gpus` GPUs."""
+        words = (*words, "--nodes", "2", "--gpus", str(gpus), "--every", "1")
+        words = (*words, "--state", str(self.state))
         with self.log.open("ab") as log:
             return self.daemons.enter_context(
                 child([sys.executable, "-m", "rota", "run", *words], stderr=log)
@@ -257,3 +260,15 @@ def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path) -> None:
     assert failed.returncode == 1
     assert "Cannot submit a job" in failed.stderr
     assert os.listdir(tmp_path / "jobs") == []
+
+
+def test_a_daemon_on_another_cluster_says_so_in_the_journal(tmp_path: Path) -> None:
+    with shell(tmp_path) as sh:
+        for gpus in (2, 2, 3):
+            sh("submit", "--", "true")
+            assert sh.daemon("--drain", gpus=gpus).wait(PATIENCE_S) == 0
+    with read_journal(sh.state / "journal.db") as view:
+        assert [cluster["gpus"] for cluster in told(view.meta, "cluster")] == [[2, 2], [3, 3]]
+        last = past_cluster(view.meta)
+    assert last is not None
+    assert last.total_gpus == 6

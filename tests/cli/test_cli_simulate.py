@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -319,3 +320,20 @@ def test_a_journal_that_cannot_be_written_is_an_error(
     assert (code, shown.out) == (1, "")
     assert "the journal full.db" in shown.err
     assert "disk" in shown.err
+
+
+def test_of_a_journal_that_went_on_elsewhere_the_last_cluster_counts(
+    log: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulated(capsys, log, "-p", "fifo", "--nodes", "1", "--journal", "run.db")
+    with sqlite3.connect("run.db") as db:
+        db.execute("INSERT INTO meta VALUES ('cluster.2', '{\"gpus\": [8, 8, 8]}')")
+    db.close()
+    assert run(["simulate", "run.db", "-p", "srtf", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["cluster"]["nodes"] == 3
+    assert "tells of 2 clusters in turn; the last, 3 nodes × 8 GPUs, is taken" in shown.err
+    assert run(["simulate", "run.db", "-p", "srtf", "--json", "--nodes", "2"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["cluster"]["nodes"] == 2
+    assert "clusters in turn" not in shown.err

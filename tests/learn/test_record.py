@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -358,3 +359,13 @@ def test_the_jobs_of_a_live_journal_are_those_that_ran_to_their_end(tmp_path: Pa
     assert trace.job_id.tolist() == ["10", "12", "13"]
     assert trace.duration_s.tolist() == pytest.approx([101, 15.95, 11.8])
     assert sum(trace.left_out.values()) == 2
+
+
+def test_a_journal_whose_cluster_changed_does_not_teach(journal: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "changed.db"
+    shutil.copy(journal, changed)
+    with sqlite3.connect(changed) as db:
+        db.execute("INSERT INTO meta VALUES ('cluster.2', '{\"gpus\": [2]}')")
+    db.close()
+    with pytest.raises(InputError, match="tells of 2 clusters in turn"):
+        Record(changed, TESTBED)

@@ -20,7 +20,7 @@ from rota.core.layout import EVENT, ROUND, SHARE
 from rota.errors import JournalError
 from rota.run.journal import Journal
 from rota.run.reader import read_journal
-from rota.run.store import FORMAT
+from rota.run.store import FORMAT, told
 
 META = {"policy": "fifo", "total_gpus": 8}
 
@@ -275,3 +275,18 @@ def test_a_file_that_cannot_be_written_is_reported(
     connect = sqlite3.connect
     monkeypatch.setattr(sqlite3, "connect", lambda *a, **k: connect(*a, factory=ReadOnly, **k))
     assert "Cannot go on with the journal" in refused(path)
+
+
+def test_facts_that_changed_are_told_beside_the_earlier_ones(path: Path) -> None:
+    begun(path)
+    for gpus in ([4], [4], [8, 8], [8, 8], [4]):
+        with Journal.reopen(path, meta={"cluster": {"gpus": np.array(gpus)}, "policy": "fifo"}):
+            pass
+    with read_journal(path) as view:
+        assert told(view.meta, "cluster") == [{"gpus": [4]}, {"gpus": [8, 8]}, {"gpus": [4]}]
+        assert told(view.meta, "policy") == ["fifo"]
+        assert told(view.meta, "nothing") == []
+    before = content(path)
+    with Journal.reopen(path) as journal:  # and it goes on as before
+        add(journal, 3)
+    assert len(content(path)[0]) == len(before[0]) + 1

@@ -29,7 +29,7 @@ from rota.run.loop import rounds
 from rota.run.reader import read_journal
 from rota.run.record import Measured, Recorder
 from rota.sim import simulate
-from rota.sim.past import is_journal, lived_jobs, past_cluster, past_jobs
+from rota.sim.past import count_clusters, is_journal, lived_jobs, past_cluster, past_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -233,3 +233,12 @@ def test_a_journal_without_a_sound_cluster_has_none() -> None:
     for meta in ({}, {"cluster": None}, {"cluster": {"gpus": "x"}}, {"cluster": {"cards": [1]}}):
         assert past_cluster(meta) is None
     assert isinstance(past_cluster({"cluster": {"gpus": [1]}}), Cluster)
+
+
+def test_of_several_clusters_a_journal_is_about_the_last() -> None:
+    meta = {"cluster": {"gpus": [8]}, "cluster.2": {"gpus": [4, 4]}, "cluster.4": {"gpus": [1]}}
+    found = past_cluster(meta)
+    assert found is not None
+    assert found.gpus.tolist() == [4, 4]
+    assert count_clusters(meta) == 2
+    assert past_cluster({**meta, "cluster.2": None}) is None

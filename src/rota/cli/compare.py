@@ -182,6 +182,7 @@ def _results(config: CompareConfig, book: Book, learners: Sequence[str]) -> dict
         "policies": list(config.policies),
         "traces": [trace.label for trace in config.traces],
         "scenarios": _facts_of_scenarios(config),
+        "journals": _facts_of_journals(config),
         "resamples": config.resamples,
         "notes": [*_notes(config, book, compared), *_note_on_learning(config, learners)],
         "table": digest.table(book),
@@ -212,6 +213,15 @@ def _facts_of_scenarios(config: CompareConfig) -> dict[str, Any]:
     return found
 
 
+def _facts_of_journals(config: CompareConfig) -> dict[str, Any]:
+    """What each journal brings with it, by label."""
+    return {
+        spec.label: {"cluster": loading.facts_of_cluster(spec.cluster)}
+        for spec in config.traces
+        if spec.cluster is not None
+    }
+
+
 def _notes(config: CompareConfig, book: Book, compared: Sequence[Mapping[str, Any]]) -> list[str]:
     """What a reader must know to read the numbers rightly."""
     notes = []
@@ -237,6 +247,11 @@ def _notes(config: CompareConfig, book: Book, compared: Sequence[Mapping[str, An
         + "".join(f"; {name} means {other} there" for name, other in facts["aliases"].items())
         + "."
         for label, facts in _facts_of_scenarios(config).items()
+    ]
+    notes += [
+        f"{label} is a journal with its own cluster, {facts['cluster']['about']}; [cluster] would "
+        "replace it."
+        for label, facts in _facts_of_journals(config).items()
     ]
     dropped = {run["trace"]: run["oversized"] for run in (r.summary for r in book.runs.values())}
     notes += [
@@ -284,7 +299,7 @@ def _print(results: Mapping[str, Any]) -> None:
             ("mean wait", units.times([row["mean_wait_s"] for row in rows])),
             ("utilisation", units.percents([row["utilisation"] for row in rows])),
         ]
-        own = results["scenarios"].get(trace, results)
+        own = {**results["scenarios"], **results["journals"]}.get(trace, results)
         print_table(columns, title=f"{trace} on {own['cluster']['about']}")
         typer.echo()
     overall = [row for row in results["comparisons"] if row["scope"] not in results["traces"]]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from os.path import exists
 from typing import TYPE_CHECKING, Any, Final
 
+from rota.cli.loading import cluster_of
 from rota.cli.logs import below_data
 from rota.core import Cluster
 from rota.errors import ConfigError, UnknownNameError
@@ -33,6 +34,8 @@ class TraceSpec:
     is_scenario: bool = False
     data: Path | None = None
     """Measured tables of a scenario, in place of those that ship."""
+    cluster: Cluster | None = field(default=None, compare=False)
+    """What a journal ran on, if the file names no cluster; None: what all traces run on."""
 
     @property
     def is_drawn(self) -> bool:
@@ -198,7 +201,9 @@ def _traces(entry: _Entry, folder: Path) -> list[TraceSpec]:
             raise entry.refuse("traces", wants)
         content = {"source": item} if isinstance(item, str) else item
         where = f"{entry.where}: trace {number}"
-        specs.append(_trace(_Entry(where, content, _TRACE_KEYS), folder, seeds))
+        specs.append(
+            _trace(_Entry(where, content, _TRACE_KEYS), folder, seeds, bool(entry.raw("cluster")))
+        )
     return specs
 
 
@@ -236,15 +241,18 @@ def _scenario(entry: _Entry, folder: Path, usual: tuple[int, ...]) -> TraceSpec:
     )
 
 
-def _trace(entry: _Entry, folder: Path, seeds: tuple[int, ...]) -> TraceSpec:
+def _trace(entry: _Entry, folder: Path, seeds: tuple[int, ...], named: bool) -> TraceSpec:
+    """A trace; `named`: whether the file says which cluster it runs on."""
     source, head = entry.text("source"), entry.whole("head", None, least=1)
     format_name = entry.text("format", "") or None
     if format_name is not None and format_name not in FORMATS:
         raise unknown_key(f"{entry.where}: format", format_name, FORMATS)
+    where = _resolved(source, folder)
     return TraceSpec(
         label=entry.text("name", source if head is None else f"{source} (first {head:,})"),
-        source=_resolved(source, folder),
+        source=where,
         seeds=seeds,
+        cluster=None if named or format_name is not None else cluster_of(where),
         format=format_name,
         head=head,
         skip_bad=entry.flag("skip_bad"),

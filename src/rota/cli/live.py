@@ -162,10 +162,10 @@ def _recorder(
     from rota.run.record import Recorder
 
     path = store.root / JOURNAL
+    columns = {"names": list(cluster.names), "gpus": cluster.gpus.tolist()}
     if path.exists():
-        journal = Journal.reopen(path)
+        journal = Journal.reopen(path, meta={"cluster": columns})
     else:
-        columns = {"names": list(cluster.names), "gpus": cluster.gpus.tolist()}
         journal = Journal.create(
             path,
             meta={"policy": policy, "total_gpus": cluster.total_gpus, "backend": "local",

@@ -101,13 +101,19 @@ def trace_from(
 
 def cluster_of(source: str, data: Path | None = None) -> Cluster | None:
     """The cluster that a journal is about; None where there is no journal, or none in it."""
-    from rota.sim.past import is_journal, opened, past_cluster
+    from rota.sim.past import count_clusters, is_journal, opened, past_cluster
 
     where = located(source, data)
     if not is_journal(where):
         return None
     with opened(where) as view:
-        return past_cluster(view.meta)
+        cluster, clusters = past_cluster(view.meta), count_clusters(view.meta)
+    if cluster is not None and clusters > 1:
+        note(
+            f"{where}: the journal tells of {clusters} clusters in turn; the last, "
+            f"{cluster.describe()}, is taken. Name another one to replace it."
+        )
+    return cluster
 
 
 def without_oversized(trace: Trace, cluster: Cluster) -> tuple[Trace, int]:

@@ -75,7 +75,7 @@ class Failed:
 def prepared(
     spec: TraceSpec, seed: int, cluster: Cluster, when: Conditions, drop_oversized: bool
 ) -> Play:
-    """What a run is to face; a scenario brings its own cluster and conditions."""
+    """What a run is to face; a scenario brings cluster and conditions, a journal its cluster."""
     from rota.perf.physics import Physics
 
     if spec.is_scenario:
@@ -83,6 +83,7 @@ def prepared(
         cluster, jobs, when, physics = world.cluster, world.trace, world.when, world.physics
     else:
         jobs, physics = _loaded(spec, seed), Physics()
+        cluster = cluster if spec.cluster is None else spec.cluster
     oversized = 0
     if drop_oversized:
         jobs, oversized = loading.without_oversized(jobs, cluster)

@@ -66,7 +66,7 @@ def _opening(results: Mapping[str, Any]) -> list[str]:
         units.plural(len(results["traces"]), "trace"),
         units.plural(len(results["runs"]), "run"),
     )
-    own = results.get("scenarios", {})
+    own = {**results.get("scenarios", {}), **results.get("journals", {})}
     places = [own.get(trace, results)["cluster"]["about"] for trace in results["traces"]]
     where = ", ".join(dict.fromkeys(places))
     sub = f"{', '.join(sizes)} on {where}; baseline {results['baseline']}"
@@ -224,9 +224,11 @@ def _section(
 def _conditions(results: Mapping[str, Any]) -> list[str]:
     seeds = ", ".join(map(str, results["seeds"]))
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
-    scenarios = results.get("scenarios", {})
+    scenarios, journals = results.get("scenarios", {}), results.get("journals", {})
+    shared = len(scenarios) + len(journals) < len(results["traces"])
     plain = [
-        ("cluster", f"{results['cluster']['about']}, {results['cluster']['gpus']:,} GPUs"),
+        *([("cluster", _cluster(results))] if shared else []),
+        *((f"cluster of {label}", _cluster(own)) for label, own in journals.items()),
         ("seeds", seeds),
         *((_CONDITIONS[key][0], _condition(key, value))
           for key, value in results["conditions"].items()),
@@ -240,6 +242,10 @@ def _conditions(results: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
     notes = [f"<p>{escape(note)}</p>" for note in results["notes"]]
     return ["<h2>How it was run</h2>", *notes, facts(pairs)]
+
+
+def _cluster(own: Mapping[str, Any]) -> str:
+    return f"{own['cluster']['about']}, {own['cluster']['gpus']:,} GPUs"
 
 
 def _scenario(own: Mapping[str, Any]) -> str:

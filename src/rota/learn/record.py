@@ -17,7 +17,7 @@ from rota.errors import ConfigError, DecisionError, InputError, UnknownNameError
 from rota.perf.physics import Physics
 from rota.scenarios import load
 from rota.sim import Conditions, Faults
-from rota.sim.past import is_journal, lived_jobs, opened, past_cluster, past_jobs
+from rota.sim.past import count_clusters, is_journal, lived_jobs, opened, past_cluster, past_jobs
 from rota.sim.simulator import Simulator
 from rota.traces import load_trace
 
@@ -138,6 +138,11 @@ class Record:
 def _settings(path: Path, meta: dict[str, Any]) -> tuple[Cluster, Conditions]:
     """The machines and conditions that the journal's facts tell of; reality has no conditions."""
     cluster = past_cluster(meta)
+    if (clusters := count_clusters(meta)) > 1:
+        raise InputError(
+            f"{path}: The journal tells of {clusters} clusters in turn, so its rounds cannot be "
+            "carried out again on one; learn from a journal whose cluster stayed as it was."
+        )
     try:
         if cluster is None:
             raise KeyError("cluster")

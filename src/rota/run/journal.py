@@ -32,6 +32,7 @@ from rota.run.store import (
     reading,
     reason,
     remove,
+    told,
 )
 
 if TYPE_CHECKING:
@@ -78,14 +79,16 @@ class Journal:
             raise JournalError(f"Cannot begin the journal {path}: {reason(error)}.") from error
 
     @classmethod
-    def reopen(cls, path: FileName) -> Journal:
+    def reopen(cls, path: FileName, *, meta: Mapping[str, Any] | None = None) -> Journal:
         """Go on with a journal whose run has not ended, whatever became of its writer.
 
         All of it is read and checked once. Should the writer still be there, then of the two
-        the one that writes first goes on, and the other is refused from then on.
+        the one that writes first goes on, and the other is refused from then on. Facts in `meta`
+        that are no longer what the journal said last are kept beside the earlier ones, as
+        `cluster.2` and so on; `rota.run.store.told` lists them.
         """
         path = Path(path)
-        db, _ = connect(path, "rw")
+        db, before = connect(path, "rw")
         try:
             journal = cls(path, db)
             with reading(path):
@@ -93,7 +96,8 @@ class Journal:
             try:
                 make_ready(db)
                 db.execute("BEGIN IMMEDIATE")  # a file that cannot be written shows here
-                db.execute("ROLLBACK")
+                db.executemany("INSERT INTO meta VALUES (?, ?)", _news(before, meta or {}))
+                db.execute("COMMIT")
             except (sqlite3.Error, OSError) as error:
                 raise JournalError(
                     f"Cannot go on with the journal {path}: {reason(error)}."
@@ -263,3 +267,15 @@ class Journal:
         except sqlite3.Error:
             with suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _news(before: Mapping[str, Any], meta: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The rows that bring a journal's facts up to date."""
+    rows = []
+    for key, value in meta.items():
+        text, said = as_json(f"meta[{key!r}]", value), told(before, key)
+        if not said:
+            rows.append((key, text))
+        elif said[-1] != json.loads(text):
+            rows.append((f"{key}.{len(said) + 1}", text))
+    return rows

@@ -14,7 +14,7 @@ from rota.run.packing import checksum
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
 FORMAT: Final = 1
@@ -167,6 +167,14 @@ def connect(path: Path, mode: str) -> tuple[sqlite3.Connection, dict[str, Any]]:
         db.close()
         raise
     return db, meta
+
+
+def told(meta: Mapping[str, Any], key: str) -> list[Any]:
+    """What a journal's writers said of `key`, in turn: `key`, then `key.2`, `key.3`, …."""
+    said = [meta[key]] if key in meta else []
+    while said and f"{key}.{len(said) + 1}" in meta:
+        said.append(meta[f"{key}.{len(said) + 1}"])
+    return said
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from rota.core.layout import FINISH, GIVE_UP, NODE_DOWN
 from rota.errors import ConfigError, InputError, JournalError
 from rota.run.lengths import lengths
 from rota.run.reader import read_journal
+from rota.run.store import told
 from rota.traces import Trace
 
 if TYPE_CHECKING:
@@ -109,15 +110,20 @@ def lived_jobs(view: JournalView) -> tuple[Trace, Ints, Floats]:
 
 
 def past_cluster(meta: Mapping[str, Any]) -> Cluster | None:
-    """The machines that a journal's facts tell of; None if they do not, or not rightly."""
+    """The machines that a journal's facts tell of last; None if they do not, or not rightly."""
     try:
         columns: dict[str, Any] = {
             name: tuple(value) if name in ("names", "gpu_types") else np.asarray(value)
-            for name, value in meta["cluster"].items()
+            for name, value in told(meta, "cluster")[-1].items()
         }
         return Cluster(**columns)
-    except (KeyError, TypeError, AttributeError, ValueError, ConfigError):
+    except (LookupError, TypeError, AttributeError, ValueError, ConfigError):
         return None
+
+
+def count_clusters(meta: Mapping[str, Any]) -> int:
+    """How many clusters a journal tells of in turn: daemons that go on with one may have others."""
+    return len(told(meta, "cluster"))
 
 
 def _listed(view: JournalView) -> Jobs:
