@@ -7,6 +7,7 @@ import pickle
 from typing import TYPE_CHECKING
 
 import pytest
+from small_training import small_recipe
 
 from rota.cli.app import run
 from rota.systems.catalogue import trained
@@ -14,27 +15,18 @@ from rota.systems.catalogue import trained
 if TYPE_CHECKING:
     from pathlib import Path
 
-RECIPE = """about = "tiny"
-system = "dl2-onepass"
-[world]
-scenario = "dl2-testbed"
-train = "3000:3008"
-validate = "1000:1002"
-against = ["fifo"]
-clusters = 8
-pool = 8
-[run]
-updates = 3
-validate_every = 3
-threads = 1
-"""
+TABLES = {
+    "world": {
+        "train": "3000:3008", "validate": "1000:1002", "against": ["fifo"], "clusters": 8,
+        "pool": 8,
+    },
+    "run": {"updates": 3, "validate_every": 3},
+}  # fmt: skip
 
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> str:
-    path = tmp_path / "tiny.toml"
-    path.write_text(RECIPE)
-    return str(path)
+    return str(small_recipe(tmp_path, **TABLES))
 
 
 def test_trains_and_compares(

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from small_training import small_trainer
 from toy_games import KINDS, Small
 
 from rota.envs import BatchEnv, Pool
 from rota.learn.actor_critic import ActorCritic, ActorCriticConfig
 from rota.learn.playing import EnvGames
 from rota.learn.ppo import PPO, PPOConfig, advantages
-from rota.learn.recipe import load_recipe
 from rota.learn.rollout import Rollout, play
-from rota.learn.trainer import Trainer
 from rota.scenarios import load
 from rota.systems.dl2.lens import StepByStep
 from rota.systems.dl2.network import PlainNetwork
@@ -25,6 +24,8 @@ from rota.systems.dl2.onepass_network import OnePassNetwork
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rota.learn.trainer import Trainer
 
 PLAIN = PPOConfig(discount=1.0, trace=1.0, reward_scale=1.0, credit="own")
 
@@ -257,31 +258,16 @@ def test_the_weights_of_replay_reach_the_critic() -> None:
     assert told == pytest.approx(float((missed[0] + 0.25 * missed[1]) / 2), rel=1e-5)
 
 
-RECIPE = """about = "a few minutes of a small cluster"
-system = "dl2"
-[world]
-scenario = "dl2-testbed"
-train = "3000:3016"
-validate = "1000:1002"
-against = []
-clusters = 4
-pool = 4
-[clone]
-teacher = "drf"
-samples = 100
-epochs = 1
-[ppo]
-steps = 4
-[run]
-updates = 2
-validate_every = 2
-"""
+TABLES = {
+    "world": {"validate": "1000:1002", "clusters": 4, "pool": 4},
+    "clone": {"teacher": "drf", "samples": 100, "epochs": 1},
+    "ppo": {"steps": 4},
+    "run": {"updates": 2, "validate_every": 2},
+}
 
 
 def trainer(tmp_path: Path, *changes: str, **options: Any) -> Trainer:
-    path = tmp_path / "tiny.toml"
-    path.write_text(RECIPE)
-    return Trainer(load_recipe(path, changes), tmp_path / "out", **options)
+    return small_trainer(tmp_path, *changes, system="dl2", tables=TABLES, **options)
 
 
 def test_cloning_uses_as_many_threads_as_it_is_told(tmp_path: Path) -> None:

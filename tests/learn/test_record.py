@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from small_training import small_trainer
 
 from rota.core import Cluster
 from rota.core.layout import (
@@ -32,9 +33,7 @@ from rota.learn.checkpoint import weights_of
 from rota.learn.clone import CloneConfig, clone, recall, watch
 from rota.learn.diary import CURVE
 from rota.learn.playing import EnvGames
-from rota.learn.recipe import load_recipe
 from rota.learn.record import Record, jobs_of
-from rota.learn.trainer import Trainer
 from rota.policies import make_policy
 from rota.run.journal import Journal
 from rota.scenarios import load
@@ -45,6 +44,7 @@ from rota.traces import Trace
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rota.learn.trainer import Trainer
     from rota.scenarios import Scenario
     from rota.scenarios.scenario import World
 
@@ -141,30 +141,16 @@ def test_lessons_hold_nothing_that_the_lens_forbids(journal: Path) -> None:
     assert len(read.taught()) == 0
 
 
-RECIPE = """about = "tiny"
-system = "{system}"
-[world]
-scenario = "dl2-testbed"
-train = "3000:3008"
-validate = "1000:1002"
-against = []
-clusters = 8
-pool = 8
-[clone]
-epochs = 2
-[ppo]
-steps = 8
-[run]
-updates = 2
-validate_every = 1
-threads = 1
-"""
+TABLES = {
+    "world": {"train": "3000:3008", "validate": "1000:1002", "clusters": 8, "pool": 8},
+    "clone": {"epochs": 2},
+    "ppo": {"steps": 8},
+    "run": {"updates": 2, "validate_every": 1},
+}
 
 
 def trainer(tmp_path: Path, name: str, *changes: str, folder: str = "out") -> Trainer:
-    path = tmp_path / "tiny.toml"
-    path.write_text(RECIPE.format(system=name))
-    return Trainer(load_recipe(path, changes), tmp_path / folder)
+    return small_trainer(tmp_path, *changes, system=name, tables=TABLES, out=folder)
 
 
 @pytest.mark.parametrize("name", BOTH)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from small_training import small_recipe
 
 from rota.errors import CheckpointError, ConfigError, InputError, TrainingError
 from rota.learn import checkpoint
@@ -21,23 +22,6 @@ if TYPE_CHECKING:
 
     from rota.learn.trainer import Report
 
-RECIPE = """about = "a few minutes of a small cluster"
-system = "dl2-onepass"
-[world]
-scenario = "dl2-testbed"
-train = "3000:3016"
-validate = "1000:1004"
-against = []
-clusters = 16
-pool = 16
-[ppo]
-learning_rate = 3e-3
-[run]
-updates = 24
-validate_every = 6
-threads = 1
-save_every_s = 1e-6
-"""
 
 # Says which update it is at, and dies some time after the one that it is told.
 VICTIM = """
@@ -64,9 +48,9 @@ threading.Event().wait()  # for the end, should all updates be done by then
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
-    path = tmp_path / "tiny.toml"
-    path.write_text(RECIPE)
-    return path
+    return small_recipe(
+        tmp_path, ppo={"learning_rate": 3e-3}, run={"updates": 24, "save_every_s": 1e-6}
+    )
 
 
 def curve(folder: Path) -> list[dict[str, Any]]:

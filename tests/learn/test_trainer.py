@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from small_training import small_trainer
 
 from rota.errors import CheckpointError, ConfigError, PolicyError, TrainingError
 from rota.learn import checkpoint
@@ -15,39 +16,20 @@ from rota.learn.clone import CloneConfig, watch
 from rota.learn.copying import CopyScore
 from rota.learn.deploy import load_policy
 from rota.learn.diary import CURVE
-from rota.learn.recipe import load_recipe
 from rota.learn.rollout import play
-from rota.learn.trainer import BEST, COPY, LAST, RESUME, Trainer
+from rota.learn.trainer import BEST, COPY, LAST, RESUME
 from rota.sim import simulate
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rota.learn.trainer import Report
+    from rota.learn.trainer import Report, Trainer
 
-TINY = """about = "a few minutes of a small cluster"
-system = "{system}"
-[world]
-scenario = "dl2-testbed"
-train = "3000:3016"
-validate = "1000:1004"
-against = []
-clusters = 16
-pool = 16
-[ppo]
-learning_rate = 3e-3
-[run]
-updates = 12
-validate_every = 6
-threads = 1
-"""
+TABLES = {"ppo": {"learning_rate": 3e-3}}
 
 
 def trainer(tmp_path: Path, *changes: str, system: str = "dl2-onepass", **options: Any) -> Trainer:
-    path = tmp_path / "tiny.toml"
-    path.write_text(TINY.format(system=system))
-    folder = options.pop("folder", tmp_path / "out")
-    return Trainer(load_recipe(path, changes), folder, **options)
+    return small_trainer(tmp_path, *changes, system=system, tables=TABLES, **options)
 
 
 def test_learns_keeps_the_best_and_its_checkpoint_decides_the_same(tmp_path: Path) -> None:
@@ -98,8 +80,8 @@ def test_goes_on_after_a_kill(tmp_path: Path) -> None:
 
 def test_the_same_seed_gives_the_same_curve(tmp_path: Path) -> None:
     short = ("run.updates=3", "run.validate_every=3")
-    first = trainer(tmp_path, *short, folder=tmp_path / "a").run()
-    assert trainer(tmp_path, *short, folder=tmp_path / "b").run() == first
+    first = trainer(tmp_path, *short, out="a").run()
+    assert trainer(tmp_path, *short, out="b").run() == first
 
 
 def test_refuses_to_mix_trainings(tmp_path: Path) -> None:

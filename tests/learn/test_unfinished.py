@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from small_training import small_trainer
 from toy_lens import Starter, Taste, pool_of
 
 from rota.envs import BatchEnv, Pool
@@ -17,9 +18,8 @@ from rota.learn import playing
 from rota.learn.diary import CURVE
 from rota.learn.playing import EnvGames, greedy_jct_s
 from rota.learn.ppo import PPO, PPOConfig, advantages
-from rota.learn.recipe import load_recipe
 from rota.learn.rollout import Cut, Rollout, play
-from rota.learn.trainer import BEST, RESUME, Trainer
+from rota.learn.trainer import BEST, RESUME
 from rota.perf.physics import Drift
 from rota.scenarios import load
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rota.core.speed import Curves
+    from rota.learn.trainer import Trainer
 
 MIXED = [(0.0, 60.0, 2), (0.0, 6000.0, 4), (10.0, 60.0, 2), (20.0, 60.0, 2)]
 
@@ -172,26 +173,9 @@ def test_a_rollout_values_the_state_in_which_an_episode_is_cut_short() -> None:
     assert np.isfinite(learner.update(rollout, 1.0)["value_loss"])
 
 
-RECIPE = """about = "a few minutes of a small cluster"
-system = "dl2-onepass"
-[world]
-scenario = "dl2-testbed"
-train = "3000:3016"
-validate = "1000:1004"
-against = []
-clusters = 16
-pool = 16
-[run]
-updates = 2
-validate_every = 1
-threads = 1
-"""
-
-
 def trainer(tmp_path: Path, *changes: str) -> Trainer:
-    path = tmp_path / "tiny.toml"
-    path.write_text(RECIPE)
-    return Trainer(load_recipe(path, changes), tmp_path / "out")
+    tables = {"run": {"updates": 2, "validate_every": 1}}
+    return small_trainer(tmp_path, *changes, tables=tables)
 
 
 def test_a_training_that_never_finishes_has_no_best_network(tmp_path: Path) -> None:
