@@ -69,21 +69,30 @@ dist.destroy_process_group()
     assert "a ended: all went well" in run.text()
 
 
-def test_one_that_fails_ends_the_others(tmp_path: Path) -> None:
-    fails = """
-while not all((out / f"ready{k}").exists() for k in (0, 2)):
+FAILS = """
+while not (out / "ready0").exists():
     time.sleep(0.01)
 sys.exit("no data")
 """
-    command = program(tmp_path / "out", SAVES, fails, DEAF)
-    limits = replace(PATIENT, leave_s=3)
-    with trial(tmp_path, list("abc"), mode="plain", command=command, limits=limits) as run:
+
+
+def test_one_that_fails_ends_the_others_who_may_save(tmp_path: Path) -> None:
+    command = program(tmp_path / "out", SAVES, FAILS)
+    with trial(tmp_path, list("ab"), mode="plain", command=command, limits=PATIENT) as run:
         result = run.job.wait(PATIENCE_S)
-        assert not any(runs(run.pid(name)) for name in "abc")
+        assert not any(runs(run.pid(name)) for name in "ab")
     assert (result.state, result.error) == ("failed", "b: it exited with code 1: no data")
     assert (run.out / "saved0").exists()
-    assert "killed c" in run.text()
     assert "a ended: all went well" in run.text()
+
+
+def test_one_that_fails_ends_who_does_not_listen(tmp_path: Path) -> None:
+    command, limits = program(tmp_path / "out", DEAF, FAILS), replace(PATIENT, leave_s=0.3)
+    with trial(tmp_path, list("ab"), mode="plain", command=command, limits=limits) as run:
+        result = run.job.wait(PATIENCE_S)
+        assert not any(runs(run.pid(name)) for name in "ab")
+    assert (result.state, result.error) == ("failed", "b: it exited with code 1: no data")
+    assert "killed a" in run.text()
 
 
 def test_who_is_stopped_may_write_a_checkpoint(tmp_path: Path) -> None:
