@@ -14,12 +14,14 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numba
 import pytest
 from numba.core import config
 
 import rota
 from rota import jit_cache
-from rota.jit_cache import Ingredients, KernelCache
+from rota.jit_cache import KernelCache
+from rota.jit_stamp import Ingredients
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -184,8 +186,8 @@ def make_a_folder_of_it(path: Path) -> None:
 
 
 def write_a_list(path: Path) -> None:
-    stamp = pickle.loads(path.read_bytes()[len(pickle.dumps(jit_cache.numba.__version__, -1)) :])[0]
-    version = pickle.dumps(jit_cache.numba.__version__, -1)
+    stamp = pickle.loads(path.read_bytes()[len(pickle.dumps(numba.__version__, -1)) :])[0]
+    version = pickle.dumps(numba.__version__, -1)
     path.write_bytes(version + pickle.dumps((stamp, [1, 2])))
 
 
@@ -388,6 +390,7 @@ def test_constants_that_policies_are_told_apart_by_are_covered_and_the_command_l
 
 
 COPIED = """
+import numba
 import numpy as np
 import rota
 from rota.core import Cluster, Job, Snapshot

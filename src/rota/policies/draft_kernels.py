@@ -9,7 +9,8 @@ import numpy as np
 from rota.core.layout import SLACK
 from rota.core.types import Ints, Records
 from rota.jit import inline, part
-from rota.policies.place_kernels import FIRST_FIT, find, hold
+from rota.policies.gang_kernels import find
+from rota.policies.place_kernels import FIRST_FIT, hold
 from rota.policies.rule import ELASTIC
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import numpy as np
 from rota.errors import UnknownNameError
 from rota.jit import direct, kernel
 from rota.policies.draft_kernels import Desk, claim
+from rota.policies.gang_kernels import find
 from rota.policies.place_kernels import (
     BEST_FIT,
     CONSOLIDATE,
@@ -18,7 +19,6 @@ from rota.policies.place_kernels import (
     TOPOLOGY,
     WORST_FIT,
     build,
-    find,
 )
 
 if TYPE_CHECKING:
