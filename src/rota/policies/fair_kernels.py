@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from rota.jit import allocating_part, inline, part
+from rota.core.types import Floats, Ints
+from rota.jit import allocating_part, inline, part, pasted_part
 from rota.policies.draft_kernels import Desk, held_gpus, take
 from rota.policies.room_kernels import MISSES, Room, is_hopeless, measure, measured
 from rota.policies.rule import DOMINANT, ELASTIC
 
 if TYPE_CHECKING:
-    from rota.core.types import Floats, Ints, Records
+    from rota.core.types import Records
     from rota.policies.rule import Rule
+
+
+Tally: TypeAlias = tuple[int, int, int, int]
+"""Shares in use; free GPUs; whether somebody was placed since room was measured; misses since."""
+
+
+class Filling(NamedTuple):
+    """What users have and who of theirs is in line, while a round is filled."""
+
+    gpus: int
+    cpus: float
+    memory_gb: float
+    """Of the cluster, all three."""
+    has: Floats  # (U,) the share of it that each user has
+    head: Ints  # (U,) each user's first job in line, by its place in the order; −1: none
+    last: Ints  # (U,) and the last
+    behind: Ints  # (J,) by place in the order: the same user's next job in line
+    heap: Ints  # users with jobs in line
 
 
 @inline
@@ -59,6 +78,80 @@ def sink(heap: Ints, size: int, k: int, has: Floats, head: Ints) -> None:
     heap[k] = user
 
 
+@pasted_part
+def settle(
+    rule: Rule, jobs: Records, j: int, d: Desk, room: Room, f: Filling, tally: Tally
+) -> Tally:
+    """Try to place job j; if it fits, its user has more. Returns the tally, brought up to date."""
+    used, free, stale, missed = tally
+    used = take(d, rule, jobs[j], j, used)
+    if d.length[j] > 0:
+        free, stale = free - held_gpus(d, jobs[j], j), 1
+        if jobs[j]["user"] >= 0:
+            f.has[jobs[j]["user"]] += dominant(rule, jobs[j], f.gpus, f.cpus, f.memory_gb)
+    else:
+        missed += 1
+    if stale and missed >= MISSES:
+        measure(room, d.nodes)
+        stale, missed = 0, 0
+    return used, free, stale, missed
+
+
+@pasted_part
+def serve_who_has_nothing(
+    rule: Rule, jobs: Records, order: Ints, n: int, d: Desk, room: Room, f: Filling,
+    counted: bool, tally: Tally,
+) -> tuple[int, Tally]:  # fmt: skip
+    """Walk along `order`; the jobs of who has something wait in line. Returns how many users do."""
+    size = 0
+    for i in range(n):
+        if tally[1] == 0 and not counted:
+            break
+        j = order[i]
+        if d.length[j] > 0:
+            continue
+        user = jobs[j]["user"]
+        if user >= 0 and f.has[user] > 0.0:  # its turn is later
+            f.behind[i] = -1
+            if f.head[user] == -1:
+                f.head[user], f.heap[size] = i, user
+                size += 1
+            else:
+                f.behind[f.last[user]] = i
+            f.last[user] = i
+        elif not is_vain(room, rule, tally[1], jobs[j]):
+            tally = settle(rule, jobs, j, d, room, f, tally)
+    return size, tally
+
+
+@pasted_part
+def serve_who_has_least(
+    rule: Rule, jobs: Records, order: Ints, size: int, d: Desk, room: Room, f: Filling,
+    counted: bool, tally: Tally,
+) -> int:  # fmt: skip
+    """Place the jobs in line, the next always of the user who has least by then.
+
+    Returns how many shares are in use.
+    """
+    for k in range(size // 2 - 1, -1, -1):
+        sink(f.heap, size, k, f.has, f.head)
+    while size > 0 and (tally[1] > 0 or counted):
+        user = f.heap[0]
+        i, first = f.head[user], f.head[user]
+        while i != -1 and is_vain(room, rule, tally[1], jobs[order[i]]):
+            i = f.behind[i]
+        f.head[user] = i
+        if i != -1 and i == first:
+            tally = settle(rule, jobs, order[i], d, room, f, tally)
+            f.head[user] = f.behind[i]
+        if f.head[user] == -1:
+            size -= 1
+            f.heap[0] = f.heap[size]
+        if size > 0:
+            sink(f.heap, size, 0, f.has, f.head)
+    return tally[0]
+
+
 @allocating_part
 def fill_fairly(rule: Rule, jobs: Records, order: Ints, n: int, d: Desk, used: int) -> int:
     """Progressive filling: the next job comes from the user who has least.
@@ -78,67 +171,15 @@ def fill_fairly(rule: Rule, jobs: Records, order: Ints, n: int, d: Desk, used: i
     users = 0
     for i in range(n):
         users = max(users, jobs[order[i]]["user"] + 1)
-    has = np.zeros(users)
+    f = Filling(
+        gpus, cpus, memory_gb, np.zeros(users), np.full(users, -1, np.int64),
+        np.empty(users, np.int64), np.empty(n, np.int64), np.empty(min(n, users), np.int64),
+    )  # fmt: skip
     for i in range(n):
         job = jobs[order[i]]
         if d.length[order[i]] > 0 and job["user"] >= 0:
-            has[job["user"]] += dominant(rule, job, gpus, cpus, memory_gb)
+            f.has[job["user"]] += dominant(rule, job, gpus, cpus, memory_gb)
     room = measured(d.nodes, d.level)
-    stale, misses = False, 0
-    head, last = np.full(users, -1, np.int64), np.empty(users, np.int64)
-    behind = np.empty(n, np.int64)  # the same user's next job in line
-    heap, size = np.empty(min(n, users), np.int64), 0
-    for i in range(n):
-        if free == 0 and not counted:
-            return used
-        j = order[i]
-        if d.length[j] > 0:
-            continue
-        user = jobs[j]["user"]
-        if user >= 0 and has[user] > 0.0:  # its turn is later
-            behind[i] = -1
-            if head[user] == -1:
-                head[user], heap[size] = i, user
-                size += 1
-            else:
-                behind[last[user]] = i
-            last[user] = i
-            continue
-        if is_vain(room, rule, free, jobs[j]):
-            continue
-        used = take(d, rule, jobs[j], j, used)
-        if d.length[j] > 0:
-            free, stale = free - held_gpus(d, jobs[j], j), True
-            if user >= 0:
-                has[user] += dominant(rule, jobs[j], gpus, cpus, memory_gb)
-        else:
-            misses += 1
-        if stale and misses >= MISSES:
-            measure(room, d.nodes)
-            stale, misses = False, 0
-    for k in range(size // 2 - 1, -1, -1):
-        sink(heap, size, k, has, head)
-    while size > 0 and (free > 0 or counted):
-        user = heap[0]
-        i, first = head[user], head[user]
-        while i != -1 and is_vain(room, rule, free, jobs[order[i]]):
-            i = behind[i]
-        head[user] = i
-        if i != -1 and i == first:
-            j = order[i]
-            used = take(d, rule, jobs[j], j, used)
-            if d.length[j] > 0:
-                free, stale = free - held_gpus(d, jobs[j], j), True
-                has[user] += dominant(rule, jobs[j], gpus, cpus, memory_gb)
-            else:
-                misses += 1
-            if stale and misses >= MISSES:
-                measure(room, d.nodes)
-                stale, misses = False, 0
-            head[user] = behind[i]
-        if head[user] == -1:
-            size -= 1
-            heap[0] = heap[size]
-        if size > 0:
-            sink(heap, size, 0, has, head)
-    return used
+    tally = (used, free, 0, 0)
+    size, tally = serve_who_has_nothing(rule, jobs, order, n, d, room, f, counted, tally)
+    return serve_who_has_least(rule, jobs, order, size, d, room, f, counted, tally)
