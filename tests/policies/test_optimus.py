@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from dl2_slots import SMALL, ali_trace, lower_bound, replay, speed_table
 
 from elastic import along_workers, curves_of, dl2_nodes, ps_job, sizes, worker_job
-from rota.core import Cluster, Snapshot
+from rota.core import Cluster, Job, Snapshot
 from rota.policies import make_policy
+from rota.policies.climb import Known, survey
 from rota.testing import check_policy
 
 HONEST = (
@@ -58,6 +61,42 @@ def test_optimus_looks_across_a_dip_that_stops_single_steps() -> None:
 
     assert decide("optimus:lookahead=0", snapshot) == [(0, 1)]
     assert decide("optimus", snapshot) == [(0, 3)]
+
+
+@pytest.mark.parametrize(
+    "name", [*HONEST, "hull-greedy", "dl2-drf", "dl2-fifo", "dl2-optimus", "dl2-tetris"]
+)
+def test_very_many_servers_that_need_nothing_take_no_memory(name: str) -> None:
+    # 4,096 × 100,000 numbers would be 3 GB.
+    many = Job(workers=1, max_workers=5000, servers=100_000, gpus_per_worker=0, estimate_s=9.0)
+    snapshot = Snapshot.of(Cluster.uniform(2, 4, cpus=16.0), [many, worker_job(-1, 2)])
+    policy = make_policy(name)
+    tracemalloc.start()
+    try:
+        decision = policy.decide(snapshot)
+        assert tracemalloc.get_traced_memory()[1] < 64e6
+    finally:
+        tracemalloc.stop()
+    decision.check(snapshot)
+    held = sum(servers for _, _, servers in decision.share(0))
+    assert held == 100_000
+    assert sum(workers for _, workers, _ in decision.share(1)) == 2
+
+
+@pytest.mark.parametrize("servers", [0, 2])
+def test_without_a_curve_servers_are_as_many_as_asked_for(servers: int) -> None:
+    job = Job(workers=2, max_workers=4, min_workers=1, servers=servers, cpus_per_server=0.5)
+    cluster = Cluster.uniform(1, 8, cpus=16.0)
+    found = survey(Snapshot.of(cluster, [job]), Known()).sizes[0][0]
+    assert [(p.servers, p.workers, p.speed) for p in found.frontier[1:]] == [
+        (servers, workers, workers / 2) for workers in (1, 2, 3, 4)
+    ]
+    assert found.point(servers, 3).share == pytest.approx(3 / 8)
+    for fewer in range(servers):  # held, say, while it lost some of them
+        point = found.point(fewer, 4)
+        assert (point.speed, point.share) == (0.0, pytest.approx(4 / 8))
+    assert found.point(servers + 1, 1)[2:4] == (1.0, 0.0)
+    assert [p.workers for _, p in found.steps(found.point(servers, 1), False)] == [2, 3, 4]
 
 
 def test_optimus_passes_over_what_does_not_fit() -> None:

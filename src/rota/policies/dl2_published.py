@@ -200,14 +200,13 @@ class Slot:
             return AT_ONCE, (1, 0)
         if servers < self.fewest[job][1]:
             return AT_ONCE, (0, 1)
-        table = self.view.sizes[job][0].speed
-        rows, columns = table.shape
-        now_s = _time_s(work, table[servers, workers])
+        sizes = self.view.sizes[job][0]
+        now_s = _time_s(work, sizes.speed_at(servers, workers))
         saved = []
-        if servers < self.most[job][1] and servers + 1 < rows:
-            saved.append((now_s - _time_s(work, table[servers + 1, workers]), (0, 1)))
-        if workers < self.most[job][0] and workers + 1 < columns:
-            saved.append((now_s - _time_s(work, table[servers, workers + 1]), (1, 0)))
+        if servers < self.most[job][1] and servers < sizes.most_servers:
+            saved.append((now_s - _time_s(work, sizes.speed_at(servers + 1, workers)), (0, 1)))
+        if workers < self.most[job][0] and workers + 1 < sizes.speed.shape[1]:
+            saved.append((now_s - _time_s(work, sizes.speed_at(servers, workers + 1)), (1, 0)))
         if not saved:
             return None
         most, kind = max(saved, key=lambda pair: pair[0])  # the first, the server, if equal

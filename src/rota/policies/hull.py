@@ -79,7 +79,8 @@ class HullGreedy:
 
 def next_corner(sizes: Sizes, at: Point, fits: Fits | None) -> Point | None:
     """The next corner of the hull; or else the fastest size that fits and is faster."""
-    corner = next((p for p in sizes.hull if p.share > at.share and p.speed > at.speed), None)
+    # A job that needs nothing costs nothing: its corners are no dearer than not to run at all.
+    corner = next((p for p in sizes.hull if p.share >= at.share and p.speed > at.speed), None)
     if fits is None or (corner is not None and fits(corner)):
         return corner
     return better(sizes, at, fits)

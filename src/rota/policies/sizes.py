@@ -67,13 +67,15 @@ class Sizes:
         self.spread_only = self.guessed and _runs_spread(shape, curves)
         if speed is None or self.guessed:
             speed = _by_workers(shape, capacity)
-        self.speed: Floats = speed  # (servers + 1, workers + 1), 0 where the job does not run
+        one_row = self.guessed or (curves is not None and curves.by_nodes)
+        self.first = shape.servers[2] if one_row else 0
+        """Servers of the first row: it may be the only one, and there may be very many of them."""
+        self.speed: Floats = speed  # (servers − first + 1, workers + 1), 0: the job does not run
+        self._capacity = capacity
         servers, workers = np.ogrid[: speed.shape[0], : speed.shape[1]]
-        self._need: list[Floats] = [
-            workers * shape.worker[k] + servers * shape.server[k] for k in range(len(capacity))
-        ]
         self.share: Floats = np.zeros(speed.shape)
-        for need, has in zip(self._need, capacity, strict=True):
+        for k, has in enumerate(capacity):
+            need = workers * shape.worker[k] + (servers + self.first) * shape.server[k]
             # What a cluster has none of makes the size impossible; what it does not count is free.
             with np.errstate(divide="ignore", invalid="ignore"):
                 part = np.where(need > 0, need / has, 0.0)
@@ -88,15 +90,27 @@ class Sizes:
 
     def point(self, servers: int, workers: int) -> Point:
         """The size, with what belongs to it."""
-        at = (servers, workers)
-        if servers < self.speed.shape[0] and workers < self.speed.shape[1]:
-            gpus, cpus, memory = (float(need[at]) for need in self._need)
-            share, speed = float(self.share[at]), float(self.speed[at])
-        else:  # held, though the curve does not reach so far
-            w, s = self.shape.worker, self.shape.server
-            gpus, cpus, memory = (workers * w[k] + servers * s[k] for k in range(3))
-            share, speed = 1.0, 0.0
-        return Point(servers, workers, share, speed, (gpus, cpus, memory), self.shape.type)
+        w, s = self.shape.worker, self.shape.server
+        gpus, cpus, memory = (float(workers * w[k] + servers * s[k]) for k in range(3))
+        need, speed = (gpus, cpus, memory), self.speed_at(servers, workers)
+        if servers > self.most_servers or workers >= self.speed.shape[1]:
+            share = 1.0  # held, though the curve does not reach so far
+        elif servers >= self.first:
+            share = float(self.share[servers - self.first, workers])
+        else:
+            share = max(_part(n, has) for n, has in zip(need, self._capacity, strict=True))
+        return Point(servers, workers, share, speed, need, self.shape.type)
+
+    @property
+    def most_servers(self) -> int:
+        """Servers of the last row."""
+        return self.first + len(self.speed) - 1
+
+    def speed_at(self, servers: int, workers: int) -> float:
+        """Its speed there; 0 where it does not run."""
+        if self.first <= servers <= self.most_servers and workers < self.speed.shape[1]:
+            return float(self.speed[servers - self.first, workers])
+        return 0.0
 
     @cached_property
     def frontier(self) -> list[Point]:
@@ -107,7 +121,7 @@ class Sizes:
         for k in np.lexsort((workers, servers, -speed, share)).tolist():
             if speed[k] > best:
                 best = float(speed[k])
-                found.append(self.point(int(servers[k]), int(workers[k])))
+                found.append(self.point(self.first + int(servers[k]), int(workers[k])))
         return found
 
     @cached_property
@@ -126,10 +140,10 @@ class Sizes:
         fewest, most, _ = self.shape.servers
         found = []
         for workers in range(self.shape.workers[0], self.speed.shape[1]):
-            servers = min(max(workers, fewest), most, self.speed.shape[0] - 1)
-            if self.speed[servers, workers] == 0:  # it runs with another number of servers only
-                servers = int(self.speed[:, workers].argmax())
-            if self.speed[servers, workers] > 0:
+            servers = min(max(workers, fewest), most, self.most_servers)
+            if self.speed_at(servers, workers) == 0:  # with another number of servers only
+                servers = self.first + int(self.speed[:, workers].argmax())
+            if self.speed_at(servers, workers) > 0:
                 found.append(self.point(servers, workers))
         return found
 
@@ -144,19 +158,21 @@ class Sizes:
         return self._after[key]
 
     def _larger(self, at: Point, single: bool) -> list[tuple[float, Point]]:
-        part = self.speed[at.servers :, at.workers :]
+        row = max(at.servers - self.first, 0)
+        begin = self.first + row
+        part = self.speed[row:, at.workers :]
         wanted = part > at.speed
         if single:
-            wanted &= np.indices(part.shape).sum(axis=0) == 1
+            wanted &= np.indices(part.shape).sum(axis=0) + begin - at.servers == 1
         servers, workers = wanted.nonzero()
-        more = self.share[at.servers :, at.workers :][servers, workers] - at.share
+        more = self.share[row:, at.workers :][servers, workers] - at.share
         saved = (1 / at.speed - 1 / part[servers, workers]) / np.maximum(more, 1e-12)
         # Two sizes can be as good in arithmetic that does not round: the smaller comes first.
         order = np.lexsort((workers, servers + workers, -saved)).tolist()
         return [
             (
                 float(saved[k]),
-                self.point(at.servers + int(servers[k]), at.workers + int(workers[k])),
+                self.point(begin + int(servers[k]), at.workers + int(workers[k])),
             )
             for k in order
         ]
@@ -172,6 +188,13 @@ def better(sizes: Sizes, at: Point, fits: Callable[[Point], bool]) -> Point | No
     return None
 
 
+def _part(need: float, has: float) -> float:
+    """The part that a need is of what there is; more than all where there is nothing."""
+    if need <= 0:
+        return 0.0
+    return need / has if has > 0 else np.inf
+
+
 def _slope(a: Point, b: Point) -> float:
     return (b.speed - a.speed) / max(b.share - a.share, 1e-12)
 
@@ -183,8 +206,8 @@ def _by_workers(shape: Shape, capacity: tuple[float, ...]) -> Floats:
     for need, has in zip(shape.worker, capacity, strict=True):
         if need > 0 and has < np.inf:
             most = min(most, int(has / need + 1e-9))
-    speed = np.zeros((shape.servers[2] + 1, most + 1))
-    speed[-1, fewest:] = np.arange(fewest, most + 1) / asked
+    speed = np.zeros((1, most + 1))
+    speed[0, fewest:] = np.arange(fewest, most + 1) / asked
     return speed
 
 
@@ -196,7 +219,10 @@ def _runs_spread(shape: Shape, curves: Curves | None) -> bool:
 
 
 def _by_curve(shape: Shape, curves: Curves | None, node_gpus: int) -> Floats | None:
-    """As the job's curve has it, within the job's limits and the table's."""
+    """As the job's curve has it, within the job's limits and the table's.
+
+    A curve by nodes knows no servers: then there is one row, for as many as requested.
+    """
     if curves is None:
         return None
     table = curves.speed[shape.curve]  # (T, A, W)
@@ -204,10 +230,10 @@ def _by_curve(shape: Shape, curves: Curves | None, node_gpus: int) -> Floats | N
     fewest, most, _ = shape.workers
     columns = min(most + 1, known.shape[1])
     if curves.by_nodes:
-        speed = np.zeros((shape.servers[2] + 1, columns))
+        speed = np.zeros((1, columns))
         workers = np.arange(columns)
         spanned = np.ceil(workers * shape.worker[GPUS] / max(node_gpus, 1)).astype(np.int64)
-        speed[-1] = known[spanned.clip(1, known.shape[0] - 1), workers]
+        speed[0] = known[spanned.clip(1, known.shape[0] - 1), workers]
     else:
         speed = known[: shape.servers[1] + 1, :columns].copy()
         speed[: shape.servers[0]] = 0.0
