@@ -106,6 +106,17 @@ def test_a_split_gang_takes_from_a_node_no_more_workers_than_it_has_cpus_for(pla
     assert Placer(place)(draft, 0) == [(0, 4), (1, 4)]
 
 
+def test_spreading_is_a_preference_not_a_duty() -> None:
+    # Of three nodes of 4 GPUs two are taken: a gang of 2 rather runs on the third than waits.
+    cluster, gang = Cluster.uniform(3, 4), Job(workers=2)
+    full = [Job(workers=4), Job(workers=4), gang]
+    draft = Draft(Snapshot.of(cluster, full, {0: [(0, 4)], 1: [(1, 4)]}))
+    assert Placer("spread")(draft, 2) == [(2, 2)]
+    partly = Snapshot.of(cluster, full, {0: [(0, 4)], 1: [(1, 3)]})
+    assert Placer("spread")(Draft(partly), 2) == [(2, 2)]  # 4, then 3 free, both more than 1
+    assert Placer("spread")(Draft(Snapshot.of(cluster, [gang])), 0) == [(0, 1), (1, 1)]
+
+
 def test_a_gang_of_a_gpu_type_spans_nodes_that_are_smaller_than_the_others() -> None:
     # 8 GPUs of type a are two nodes of 4; that type b has nodes of 8 is of no concern.
     cluster = cluster_of([4, 4, 8], gpu_types=("a", "b"), type=np.array([0, 0, 1]))

@@ -176,7 +176,8 @@ class Simulator:
                 why = (
                     f"job {str(self.trace.job_id[job])!r} sits on {jobs['share_len'][job]} nodes "
                     f"with {jobs['held_workers'][job]} workers and {jobs['held_servers'][job]} "
-                    "servers, where its speed is 0 (another placement, such as +spread, may do), "
+                    "servers, where its speed is 0 (+spread or a policy that knows, such as "
+                    "contention-greedy, may do), "
                     "and nothing is to come"
                 )
             first = int((jobs["status"] == WAITING).argmax())
