@@ -267,16 +267,18 @@ def test_an_error_in_estimates_changes_nothing_but_beliefs() -> None:
     assert_same(plain, wrong)
 
 
+@pytest.mark.parametrize("no_two_alike", [False, True])
 @pytest.mark.parametrize("name", ["fifo", "fifo-skip", "sjf+first-fit", "sjf-skip"])
 def test_few_jobs_are_replayed_without_an_indexed_queue_alike(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, no_two_alike: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(5)
     trace = Trace.build(
         "few", submit_s=rng.integers(0, 900, 200), duration_s=rng.integers(1, 90, 200),
         num_gpus=rng.choice([1, 2, 4, 8, 12], 200),
+        cpus_per_worker=rng.uniform(0.1, 2.5, 200) if no_two_alike else np.ones(200),
     )  # fmt: skip
-    cluster, policy = Cluster.uniform(3, 8), make_policy(name)
+    cluster, policy = Cluster.uniform(3, 8, cpus=30.0), make_policy(name)
     indexed = simulate(cluster, trace, policy)
     monkeypatch.setattr(import_module("rota.sim.simulate"), "MANY_JOBS", 10**9)
     assert_same(indexed, simulate(cluster, trace, policy))

@@ -132,7 +132,7 @@ def _look_ahead(config: CompareConfig, policies: Mapping[str, Policy]) -> None:
         for name, policy in policies.items():
             if (other := meant(spec, config.policies[name])) != config.policies[name]:
                 policy = loading.named_policies([other])[other]
-            if needs_compiling(policy, play.cluster, play.when, len(play.jobs), play.physics):
+            if needs_compiling(policy, play.cluster, play.when, play.jobs, play.physics):
                 told = told or loading.tell_compiling()
                 warm_up(sim, informed(policy, play.jobs))
 

@@ -294,7 +294,7 @@ def _played(task: Task) -> tuple[Play, list[dict[str, Any]]]:
                 first, past = play, _history(task, play.seed)
                 _tell(play, task)
                 if any(
-                    needs_compiling(policy, play.cluster, play.when, len(play.jobs), play.physics)
+                    needs_compiling(policy, play.cluster, play.when, play.jobs, play.physics)
                     for policy in task.policies.values()
                 ):
                     loading.tell_compiling()

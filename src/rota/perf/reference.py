@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rota.core.kinds import kinds_of
 from rota.core.layout import SLACK
 
 if TYPE_CHECKING:
@@ -33,10 +34,9 @@ class Ask(NamedTuple):
 
 def reference_speeds(rows: Records, curves: Curves, cluster: Cluster) -> Floats:
     """The reference speeds of these jobs (J,), all of which have a curve; each kind is met once."""
-    asks = rows[list(Ask._fields)]
-    kinds, kind = np.unique(asks, return_inverse=True)
-    speeds = [best_speed(curves, cluster, Ask(*ask)) for ask in kinds.tolist()]
-    return np.array(speeds, np.float64)[kind.ravel()]
+    first, kind = kinds_of(rows[name] for name in Ask._fields)
+    asks = rows[list(Ask._fields)][first].tolist()
+    return np.array([best_speed(curves, cluster, Ask(*ask)) for ask in asks], np.float64)[kind]
 
 
 def best_speed(curves: Curves, cluster: Cluster, ask: Ask) -> float:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 FEW: Final = 64
-"""So many shapes or fewer are looked at one by one."""
+"""So many shapes or fewer are looked at one by one, by `replay_queue`."""
 
 
 @inline
@@ -86,52 +86,30 @@ def starts(rule: Rule, s: State, j: int) -> bool:
 
 
 @part
-def serve_strictly(rule: Rule, s: State) -> None:
-    """A round in which the head blocks: one heap for all shapes."""
-    clock = s.clock[0]
-    if clock["freed"]:
-        s.full[0], clock["freed"] = False, False
-    while True:
-        j = arrival(rule, s)
-        if j == -1:
-            break
-        push(s, j, 0)
-        if s.queue[0] == j:  # another head, which may fit
-            s.full[0] = False
-    while s.waits[0] > 0 and not s.full[0]:
-        j = s.queue[0]
-        if starts(rule, s, j):
-            pop(s, 0)
-        else:
-            s.full[0] = True
-
-
-@part
 def serve(rule: Rule, s: State) -> None:
     """A round without preemption over the indexed queue: same choices as trying all in order.
 
     Within a round room only shrinks, so once a shape does not fit no other job of that shape
     does, and none will until something is given back. So only the head of each shape's heap
-    is ever looked at, however many wait.
+    is ever looked at, however many wait. If the head of all blocks, there is one heap for all.
     """
-    if rule.passing == STRICT:
-        serve_strictly(rule, s)
-        return
-    if s.waits.size > FEW:
-        serve_many(rule, s)
-        return
+    strict = rule.passing == STRICT
+    heaps = 1 if strict else s.waits.size
     while True:
         j = arrival(rule, s)
         if j == -1:
             break
-        push(s, j, s.truth[j]["shape"])
+        shape = 0 if strict else s.truth[j]["shape"]
+        push(s, j, shape)
+        if strict and s.queue[0] == j:  # another head, which may fit
+            s.full[0] = False
     if s.clock[0]["freed"]:
-        for shape in range(s.full.size):
+        for shape in range(heaps):
             s.full[shape] = False
         s.clock[0]["freed"] = False
     while True:
         best = -1
-        for shape in range(s.waits.size):
+        for shape in range(heaps):
             if s.waits[shape] == 0 or s.full[shape]:
                 continue
             if best == -1 or earlier(s, s.queue[s.begins[shape]], s.queue[s.begins[best]]):
@@ -235,4 +213,20 @@ def replay_queue(rule: Rule, s: State, rounds: int, status: Ints) -> None:
             if status[b] != MORE:
                 break
             serve(rule, one)
+            note_round(one)
+
+
+@kernel
+def replay_shapes(rule: Rule, s: State, rounds: int, status: Ints) -> None:
+    """The same where shapes are many and nobody blocks; apart, so that both are fast.
+
+    In a kernel that tries jobs at two places, LLVM pastes what starts them into neither.
+    """
+    for b in range(status.size):
+        one = one_of(s, b)
+        for _ in range(rounds):
+            status[b] = to_next_round(one)
+            if status[b] != MORE:
+                break
+            serve_many(rule, one)
             note_round(one)

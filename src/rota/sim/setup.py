@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from rota.core.kinds import kinds_of
 from rota.core.layout import EVENT, FUTURE, JOB, ROUND, SHARE, SLACK
 from rota.errors import ConfigError, InputError
 from rota.perf.physics import Physics
@@ -113,25 +114,25 @@ def _resize_costs(trace: Trace, rows: Records, when: Conditions) -> Floats:
     return np.where(np.isnan(cost_s), rows["restart_s"], cost_s)
 
 
-def _truth(trace: Trace, rows: Records, when: Conditions) -> tuple[Records, int]:
+def _truth(trace: Trace, when: Conditions) -> tuple[Records, int]:
     truth = np.zeros(len(trace), TRUTH)
     truth["work_s"], truth["event_s"], truth["done_s"] = trace.duration_s, np.inf, np.nan
     truth["heap"], truth["fail_in_s"] = -1, np.inf
     truth["checkpoint_s"] = np.where(
         np.isnan(trace.checkpoint_s), when.checkpoint_s, trace.checkpoint_s
     )
-    size = np.where(rows["gpus_per_worker"] > 0, rows["gpus"], rows["workers"])
-    asks = np.stack([size, *(rows[name] for name in (
-        "gpus_per_worker", "gpu_type", "servers", "cpus_per_worker", "memory_gb_per_worker",
-        "cpus_per_server", "memory_gb_per_server"))])  # fmt: skip
-    if (asks[2:] == asks[2:, :1]).all() and (
-        asks[1] == 1
-    ).all():  # the common case: only the number of GPUs differs
-        kinds, shape = np.unique(asks[0], return_inverse=True)
-    else:
-        kinds, shape = np.unique(asks, axis=1, return_inverse=True)
-    truth["shape"] = shape.ravel()
-    return truth, kinds.shape[-1]
+    first, truth["shape"] = shapes_of(trace)
+    return truth, len(first)
+
+
+def shapes_of(trace: Trace) -> tuple[Ints, Ints]:
+    """One job of each shape, and the shape of every job: equal ones ask for equal resources."""
+    return kinds_of(
+        getattr(trace, name) for name in (
+            "num_gpus", "gpus_per_worker", "gpu_type", "num_servers", "cpus_per_worker",
+            "memory_gb_per_worker", "cpus_per_server", "memory_gb_per_server",
+        )
+    )  # fmt: skip
 
 
 class Limits(NamedTuple):
@@ -197,7 +198,7 @@ def _one(
 ) -> dict[str, Any]:
     breaks = np.random.default_rng([seed, 1])
     rows = job_records(trace, cluster, when, noise_of(seed))
-    truth, shapes = _truth(trace, rows, when)
+    truth, shapes = _truth(trace, when)
     if curves is not None:
         set_curves(rows, truth, trace, curves, cluster)
     begin_s = float(trace.submit_s[0]) if len(trace) else 0.0

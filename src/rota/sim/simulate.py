@@ -13,13 +13,13 @@ from rota.core.layout import FAILED, ROUND
 from rota.errors import RotaError
 from rota.jit import is_ready
 from rota.policies.heuristic import Heuristic
-from rota.policies.rule import EASY, FIFO, SHORTEST
+from rota.policies.rule import EASY, FIFO, SHORTEST, STRICT
 from rota.run.loop import rounds
 from rota.run.outcome import Outcome
 from rota.sim.event_kernels import advance_once
-from rota.sim.queue_kernels import replay_queue
+from rota.sim.queue_kernels import FEW, replay_queue, replay_shapes
 from rota.sim.replay_kernels import FLUSH, MORE, replay, replay_backfill, replay_free
-from rota.sim.setup import PLAIN, Conditions
+from rota.sim.setup import PLAIN, Conditions, shapes_of
 from rota.sim.simulator import Simulator
 from rota.traces.plain import spoken
 
@@ -172,13 +172,15 @@ def informed(policy: Policy, past: Trace) -> Policy:
 
 
 def needs_compiling(
-    policy: Policy, cluster: Cluster, when: Conditions, jobs: int, physics: Physics = PLAIN
+    policy: Policy, cluster: Cluster, when: Conditions, trace: Trace, physics: Physics = PLAIN
 ) -> bool:
-    """Whether the first round over so many jobs will have to wait for the compiler."""
+    """Whether the first round over these jobs will have to wait for the compiler."""
     net = physics.contention is not None or physics.drift is not None
     if isinstance(policy, Heuristic) and policy.compiled:
         costly = when.restart_s > 0 or (when.resize_s or 0.0) > 0
-        return not is_ready(_kernel(policy, cluster, when, jobs, costly), net=net)
+        shapes = len(shapes_of(trace)[0])
+        play = _kernel(policy, cluster, when, len(trace), shapes, costly=costly)
+        return not is_ready(play, net=net)
     return not is_ready(advance_once, net=net)
 
 
@@ -193,11 +195,12 @@ def warm_up(sim: Simulator, policy: Policy) -> None:
 
 
 def _kernel_for(sim: Simulator, policy: Heuristic) -> Callable[..., None]:
-    return _kernel(policy, sim.cluster, sim.when, len(sim.trace), sim.costly)
+    shapes = sim.state.waits.size
+    return _kernel(policy, sim.cluster, sim.when, len(sim.trace), shapes, costly=sim.costly)
 
 
 def _kernel(
-    policy: Heuristic, cluster: Cluster, when: Conditions, jobs: int, costly: bool
+    policy: Heuristic, cluster: Cluster, when: Conditions, jobs: int, shapes: int, *, costly: bool
 ) -> Callable[..., None]:
     """The compiled replay for this policy."""
     rule = policy.rule
@@ -208,13 +211,13 @@ def _kernel(
     fixed = not rule.preempt and rule.order in (FIFO, SHORTEST)
     even = bool((cluster.gpus == cluster.gpus[0]).all())
     if fixed and even and when.faults.never and jobs >= MANY_JOBS:
-        return replay_queue
+        return replay_queue if rule.passing == STRICT or shapes <= FEW else replay_shapes
     return replay if costly else replay_free
 
 
 def _compiled(sim: Simulator, policy: Heuristic, drain: Callable[[], None]) -> Iterator[None]:
     play, status = _kernel_for(sim, policy), np.zeros(1, np.int64)
-    sim.clock["indexed"] = play is replay_queue
+    sim.clock["indexed"] = play in (replay_queue, replay_shapes)
     while status[0] in (MORE, FLUSH):
         play(policy.rule, sim.batch, SLICE, status)
         sim.check_books()

@@ -49,9 +49,9 @@ def set_curves(
         )
     rows["curve"] = np.where(trace.model < 0, -1, known[trace.model])
     unit = np.ones(len(rows))
-    has = rows["curve"] >= 0
-    unit[has] = reference_speeds(rows[has], curves, cluster)
     given = ~np.isnan(trace.samples) & (trace.duration_s > 0)
+    has = (rows["curve"] >= 0) & ~given
+    unit[has] = reference_speeds(rows[has], curves, cluster)
     unit[given] = (trace.samples / trace.duration_s)[given]
     if not (unit > 0).all():
         j = int((unit <= 0).argmax())
