@@ -41,8 +41,13 @@ def fuzz(
     if bounds:  # before anything is compiled, and with machine code of its own
         os.environ["NUMBA_BOUNDSCHECK"] = "1"
         os.environ.setdefault("NUMBA_CACHE_DIR", str(out.absolute() / "bounds-cache"))
+    from rota.cli.loading import named_policies
+    from rota.cli.trained import register
     from rota.testing.fuzzing import Plan, fuzz, replayed, write_finding
 
+    register()
+    if policy:
+        named_policies(policy)  # an unknown name is an error at once, not one in every world
     if replay is not None:
         findings = replayed(replay)
         _print_failures(findings)
@@ -93,7 +98,8 @@ def _print_summary(tally: Tally) -> None:
 
     runs = sum(tally.runs.values())
     typer.echo(
-        f"{tally.worlds} worlds, {runs} times a policy in a world: {len(tally.failures)} failures."
+        f"{tally.worlds} worlds, {runs} times a policy in a world: {len(tally.failures)} failures, "
+        f"{sum(tally.refused.values())} refused for a reason that was said."
     )
     if not tally.failures:
         return
