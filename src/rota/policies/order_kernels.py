@@ -56,10 +56,14 @@ def service(job: Any, now_s: float) -> float:
 @inline
 def class_of(limits: Floats, attained: float) -> int:
     """How many limits have been reached."""
-    k = 0
-    while k < limits.size and attained + TICK_S >= limits[k]:
-        k += 1
-    return k
+    low, high = 0, limits.size
+    while low < high:
+        k = (low + high) >> 1
+        if attained + TICK_S >= limits[k]:
+            low = k + 1
+        else:
+            high = k
+    return low
 
 
 @part
@@ -163,7 +167,8 @@ def rank(
         if k >= n:
             return
     gpus, cpus, memory_gb, free, free_cpus, free_gb = 0, 0.0, 0.0, 0, 0.0, 0.0
-    for k in range(nodes.size):
+    shared = rule.order == FINISH_FAIR or rule.order == PACKING  # only these look at the cluster
+    for k in range(nodes.size if shared else 0):
         if nodes[k]["up"]:
             gpus, free = gpus + nodes[k]["gpus"], free + nodes[k]["free"]
             cpus, free_cpus = cpus + nodes[k]["cpus"], free_cpus + nodes[k]["free_cpus"]

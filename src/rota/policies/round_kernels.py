@@ -284,9 +284,14 @@ def keep(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, d: Desk, 
 
 
 @part
-def ask_again_s(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, d: Desk) -> float:
-    """When the policy wants to be asked again, after a round, if nothing happens before."""
-    wake_s, waiting = np.inf, False
+def ask_again_s(
+    rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, d: Desk, waiting: bool
+) -> float:
+    """When the policy wants to be asked again, after a round, if nothing happens before.
+
+    `waiting` is whether anybody waits who is not in `order[:n]`.
+    """
+    wake_s = np.inf
     for i in range(n):
         j = order[i]
         if d.length[j] > 0:
@@ -318,7 +323,7 @@ def decide_free(
                 pins |= jobs[order[i]]["min_run_s"] > 0.0
     if not (pins or rule.limits.size > 0 or rule.quantum_s < np.inf):
         return used, np.inf
-    return used, ask_again_s(rule, jobs, order, n, now_s, d)
+    return used, ask_again_s(rule, jobs, order, n, now_s, d, False)
 
 
 @part
@@ -335,7 +340,7 @@ def decide(
     rank(rule, jobs, order, n, now_s, d.nodes, key)
     used = keep(rule, jobs, order, n, now_s, d, used)
     used = fill(rule, jobs, order, n, d, used)
-    return used, ask_again_s(rule, jobs, order, n, now_s, d)
+    return used, ask_again_s(rule, jobs, order, n, now_s, d, False)
 
 
 @kernel

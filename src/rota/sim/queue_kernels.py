@@ -122,37 +122,37 @@ def serve(rule: Rule, s: State) -> None:
             s.full[best] = True
 
 
-# Many shapes. `order[: clock["live"]]`, of no other use here, lists the shapes of which jobs wait;
-# those that may fit, order[low:high], are a heap by their first job.
+# Many shapes: `shapes[: clock["shapes"]]` lists those of which jobs wait; those that may fit,
+# shapes[low:high], are a heap by their first job.
 
 
 @part
 def sink(s: State, low: int, high: int, k: int) -> None:
-    """Restore the heap order[low:high] below place low + k."""
-    shape, size = s.order[low + k], high - low
+    """Restore the heap shapes[low:high] below place low + k."""
+    shape, size = s.shapes[low + k], high - low
     while True:
         child = 2 * k + 1
         if child >= size:
             break
-        one, other = s.order[low + child], s.order[min(low + child + 1, high - 1)]
+        one, other = s.shapes[low + child], s.shapes[min(low + child + 1, high - 1)]
         if earlier(s, s.queue[s.begins[other]], s.queue[s.begins[one]]):
             child, one = child + 1, other
         if not earlier(s, s.queue[s.begins[one]], s.queue[s.begins[shape]]):
             break
-        s.order[low + k] = one
+        s.shapes[low + k] = one
         k = child
-    s.order[low + k] = shape
+    s.shapes[low + k] = shape
 
 
 @part
 def set_aside(rule: Rule, s: State, room: Room, low: int, high: int) -> int:
-    """Move the hopeless of order[low:high] to its end, make a heap of the rest; its new end."""
+    """Move the hopeless of shapes[low:high] to its end, make a heap of the rest; its new end."""
     k = low
     while k < high:
-        shape = s.order[k]
+        shape = s.shapes[k]
         if is_hopeless(room, rule, s.jobs[s.queue[s.begins[shape]]]):
             high -= 1
-            s.order[k], s.order[high] = s.order[high], shape
+            s.shapes[k], s.shapes[high] = s.shapes[high], shape
         else:
             k += 1
     for k in range((high - low) // 2 - 1, -1, -1):
@@ -160,29 +160,41 @@ def set_aside(rule: Rule, s: State, room: Room, low: int, high: int) -> int:
     return high
 
 
+@part
+def leave_out(s: State, low: int, high: int) -> int:
+    """Take the first of shapes[low:high] out, for good if no job of it waits; the new end."""
+    clock, shape = s.clock[0], s.shapes[low]
+    high -= 1
+    s.shapes[low], s.shapes[high] = s.shapes[high], shape
+    if s.waits[shape] == 0:
+        clock["shapes"] -= 1
+        s.shapes[high] = s.shapes[clock["shapes"]]
+    return high
+
+
 @allocating_part
 def serve_many(rule: Rule, s: State) -> None:
     """`serve` at a cost that hardly grows with the number of shapes."""
     clock = s.clock[0]
-    low = clock["live"]  # those before did not fit, and will not unless something was given back
+    low = clock["shapes"]  # those before did not fit, and will not unless something was given back
     while True:
         j = arrival(rule, s)
         if j == -1:
             break
         shape = s.truth[j]["shape"]
         if s.waits[shape] == 0:
-            s.order[clock["live"]] = shape
-            clock["live"] += 1
+            s.shapes[clock["shapes"]] = shape
+            clock["shapes"] += 1
         push(s, j, shape)
     if clock["freed"]:
         low, clock["freed"] = 0, False
-    if low == clock["live"]:
+    if low == clock["shapes"]:
         return
     room = measured(s.nodes, s.level)
-    high = set_aside(rule, s, room, low, clock["live"])
+    high = set_aside(rule, s, room, low, clock["shapes"])
     stale, misses = False, 0
     while low < high:
-        shape = s.order[low]
+        shape = s.shapes[low]
         started = starts(rule, s, s.queue[s.begins[shape]])
         if started:
             stale = True
@@ -190,11 +202,7 @@ def serve_many(rule: Rule, s: State) -> None:
         else:
             misses += 1
         if not started or s.waits[shape] == 0:
-            high -= 1
-            s.order[low], s.order[high] = s.order[high], shape
-        if s.waits[shape] == 0:
-            clock["live"] -= 1
-            s.order[high] = s.order[clock["live"]]
+            high = leave_out(s, low, high)
         if stale and misses >= MISSES:
             measure(room, s.nodes)
             high = set_aside(rule, s, room, low, high)

@@ -13,11 +13,23 @@ from rota.core.layout import FAILED, ROUND
 from rota.errors import RotaError
 from rota.jit import is_ready
 from rota.policies.heuristic import Heuristic
-from rota.policies.rule import EASY, FIFO, SHORTEST, STRICT
+from rota.policies.rule import (
+    ATTAINED,
+    EASY,
+    FIFO,
+    GITTINS,
+    QUEUES,
+    REMAINING,
+    RIGID,
+    SHORTEST,
+    SKIP,
+    STRICT,
+)
 from rota.run.loop import rounds
 from rota.run.outcome import Outcome
 from rota.sim.event_kernels import advance_once
 from rota.sim.queue_kernels import FEW, replay_queue, replay_shapes
+from rota.sim.rank_kernels import replay_ranked
 from rota.sim.replay_kernels import FLUSH, MORE, replay, replay_backfill, replay_free
 from rota.sim.setup import PLAIN, Conditions, shapes_of
 from rota.sim.simulator import Simulator
@@ -179,7 +191,7 @@ def needs_compiling(
     if isinstance(policy, Heuristic) and policy.compiled:
         costly = when.restart_s > 0 or (when.resize_s or 0.0) > 0
         shapes = len(shapes_of(trace)[0])
-        play = _kernel(policy, cluster, when, len(trace), shapes, costly=costly)
+        play = _kernel(policy, cluster, when, trace, shapes, costly=costly)
         return not is_ready(play, net=net)
     return not is_ready(advance_once, net=net)
 
@@ -196,23 +208,54 @@ def warm_up(sim: Simulator, policy: Policy) -> None:
 
 def _kernel_for(sim: Simulator, policy: Heuristic) -> Callable[..., None]:
     shapes = sim.state.waits.size
-    return _kernel(policy, sim.cluster, sim.when, len(sim.trace), shapes, costly=sim.costly)
+    return _kernel(policy, sim.cluster, sim.when, sim.trace, shapes, costly=sim.costly)
 
 
 def _kernel(
-    policy: Heuristic, cluster: Cluster, when: Conditions, jobs: int, shapes: int, *, costly: bool
+    policy: Heuristic,
+    cluster: Cluster,
+    when: Conditions,
+    trace: Trace,
+    shapes: int,
+    *,
+    costly: bool,
 ) -> Callable[..., None]:
     """The compiled replay for this policy."""
-    rule = policy.rule
-    if rule.passing >= EASY:
+    if policy.rule.passing >= EASY:
         return replay_backfill
-    # An indexed queue counts on an order that never changes, on a shape that does not fit staying
-    # so until room is given back, and on jobs entering it once.
-    fixed = not rule.preempt and rule.order in (FIFO, SHORTEST)
-    even = bool((cluster.gpus == cluster.gpus[0]).all())
-    if fixed and even and when.faults.never and jobs >= MANY_JOBS:
-        return replay_queue if rule.passing == STRICT or shapes <= FEW else replay_shapes
+    if len(trace) >= MANY_JOBS:
+        indexed = indexed_replay(policy, cluster, when, trace, shapes, costly=costly)
+        if indexed is not None:
+            return indexed
     return replay if costly else replay_free
+
+
+def indexed_replay(
+    policy: Heuristic,
+    cluster: Cluster,
+    when: Conditions,
+    trace: Trace,
+    shapes: int,
+    *,
+    costly: bool,
+) -> Callable[..., None] | None:
+    """The replay with an indexed queue that makes the same schedule, if there is one.
+
+    It counts on nodes alike, where a shape that does not fit stays so until room is given back,
+    and on an order of the waiting that never changes: without preemption, with each job entering
+    the queue once; or with all of the room dealt out anew in every round. There, a gang's servers
+    may fit in less room where they do not in more.
+    """
+    rule = policy.rule
+    if rule.passing >= EASY or not (cluster.gpus == cluster.gpus[0]).all():
+        return None
+    if not rule.preempt:
+        if rule.order not in (FIFO, SHORTEST) or not when.faults.never:
+            return None
+        return replay_queue if rule.passing == STRICT or shapes <= FEW else replay_shapes
+    still = rule.order in (REMAINING, ATTAINED, QUEUES, GITTINS)
+    plain = rule.passing == SKIP and rule.sizing == RIGID and not trace.num_servers.any()
+    return replay_ranked if still and plain and not costly and when.min_run_s == 0 else None
 
 
 def _compiled(sim: Simulator, policy: Heuristic, drain: Callable[[], None]) -> Iterator[None]:

@@ -77,8 +77,9 @@ CLOCK: Final = np.dtype(
         ("by_nodes", np.bool_),  # curves depend on the nodes spanned, not on servers
         ("local", np.bool_),  # where a job sits changes its pace or its fee
         ("freed", np.bool_),  # something became free since the last decision
-        ("indexed", np.bool_),  # waiting jobs are in `queue`, not in `order`
+        ("indexed", np.bool_),  # waiting jobs go to `queue`, not to `order`
         ("queued", np.int64),  # jobs put into `queue` so far
+        ("shapes", np.int64),  # entries of `shapes`
     ],
     align=True,
 )
@@ -110,7 +111,7 @@ class State(NamedTuple):
     nodes: Records  # (N,) NODE
     level: Any  # (G+2, N/64) index of nodes by free GPUs
     running: Ints  # (J,) heap of running jobs by event_s
-    order: Ints  # (J,) live jobs; policies sort them; if indexed, shapes of which jobs wait
+    order: Ints  # (J,) live jobs that are not in `queue`; policies sort them
     key: Floats  # (J,) the policy's scores
     at: Ints  # (J,) the draft: what a job shall hold
     length: Ints  # (J,)
@@ -121,6 +122,7 @@ class State(NamedTuple):
     queue: Ints  # (J,) waiting jobs, a heap per shape
     begins: Ints  # (C+1,) where each shape's heap lies in `queue`
     waits: Ints  # (C,) how many are in it
+    shapes: Ints  # (C,) those of which jobs wait, where there are many
     full: Any  # (C,) bool: this shape does not fit at present
     faults: Records  # (F,) FAULT
     failures: Floats  # (J, R) progress time between failures of a job; (0, 0) if none

@@ -12,8 +12,8 @@ import numpy as np
 from rota.core.layout import EVENT, ROUND, SHARE
 from rota.errors import PolicyError
 from rota.policies.heuristic import Heuristic
-from rota.policies.rule import EASY, FIFO, SHORTEST
-from rota.sim.simulate import informed, simulate
+from rota.sim.setup import job_records, shapes_of
+from rota.sim.simulate import indexed_replay, informed, simulate
 from rota.testing.backend import check_snapshot
 
 if TYPE_CHECKING:
@@ -106,9 +106,10 @@ def ways(policy: Policy, world: Scenario) -> list[Way]:
     """How this policy can be played here; all must end alike."""
     if not (isinstance(policy, Heuristic) and policy.compiled):
         return ["rounds"]
-    rule, gpus = policy.rule, world.cluster.gpus
-    fixed = not rule.preempt and rule.order in (FIFO, SHORTEST) and rule.passing < EASY
-    if fixed and (gpus == gpus[0]).all() and world.when.faults.never:
+    rows = job_records(world.trace, world.cluster, world.when, np.random.default_rng(0))
+    costly = bool((rows["restart_s"] > 0).any() or (rows["resize_s"] > 0).any())
+    shapes = len(shapes_of(world.trace)[0])
+    if indexed_replay(policy, world.cluster, world.when, world.trace, shapes, costly=costly):
         return ["compiled", "rounds", "queue"]
     return ["compiled", "rounds"]
 
