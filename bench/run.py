@@ -295,7 +295,7 @@ def large() -> Iterator[Row]:
 
 
 def long_queues() -> Iterator[Row]:
-    """100,000 jobs that ask for twice what there is, no two alike, of 1,000 users."""
+    """100,000 jobs that ask for twice what there is, no two alike, of 1,000 users; or at once."""
     rng, jobs, nodes = np.random.default_rng(0), 100_000, 80
     gpus = rng.choice([1, 2, 4, 8, 16], jobs, p=[0.5, 0.2, 0.15, 0.1, 0.05])
     duration_s = rng.lognormal(6.0, 1.8, jobs) + 1.0
@@ -311,6 +311,12 @@ def long_queues() -> Iterator[Row]:
         yield Row(
             f"{name}, 100,000 shapes, overloaded, {nodes} × 8", wall_s, "s", "60 s", wall_s / 60
         )
+    once = Trace.build(
+        "rush", submit_s=np.zeros(jobs), duration_s=trace.duration_s, num_gpus=trace.num_gpus
+    )
+    for name in ("srtf", "tiresias"):
+        wall_s = simulate(Cluster.uniform(nodes, 8), once, make_policy(name)).wall_s
+        yield Row(f"{name}, 100,000 jobs at once, {nodes} × 8", wall_s, "s", "60 s", wall_s / 60)
 
 
 def loading(trace_file: Path) -> Iterator[Row]:

@@ -14,7 +14,7 @@ import numpy as np
 from rota.core.layout import RUNNING
 from rota.jit import allocating_part, kernel, part
 from rota.policies.draft_kernels import claim
-from rota.policies.order_kernels import rank, sort
+from rota.policies.order_kernels import rank
 from rota.policies.room_kernels import MISSES, measured
 from rota.policies.round_kernels import ask_again_s, clear
 from rota.sim.job_kernels import stop
@@ -115,6 +115,27 @@ def deal(rule: Rule, s: State, n: int, bare: bool) -> int:
 
 
 @part
+def merge(s: State, kept: int, n: int, started: int) -> int:
+    """Merge order[n : n + started] into order[:kept], both ranked; returns how many they are.
+
+    The end of `running` is free for that: who starts does not run yet.
+    """
+    spare = s.running.size - started
+    for i in range(started):
+        s.running[spare + i] = s.order[n + i]
+    k, a, b = kept + started - 1, kept - 1, started - 1
+    while b >= 0:
+        if a >= 0 and earlier(s, s.running[spare + b], s.order[a]):
+            s.order[k] = s.order[a]
+            a -= 1
+        else:
+            s.order[k] = s.running[spare + b]
+            b -= 1
+        k -= 1
+    return kept + started
+
+
+@part
 def carry_on(s: State, n: int, started: int) -> None:
     """Carry a round out, stops first; order[:live] becomes those who run, ranked."""
     clock, kept = s.clock[0], 0
@@ -127,11 +148,7 @@ def carry_on(s: State, n: int, started: int) -> None:
         if s.jobs[j]["status"] == RUNNING:
             stop(s, j)  # which leaves its score as it is
         line_up(s, j)
-    for i in range(started):
-        s.order[kept + i] = s.order[n + i]
-    clock["live"] = kept + started
-    if started > 0:
-        sort(s.order, kept + started, s.key)
+    clock["live"] = merge(s, kept, n, started)
     enact_draft(s, False)
 
 
