@@ -3,7 +3,7 @@
 Five things here differ from a plain `numba.njit`, each because it was measured to matter:
 
 - Numba keeps compiled code on disk and compiles anew when a function's own file changes, but
-  not when something does that it takes from another file. Here it does: see `jit_cache`.
+  not when something does that it takes from another file. Here it does: see `jit_stamp`.
 - No reference counting: it would touch every array of the state at every call, which is six
   times slower than the simulation itself. Hence kernels make no arrays; a part that must is
   an `allocating_part`.
@@ -71,12 +71,16 @@ class _PartLibrary(JITCodeLibrary):  # type: ignore[misc]
 
 
 class _KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
-    """LLVM code of a kernel, which shares none of its parts with anybody."""
+    """LLVM code of a kernel, which shares none of its parts with anybody.
+
+    They get names of their own, or other code of this process that calls such a part would be
+    linked to this one, which expects other arguments.
+    """
 
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
             if function.linkage.name == "linkonce_odr" and not function.is_declaration:
-                function.linkage = "internal"
+                function.linkage, function.name = "internal", f"{function.name}.own"
         super()._optimize_final_module()
 
 

@@ -423,3 +423,47 @@ def test_an_edited_constant_of_the_package_changes_the_result(tmp_path: Path, ke
     assert "SLACK: Final = 1e-9" in layout.read_text()
     layout.write_text(layout.read_text().replace("SLACK: Final = 1e-9", "SLACK: Final = 1.0"))
     assert run() == "True False"
+
+
+SHARED_PART = """
+import numba, numpy as np
+from rota.jit import kernel, part
+
+@part
+def long_one(a, b, c, d, e, x):
+    total = 0.0
+{body}
+    return total
+
+@kernel
+def calls_it_twice(a, b, c, d, e):
+    total = long_one(a, b, c, d, e, 1.0)
+    for i in range(b.size):
+        total += long_one(a, b, c, d, e, b[i])
+    return total
+
+@numba.njit
+def calls_it_too(a, b, c, d, e, x):
+    return long_one(a, b, c, d, e, x)
+
+def ones():
+    return [np.ones(4) for _ in range(5)]
+
+calls_it_twice(*ones())
+assert calls_it_too(*ones(), 2.0) == long_one.py_func(*ones(), 2.0) > 0.0
+"""
+
+
+def test_a_part_of_a_kernel_may_be_called_by_other_compiled_code_too(tmp_path: Path) -> None:
+    # So long that LLVM pastes it nowhere, and with arguments that LLVM drops.
+    body = "\n".join(
+        f"    for i in range(a.size):\n"
+        f"        total += np.sqrt(a[i] * {k} + x) if a[i] < {k} else -total"
+        for k in range(2, 40)
+    )
+    file = tmp_path / "shared.py"
+    file.write_text(SHARED_PART.replace("{body}", body))
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept")}
+    done = subprocess.run([sys.executable, str(file)], env=environment, capture_output=True,
+                          text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from rota.policies.aware import AWARE
 from rota.policies.catalogue import ORDERINGS
 from rota.policies.placing import PLACEMENTS
@@ -71,7 +73,8 @@ def dressed(dice: Dice, base: str, spec: WorldSpec) -> str:
         chosen["evals"] = str(EVALS)
     if base in LEASES_S and spec.span_s / LEASES_S[base] > FEW_ROUNDS:
         key = "lease" if "lease" in takes else "quantum"
-        chosen[key] = f"{spec.span_s / FEW_ROUNDS:.6g}"
+        # Without an exponent, whose + would begin a placement.
+        chosen[key] = np.format_float_positional(spec.span_s / FEW_ROUNDS, 6, fractional=False)
     name = base + (":" if chosen else "") + ",".join(f"{k}={v}" for k, v in chosen.items())
     if base in ORDERINGS:
         if dice.chance(0.5):
