@@ -150,7 +150,7 @@ def set_aside(rule: Rule, s: State, room: Room, low: int, high: int) -> int:
     k = low
     while k < high:
         shape = s.shapes[k]
-        if is_hopeless(room, rule, s.jobs[s.queue[s.begins[shape]]]):
+        if is_hopeless(room, rule, s.asks[shape]):
             high -= 1
             s.shapes[k], s.shapes[high] = s.shapes[high], shape
         else:

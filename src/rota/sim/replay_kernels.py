@@ -104,7 +104,7 @@ def one_of(s: State, b: int) -> State:
     return State(
         s.jobs[b], s.truth[b], s.clock[b], s.nodes[b], s.level[b], s.running[b], s.order[b],
         s.key[b], s.at[b], s.length[b], s.shares[b], s.spare[b], s.node[b], s.part[b],
-        s.queue[b], s.begins[b], s.waits[b], s.shapes[b], s.full[b], s.faults[b],
+        s.queue[b], s.begins[b], s.waits[b], s.shapes[b], s.asks[b], s.full[b], s.faults[b],
         s.failures[b], s.events[b], s.entries[b], s.rounds[b], s.speed, net_of(s.net, b),
     )  # fmt: skip
 

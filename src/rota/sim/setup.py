@@ -13,7 +13,7 @@ from rota.errors import ConfigError, InputError
 from rota.perf.physics import Physics
 from rota.policies.place_kernels import new_index
 from rota.sim.faults import Faults
-from rota.sim.state import CLOCK, FAULT, TRUTH, State
+from rota.sim.state import ASK, CLOCK, FAULT, TRUTH, State
 from rota.sim.world import build_net, is_local, on_cluster, set_curves
 
 if TYPE_CHECKING:
@@ -114,15 +114,16 @@ def _resize_costs(trace: Trace, rows: Records, when: Conditions) -> Floats:
     return np.where(np.isnan(cost_s), rows["restart_s"], cost_s)
 
 
-def _truth(trace: Trace, when: Conditions) -> tuple[Records, int]:
+def _truth(trace: Trace, when: Conditions) -> tuple[Records, Ints]:
+    """What policies do not see of the jobs (J,), and one job of each shape (C,)."""
     truth = np.zeros(len(trace), TRUTH)
     truth["work_s"], truth["event_s"], truth["done_s"] = trace.duration_s, np.inf, np.nan
     truth["heap"], truth["fail_in_s"] = -1, np.inf
     truth["checkpoint_s"] = np.where(
         np.isnan(trace.checkpoint_s), when.checkpoint_s, trace.checkpoint_s
     )
-    first, truth["shape"] = shapes_of(trace)
-    return truth, len(first)
+    examples, truth["shape"] = shapes_of(trace)
+    return truth, examples
 
 
 def shapes_of(trace: Trace) -> tuple[Ints, Ints]:
@@ -175,6 +176,7 @@ def build_state(
         node=np.zeros((B, N), np.int64), part=np.zeros((B, N), np.int64),
         queue=np.zeros((B, J), np.int64), begins=np.zeros((B, C + 1), np.int64),
         waits=np.zeros((B, C), np.int64), shapes=np.zeros((B, C), np.int64),
+        asks=np.zeros((B, C), ASK),
         full=np.zeros((B, C), np.bool_),
         faults=np.zeros((B, size.faults), FAULT), failures=np.full((B, J, size.retries), np.inf),
         events=np.zeros((B, events), EVENT), entries=np.zeros((B, entries), SHARE),
@@ -199,7 +201,7 @@ def _one(
 ) -> dict[str, Any]:
     breaks = np.random.default_rng([seed, 1])
     rows = job_records(trace, cluster, when, noise_of(seed))
-    truth, shapes = _truth(trace, when)
+    truth, examples = _truth(trace, when)
     if curves is not None:
         set_curves(rows, truth, trace, curves, cluster)
     begin_s = float(trace.submit_s[0]) if len(trace) else 0.0
@@ -213,7 +215,8 @@ def _one(
         "rows": rows, "truth": truth, "faults": faults, "failures": failures, "begin_s": begin_s,
         "burst": int((np.searchsorted(trace.submit_s, trace.submit_s + when.slot_s, "right")
                       - np.arange(len(trace))).max(initial=0)),
-        "size": (len(trace), shapes, len(faults), failures.shape[1]),
+        "size": (len(trace), len(examples), len(faults), failures.shape[1]),
+        "asks": rows[examples],
         "shares": most_shares(cluster, rows),
     }  # fmt: skip
 
@@ -221,8 +224,10 @@ def _one(
 def _install(
     state: State, b: int, part: dict[str, Any], cluster: Cluster, when: Conditions
 ) -> None:
-    J, _, faults, retries = part["size"]
+    J, C, faults, retries = part["size"]
     state.jobs[b, :J], state.truth[b, :J] = part["rows"], part["truth"]
+    for name in ASK.names or ():
+        state.asks[name][b, :C] = part["asks"][name]
     state.faults[b, :faults] = part["faults"]
     state.failures[b, :J, :retries] = part["failures"]
     counts = np.bincount(part["truth"]["shape"], minlength=state.waits.shape[1])

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from rota.core.layout import JOB
 from rota.core.types import Floats, Ints, Records
 from rota.perf.contention_kernels import Traffic
 
@@ -85,6 +86,15 @@ CLOCK: Final = np.dtype(
 )
 """Where one simulated cluster stands."""
 
+ASK: Final = np.dtype(
+    [(name, JOB[name]) for name in (
+        "gpus", "workers", "gpus_per_worker", "servers", "gpu_type", "cpus_per_worker",
+        "memory_gb_per_worker", "cpus_per_server", "memory_gb_per_server",
+    )],
+    align=True,
+)  # fmt: skip
+"""What a job asks for: the fields of JOB that tell whether it may fit."""
+
 FAULT: Final = np.dtype([("time_s", np.float64), ("node", np.int64), ("up", np.bool_)], align=True)
 """A node goes down, or comes back."""
 
@@ -123,6 +133,7 @@ class State(NamedTuple):
     begins: Ints  # (C+1,) where each shape's heap lies in `queue`
     waits: Ints  # (C,) how many are in it
     shapes: Ints  # (C,) those of which jobs wait, where there are many
+    asks: Records  # (C,) ASK: what the jobs of each shape ask for, close together
     full: Any  # (C,) bool: this shape does not fit at present
     faults: Records  # (F,) FAULT
     failures: Floats  # (J, R) progress time between failures of a job; (0, 0) if none
