@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -17,9 +18,12 @@ def python_calls(do: Callable[[], object]) -> int:
         nonlocal calls
         calls += event == "call"
 
+    gc.collect()  # what is collected meanwhile may call functions, too
+    gc.disable()
     sys.setprofile(count)
     try:
         do()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return calls

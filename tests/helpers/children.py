@@ -16,10 +16,20 @@ PATIENCE_S = 600.0
 """What takes a second may take minutes where others use the machine: only a hang takes longer."""
 
 
+def _heed_interrupts() -> None:
+    """A shell lets what it starts in the background ignore them, and so would our children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def child(command: Sequence[str], **more: Any) -> Iterator[subprocess.Popen[Any]]:
     """A process in a group of its own; the group is killed at the end, however that comes."""
-    with subprocess.Popen(command, start_new_session=True, **more) as process:
+    with subprocess.Popen(
+        command,
+        start_new_session=True,
+        preexec_fn=_heed_interrupts,  # noqa: PLW1509  it does nothing that threads could spoil
+        **more,
+    ) as process:
         try:
             yield process
         finally:
