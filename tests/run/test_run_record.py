@@ -21,11 +21,12 @@ from rota.dash.report import render
 from rota.errors import JournalError
 from rota.run.guard import Guard
 from rota.run.journal import Journal
+from rota.run.lengths import lengths
 from rota.run.loop import Round, rounds
 from rota.run.metrics import Times, cdf, series, summarise
 from rota.run.outcome import Outcome
 from rota.run.reader import read_journal
-from rota.run.record import Recorder
+from rota.run.record import Measured, Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -382,6 +383,30 @@ def test_a_full_disk_is_made_good_for_by_the_next_round(path: Path) -> None:
                 recorder.write(turn)
         recorder.close(backend.now_s)
     assert events(path)[2:4] == [(1.0, str(B), ARRIVE, []), (2.0, str(B), START, [(0, 2, 0)])]
+
+
+class Measuring(ToyCluster):
+    """The same, and it has measured its jobs."""
+
+    def measured(self, uid: int) -> Measured:
+        return Measured(work_s=7.0, restart_s=2.0 + uid - A)
+
+
+def test_what_was_measured_of_jobs_that_end_after_the_last_round_is_kept(path: Path) -> None:
+    backend = Measuring([Task(0, 3, 2), Task(0, 60, 2)])
+    with Journal.create(path, meta=META) as journal:
+        recorder = Recorder(journal, backend)
+        for turn in rounds(Queue(), backend):
+            recorder.write(turn)
+            break
+        for _ in range(5):  # so that the first ends
+            backend.wait(np.inf)
+        recorder.close(backend.now_s)
+    with read_journal(path) as view:
+        seen, last = lengths(view), view.rounds()[-1]
+    assert seen.restart_s[0] == 2.0
+    assert np.isnan(seen.restart_s[1])
+    assert last["time_s"] == backend.now_s
 
 
 def test_jobs_that_end_while_nobody_looks_end_when_they_did(path: Path) -> None:

@@ -222,9 +222,9 @@ def test_what_was_measured_is_noted_when_a_job_has_ended(path: Path) -> None:
         recorder = Recorder(journal, backend)
         for turn in rounds(Queue(), backend):
             recorder.write(turn)
-        recorder.close(backend.now_s)  # by then the second has ended, but no round tells of it
+        recorder.close(backend.now_s)  # which tells of the second, as no round does
     trace = past_jobs(path)
-    assert trace.duration_s.tolist() == [10.0, 5.0, 2.0]
+    assert trace.duration_s.tolist() == [10.0, 10.1, 2.0]
     assert trace.resize_s.tolist() == [0.5] * 3  # of the others as of the first
     assert np.isnan(trace.restart_s).all()
 

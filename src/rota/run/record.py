@@ -161,10 +161,27 @@ class Recorder:
         self._round = after
 
     def close(self, time_s: float) -> None:
-        """Append the endings of jobs that have ended since the last round."""
-        events = sorted(self._endings(set(), self._now(time_s)), key=_time)
-        self._add_events(events, {})
+        """Append the endings of jobs that have ended since the last round, and what they did."""
+        now_s = self._now(time_s)
+        events = sorted(self._endings(set(), now_s), key=_time)
+        if not events:
+            return
+        measured = self._measured(events)
+        with self._journal.together():
+            self._add_events(events, {})
+            if measured:
+                self._journal.add_rounds(self._left(events, now_s), [{ENDED: measured}])
         self._learn(events, {})
+
+    def _left(self, events: Sequence[_Happening], now_s: float) -> Records:
+        """Where these endings leave the cluster (1,), by the last round."""
+        ended = {event.uid for event in events if event.kind in _OVER}
+        shares = [share for uid, share in self._held.items() if share and uid not in ended]
+        row = self._round.copy() if len(self._round) else np.zeros(1, ROUND)
+        row["time_s"], row["running"] = now_s, len(shares)
+        if not shares:
+            row["held_gpus"] = row["stray_gpus"] = 0
+        return row
 
     def _recall(self) -> None:
         """Read back who is known, who has ended, and what the others hold."""
