@@ -172,8 +172,9 @@ def replay_ranked(rule: Rule, s: State, rounds: int, status: Ints) -> None:
     """Up to `rounds` rounds of each cluster b; status[b] becomes MORE, OVER or FLUSH."""
     for b in range(status.size):
         one, bare = one_of(s, b), False
-        for j in range(one.clock[0]["jobs"]):
-            bare |= one.jobs[j]["gpus"] == 0
+        for shape in range(one.asks.size):
+            asked = one.begins[shape + 1] > one.begins[shape]
+            bare |= asked and one.asks[shape]["gpus"] == 0
         for _ in range(rounds):
             status[b] = to_next_round(one)
             if status[b] != MORE:
