@@ -108,6 +108,10 @@ class SlowSim:
     def pinned(self, job: SlowJob) -> bool:
         return job.share is not None and self.now_s < job.since_s + self.min_run_s
 
+    def stays(self, job: SlowJob) -> bool:
+        slow = job.share is not None and self.restart_s >= self.quantum_s
+        return self.pinned(job) or (slow and self.now_s < job.resume_s + self.restart_s)
+
     def level(self, job: SlowJob) -> int:
         service = job.progress_s * job.gpus
         return sum(service >= limit - 1e-6 for limit in self.limits)
@@ -207,7 +211,7 @@ class SlowSim:
         """Sticky: who stays selected stays put; who is not selected gives way."""
         pool = sum(gpus for gpus, up in zip(self.gpus, self.up, strict=True) if up)
         chosen = set()
-        for job in sorted(line, key=lambda job: not self.pinned(job)):
+        for job in sorted(line, key=lambda job: not self.stays(job)):
             if job.gpus <= pool:
                 chosen.add(job.index)
                 pool -= job.gpus
@@ -243,7 +247,7 @@ class SlowSim:
                 for other in line
                 if other.index in trial
                 and [node for node, _ in trial[other.index]] == [target]
-                and not self.pinned(other)
+                and not self.stays(other)
             ]
             if not here:
                 return held

@@ -156,3 +156,14 @@ def test_what_a_cluster_does_not_count_changes_nobodys_pace() -> None:
         world = WorldSpec(cluster={"gpus": [2, 2]}, jobs=[job], physics={"curves": curves})
         ends.append(play(world.build(), make_policy("fifo"), "rounds", 0).outcome.done_s[0])
     assert ends == [100.0, 100.0]
+
+
+@pytest.mark.parametrize("policy", ["las{}", "las{}+elastic", "max-min{}", "themis{}"])
+def test_who_starts_slower_than_a_lease_runs_as_long_as_it_took_to_start(policy: str) -> None:
+    policy = policy.format(":quantum=300")
+    # They gave way to each other as soon as they ran again: 240 s of work in 173,040 s, for ever.
+    jobs = [_job(0.0, 9000.0, 2, user="ab"[k], restart_s=890.0) for k in range(2)]
+    world = WorldSpec(cluster={"gpus": [2]}, jobs=jobs)
+    done_s = play(world.build(), make_policy(policy), "rounds", 0).outcome.done_s
+    assert max(done_s) <= 2 * 18000.0
+    _assert_sound(policy, jobs)

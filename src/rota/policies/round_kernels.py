@@ -31,6 +31,16 @@ def pinned(job: Any, now_s: float) -> bool:
     return job["status"] == RUNNING and now_s < job["since_s"] + job["min_run_s"]
 
 
+@inline
+def stays(rule: Rule, job: Any, now_s: float) -> bool:
+    """Whether the job is pinned, or would do little but start if it gave way every quantum.
+
+    Who takes a quantum or more to start runs for as long first.
+    """
+    slow = job["status"] == RUNNING and job["restart_s"] >= rule.quantum_s
+    return pinned(job, now_s) or (slow and now_s < job["resume_s"] + job["restart_s"])
+
+
 @part
 def fill(rule: Rule, jobs: Records, order: Ints, n: int, d: Desk, used: int) -> int:
     """Give what is free to jobs that hold nothing, in order."""
@@ -157,7 +167,7 @@ def select(
     for first in (True, False):
         for i in range(n):
             job, gpus = jobs[order[i]], jobs[order[i]]["gpus"]
-            if pinned(job, now_s) != first:
+            if stays(rule, job, now_s) != first:
                 continue
             if job["status"] == RUNNING:  # an elastic job may hold another number than it asked for
                 gpus = job["held_workers"] * job["gpus_per_worker"]
@@ -186,14 +196,16 @@ def emptiest(nodes: Records, job: Any) -> int:
 
 
 @part
-def smallest_on(target: int, jobs: Records, order: Ints, n: int, now_s: float, d: Desk) -> int:
+def smallest_on(
+    rule: Rule, target: int, jobs: Records, order: Ints, n: int, now_s: float, d: Desk
+) -> int:
     """The smallest job with GPUs of this node alone that may be touched, −1 if there is none."""
     least = -1
     for i in range(n):
         j = order[i]
         if jobs[j]["gpus"] == 0:  # in nobody's way, and a node without free GPUs may take it back
             continue
-        if d.length[j] != 1 or d.shares[d.at[j]]["node"] != target or pinned(jobs[j], now_s):
+        if d.length[j] != 1 or d.shares[d.at[j]]["node"] != target or stays(rule, jobs[j], now_s):
             continue
         if least == -1 or jobs[j]["gpus"] < jobs[least]["gpus"]:
             least = j
@@ -233,7 +245,7 @@ def make_room(
     movers = np.empty(n, np.int64)
     came_from = np.empty(n, np.int64)
     while d.nodes[target]["free"] < jobs[j]["gpus"]:
-        least = smallest_on(target, jobs, order, n, now_s, d)
+        least = smallest_on(rule, target, jobs, order, n, now_s, d)
         if least == -1:
             break
         movers[moved], came_from[moved] = least, d.at[least]
