@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from rota.errors import ConfigError, TrainingError
-from rota.learn.descent import Descent, masked, mean
+from rota.learn.descent import Descent, entropy_of, masked, mean
 from rota.learn.ppo import is_free
 from rota.learn.replay import Replay
 
@@ -193,7 +193,7 @@ class ActorCritic:
         log_probs = masked(logits[chose], mask[chose])
         taken = log_probs.gather(-1, action[chose].unsqueeze(-1)).squeeze(-1)
         policy_loss = -mean(weight[state[chose]] * advantage[chose] * taken)
-        entropy = -mean((log_probs.exp() * log_probs).sum(-1))
+        entropy = mean(entropy_of(log_probs))
         value_loss = mean(weight[state] * (value - reward).square())
         loss = policy_loss - c.entropy * entropy
         if c.critic:

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from rota.errors import ConfigError
-from rota.learn.descent import Descent, masked, mean
+from rota.learn.descent import Descent, entropy_of, masked, mean
 from rota.learn.rollout import inputs_of
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class PPO:
         ratio = change.exp()
         clipped = ratio.clamp(1 - c.clip, 1 + c.clip)
         policy_loss = -mean(torch.minimum(ratio * advantage, clipped * advantage))
-        entropy = -mean((log_probs.exp() * log_probs).sum(-1))
+        entropy = mean(entropy_of(log_probs))
         missed = torch.nn.functional.smooth_l1_loss(
             value, part["target"][live], beta=2.0, reduction="none"
         )

@@ -101,8 +101,9 @@ class RunConfig:
     """Stop after so many validations without a better one; 0: never."""
     save_every_s: float = 30.0
     """Seconds between two states to resume from; 60 at most."""
-    threads: int = 2
-    """Of torch, while it learns; playing uses one, and the compiled environment beside it."""
+    threads: int = 1
+    """Of torch, while it learns. Two are worth a tenth, and where another process has a core they
+    wait for each other: many times slower. Train with two seeds at once instead."""
 
     def __post_init__(self) -> None:
         if self.learner not in ("ppo", "actor-critic", "none"):

@@ -256,7 +256,7 @@ class _Keeper:
 
     def _put(self, name: str, array: NDArray[Any], more: int = 0) -> None:
         if name not in self._kept:
-            self._kept[name] = np.zeros((self._steps + more, *array.shape), array.dtype)
+            self._kept[name] = np.empty((self._steps + more, *array.shape), array.dtype)
         self._kept[name][self._t] = array
 
     def before(
