@@ -167,3 +167,16 @@ def test_who_starts_slower_than_a_lease_runs_as_long_as_it_took_to_start(policy:
     done_s = play(world.build(), make_policy(policy), "rounds", 0).outcome.done_s
     assert max(done_s) <= 2 * 18000.0
     _assert_sound(policy, jobs)
+
+
+def test_a_failure_never_gives_work_back() -> None:
+    # After 9e11 s the last of checkpoints 1e-7 s apart came out later than what was done.
+    jobs = [_job(0.0, 10.0, 1, model="wide"), _job(5.98342e-08, 9e11, 192, model="wide")]
+    _assert_sound(
+        "fifo-skip", jobs, cluster={"gpus": [192]},
+        when={"restart_s": 3e-06, "min_run_s": 2e-06, "slot_s": 900000000.01, "checkpoint_s": 1e-07,
+              "hide_durations": True},
+        faults={"node_mtbf_s": 2420892000026.899, "job_mtbf_s": 2574639000028.607, "retries": 2},
+        physics={"curves": {"by_nodes": False, "bend": [0.910895, 0.663821], "loss": 0.214851,
+                            "most": 8}, "sight": "hidden"}, seed=68189,
+    )  # fmt: skip

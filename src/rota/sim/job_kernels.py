@@ -340,7 +340,8 @@ def kill(s: State, j: int) -> None:
     done_s = job["progress_s"] - true["stint_s"]
     every_s = true["checkpoint_s"]
     kept_s = np.floor(done_s / every_s) * every_s if every_s > 0.0 else done_s
-    lost_s = done_s - kept_s if every_s < np.inf else done_s
+    # The checkpoint may come out a rounding later than what was done.
+    lost_s = max(0.0, done_s - kept_s) if every_s < np.inf else done_s
     job["progress_s"] -= lost_s
     job["remaining_s"] += lost_s
     true["work_s"] += lost_s
