@@ -367,7 +367,7 @@ class SlowSim:
             return INF
         times = [self.now_s + self.quantum_s]
         for job in self.running():
-            if self.pinned(job):
+            if self.pinned(job) and self.quantum_s == INF:
                 times.append(job.since_s + self.min_run_s)
             if self.level(job) < len(self.limits):
                 left = self.limits[self.level(job)] - job.progress_s * job.gpus

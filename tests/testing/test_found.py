@@ -180,3 +180,20 @@ def test_a_failure_never_gives_work_back() -> None:
         physics={"curves": {"by_nodes": False, "bend": [0.910895, 0.663821], "loss": 0.214851,
                             "most": 8}, "sight": "hidden"}, seed=68189,
     )  # fmt: skip
+
+
+def test_jobs_alike_do_not_swap_at_every_end_of_their_shortest_run() -> None:
+    # A round every 2 ms for 9e11 s: who had run for so long gave way to who had not.
+    jobs = [_job(0.0, 9e8, 2, user="u1") for _ in range(3)]
+    _assert_sound("las:quantum=1e7", jobs, when={"min_run_s": 0.002})
+    _assert_sound("max-min:quantum=1e7", jobs, when={"min_run_s": 0.002})
+
+
+@pytest.mark.parametrize("policy", ["dl2-fifo", "dl2-srtf", "dl2-drf", "dl2-tetris", "dl2-optimus"])
+def test_who_starts_slower_than_a_slot_goes_on_under_the_baselines_of_dl2(policy: str) -> None:
+    # Both were moved as soon as they might be, in the moment in which they would have gone on.
+    bare = {"gpus_per_worker": 0, "restart_s": 1728.0}
+    jobs = [_job(0.0, 2872.0, 8, cpus_per_worker=1, **bare),
+            _job(0.0, 1790.0, 8, cpus_per_worker=0.1, **bare)]  # fmt: skip
+    cluster = {"gpus": [0, 0, 0, 0], "cpus": [96, 7.5, 1, 4]}
+    _assert_sound(policy, jobs, cluster=cluster, when={"min_run_s": 1728.0, "slot_s": 864.0})

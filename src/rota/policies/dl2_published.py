@@ -25,6 +25,7 @@ from rota.policies.sizes import ANY, CPUS, GPUS
 if TYPE_CHECKING:
     from rota.core.decision import Decision
     from rota.core.snapshot import Snapshot
+    from rota.core.types import Bools
     from rota.policies.climb import View
     from rota.policies.elastic_fill import Shares
     from rota.policies.sizes import Need
@@ -48,6 +49,7 @@ class Published:
     def decide(self, snapshot: Snapshot) -> Decision:
         """One slot."""
         view = survey(snapshot, self.known)
+        view.pinned = (np.array(view.pinned, np.bool_) | _starting(snapshot)).tolist()
         slot = Slot(view)
         if self.rule == "drf":
             slot.by_share()
@@ -64,6 +66,17 @@ class Published:
             first = next((j for j in slot.live if len(view.sizes[j][0].frontier) > 1), None)
             return fill(view, {} if first is None else {first: view.sizes[first][0].frontier[-1]})
         return decision(snapshot, held)
+
+
+def _starting(snapshot: Snapshot) -> Bools:
+    """Who has not yet run as long as its last change took (J,).
+
+    DL2's changes cost nothing. Where one takes longer than a slot, who is changed in every slot
+    would never go on.
+    """
+    jobs = snapshot.jobs
+    took_s = np.maximum(jobs.restart_s, jobs.resize_s)
+    return jobs.running & (snapshot.time_s < jobs.resume_s + took_s)
 
 
 class Slot:

@@ -312,7 +312,8 @@ def ask_again_s(
             moves = d.at[j] != jobs[j]["share_at"] and jobs[j]["resize_s"] > 0.0
             goes_on = jobs[j]["status"] == RUNNING and not moves
             since_s = jobs[j]["since_s"] if goes_on else now_s
-            if now_s < since_s + jobs[j]["min_run_s"]:
+            # Where leases end anyway, jobs that are alike would swap whenever they may.
+            if rule.quantum_s == np.inf and now_s < since_s + jobs[j]["min_run_s"]:
                 wake_s = min(wake_s, since_s + jobs[j]["min_run_s"])
         else:
             waiting = True

@@ -244,7 +244,11 @@ def _faults(dice: Dice, spec: WorldSpec) -> dict[str, Any]:
             [mean_s * dice.skewed(0.01, 10) for _ in range(tries)] for _ in spec.jobs
         ]  # fmt: skip
     if not found and dice.chance(0.05):
-        found["node_mtbf_s"] = max(20_000.0, dice.real(0.2, 3) * span_s)
+        # Now and then all nodes are up for as long as the longest job, which may need them all.
+        nodes = len(spec.cluster["gpus"])
+        longest_s = nodes * max(job["duration_s"] for job in spec.jobs)
+        found["node_mtbf_s"] = max(20_000.0, dice.real(0.2, 3) * span_s, longest_s)
+        found["node_repair_s"] = min(14_400.0, found["node_mtbf_s"] / (4 * nodes))
         found["job_mtbf_s"] = max(1.0, dice.real(0.2, 3) * span_s)
         found["retries"] = dice.whole(0, 3)
     return found
