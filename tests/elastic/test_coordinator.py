@@ -195,3 +195,67 @@ def test_members_that_differ_fail_a_job_that_has_not_begun() -> None:
     with pytest.raises(ConfigError, match="b trains another model than a"):
         mind.meet("b", {}, replace(OUTLINE, form="other"), 1)
     assert "another model" in mind.status(1).error
+
+
+def group_of(names: str, **limits: float) -> Coordinator:
+    """A head whose members have joined their first group, at time 3."""
+    first = tuple(Member(name) for name in names)
+    spec = JobSpec(command=("x",), members=first, limits=replace(LIMITS, **limits))
+    mind = Coordinator(spec, 0.0)
+    for name in names:
+        mind.meet(name, {"host": "h", "state_port": 1}, OUTLINE, 1)
+        tell(mind, name, "ready", 1)
+    for name in names:
+        tell(mind, name, "prepared", 2, number=1)
+    for name in names:
+        tell(mind, name, "joined", 3, number=1, pause_s=0.0)
+    assert mind.status(3).state == "running"
+    return mind
+
+
+def tell(
+    mind: Coordinator, name: str, op: str, now_s: float, step: int = 0, **facts: object
+) -> None:
+    progress = {"step": step, "epoch": 0, "samples": 10 * step, "sum": None}
+    mind.hear(name, {"op": op, **progress, **facts}, now_s)
+
+
+def test_who_waits_for_somebody_that_has_left_the_loop_does_not_wait_for_ever() -> None:
+    mind = group_of("abc", transfer_s=100)
+    tell(mind, "a", "finished", 10, 5)
+    tell(mind, "b", "alive", 11, 5, phase="meet")
+    tell(mind, "c", "alive", 11, 5, phase="work")
+    mind.tick(500)
+    assert mind.status(500).state == "running"  # c may be at something long
+    tell(mind, "c", "alive", 501, 5, phase="meet")
+    mind.tick(502)
+    status = mind.status(502)
+    assert status.state == "stopping"
+    assert "a left the loop after step 5, but b, c waited for more than 100 s" in status.error
+    for name in "abc":
+        mind.lose(name, "", 503)
+    assert mind.result is not None
+    assert mind.result.state == "failed"
+
+
+def test_who_makes_its_last_step_soon_after_the_others_is_waited_for() -> None:
+    mind = group_of("ab", transfer_s=100)
+    tell(mind, "a", "finished", 10, 5)
+    tell(mind, "b", "alive", 11, 4, phase="meet")
+    mind.tick(109)
+    assert mind.status(109).state == "running"
+    tell(mind, "b", "finished", 109, 5)
+    assert mind.status(109).error == ""
+    for name in "ab":
+        mind.lose(name, "", 110)
+    assert mind.result is not None
+    assert mind.result.state == "done"
+
+
+def test_who_differs_at_the_end_fails_the_job_whoever_says_so_first() -> None:
+    for order in ("ab", "ba"):
+        mind = group_of("ab")
+        for name in order:
+            tell(mind, name, "finished", 10, 5, sum={"a": 1, "b": 2}[name])
+        later, sooner = reversed(order)
+        assert f"The parameters of {later} differ from those of {sooner}" in mind.status(10).error

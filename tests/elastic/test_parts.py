@@ -232,6 +232,34 @@ def test_a_script_runs_alone_without_an_agent() -> None:
     assert (run.steps, run.size, run.rank, run.leaving) == (6, 1, 0, False)
 
 
+def test_micro_batches_make_the_same_step_as_the_whole() -> None:
+    def train(*cuts: int) -> list[float]:
+        torch.manual_seed(1)
+        model, data = nn.Linear(2, 1), torch.randn(10, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with Elastic(model, optimizer, samples=10, batch=10, clip_norm=0.1) as run:
+            for batch in run:
+                x = data[torch.from_numpy(batch.indices)]
+                for part in x.tensor_split(cuts)[:-1]:
+                    run.backward(run.model(part).square().mean(), samples=len(part))
+                part = x.tensor_split(cuts)[-1]
+                run.step(run.model(part).square().mean(), samples=len(part))
+        return [float(p.detach().sum()) for p in model.parameters()]
+
+    assert train(3, 4) == pytest.approx(train(), rel=1e-5)
+
+
+def test_a_sample_counts_once() -> None:
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with Elastic(model, optimizer, samples=4, batch=4) as run:
+        for _ in run:
+            run.backward(model(torch.ones(3, 2)).mean(), samples=3)
+            with pytest.raises(ConfigError, match=r"told of 5 samples in step 0, .* has 4"):
+                run.backward(model(torch.ones(2, 2)).mean(), samples=2)
+            run.step()
+
+
 def test_what_elastic_cannot_do_is_refused() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.SyncBatchNorm(2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -245,6 +273,9 @@ def test_what_elastic_cannot_do_is_refused() -> None:
         Elastic(plain, optimizer, samples=1, batch=1, carry={"ema": 3})
     with pytest.raises(ConfigError, match="batch=0"):
         Elastic(plain, optimizer, samples=1, batch=0)
+    for name in ("clip_norm", "check_every"):
+        with pytest.raises(ConfigError, match=f"{name}=0"):
+            Elastic(plain, optimizer, samples=1, batch=1, **{name: 0})
     run = Elastic(plain, optimizer, samples=1, batch=1)
     with pytest.raises(ConfigError, match="belong into the loop"):
         run.step(torch.zeros(()))

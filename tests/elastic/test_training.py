@@ -24,7 +24,8 @@ CONFIG = {"samples": SAMPLES, "batch": BATCH, "epochs": EPOCHS, "differ": 1}
 def alone(folder: Path, **config: object) -> Trial:
     """The same training in this process, without an agent."""
     folder.mkdir()
-    elastic_script.main({"out": str(folder), "samples": SAMPLES, "batch": BATCH, **config})
+    settings = {"samples": SAMPLES, "batch": BATCH, **config, "differ": 0}
+    elastic_script.main({"out": str(folder), **settings})
     return Trial(Job(folder), folder)
 
 
@@ -91,6 +92,28 @@ def test_with_servers_a_resized_training_equals_one_that_was_not(tmp_path: Path)
     np.testing.assert_allclose(
         list(run.losses().values()), list(reference.losses().values()), rtol=2e-5
     )
+
+
+@pytest.mark.parametrize("mode", ["allreduce", "servers"])
+def test_micro_batches_need_not_be_equally_many(tmp_path: Path, mode: str) -> None:
+    # 64 samples are 22, 21 and 21, which makes 4, 3 and 3 micro-batches of 7; then 32 and 32,
+    # which makes 5 and 5. In the last step of an epoch, of 38, it is 2 each, then 3 and 3.
+    config = {**CONFIG, "batch": 64, "clip_norm": 0.05, "check_every": 1}
+    team = servers("s", "t") if mode == "servers" else []
+    first = [*map(Member, "abc"), *team]
+    with trial(tmp_path, first, mode=mode, gates=[15], micro=7, **config) as run:
+        run.change_at(15, [*map(Member, "ab"), *team])
+        result = run.job.wait(PATIENCE_S)
+        assert (result.state, result.error) == ("done", "")
+    reference = alone(tmp_path / "alone", **{**config, "epochs": EPOCHS, "init": init_of(run)})
+    assert run.taken() == every_sample_once(EPOCHS)
+    np.testing.assert_allclose(
+        list(run.losses().values()), list(reference.losses().values()), rtol=2e-5
+    )
+    # Servers know only what they keep, so the workers' ends count.
+    np.testing.assert_allclose(run.ends()[:2], reference.ends() * 2, atol=2e-5)
+    unclipped = alone(tmp_path / "free", **{**config, "init": init_of(run), "clip_norm": 1e9})
+    assert abs(unclipped.losses()[8] - reference.losses()[8]) > 1e-4  # it is clipped at all
 
 
 def test_who_is_not_wanted_any_more_when_born_is_let_go(tmp_path: Path) -> None:

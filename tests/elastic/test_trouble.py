@@ -71,7 +71,23 @@ def test_members_that_differ_are_found_out(tmp_path: Path) -> None:
         result = run.job.wait(PATIENCE_S)
     assert result.state == "failed"
     assert "differ" in result.error
+    assert "after step 16" in result.error  # compared after 1, 2, 4, 8, 10, 16, 20, 30, …
+
+
+def test_members_that_differ_in_the_end_are_found_out(tmp_path: Path) -> None:
+    with trial(tmp_path, list("ab"), misdeeds={"b": ["spoil", 17]}, check_every=10**6) as run:
+        result = run.job.wait(PATIENCE_S)
+    assert (result.state, result.step) == ("failed", 20)
+    assert "differ" in result.error
     assert "after step 20" in result.error
+
+
+def test_who_leaves_the_loop_alone_does_not_hold_the_others_for_long(tmp_path: Path) -> None:
+    limits = replace(HASTY, stall_s=PATIENCE_S, transfer_s=3)
+    with trial(tmp_path, list("ab"), limits=limits, misdeeds={"b": ["quit", 7]}) as run:
+        result = run.job.wait(PATIENCE_S)
+    assert (result.state, result.step) == ("failed", 7)
+    assert "b left the loop after step 7, but a waited for more than 3 s" in result.error
 
 
 def test_a_loop_without_step_is_told_so(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ def main(config: dict[str, Any]) -> None:
             epochs=config.get("epochs", 2),
             rule=config.get("rule", "constant"),
             scheduler=scheduler,
+            clip_norm=config.get("clip_norm"),
             check_every=config.get("check_every", 10),
         ) as run,
     ):
@@ -66,18 +67,34 @@ def main(config: dict[str, Any]) -> None:
                 elif misdeed[0] == "spoil":
                     with torch.no_grad():
                         model[0].bias[0] += 1.0
+                elif misdeed[0] == "quit":
+                    break
             chosen = torch.from_numpy(batch.indices)
-            loss = nn.functional.cross_entropy(run.model(inputs[chosen]), targets[chosen])
+            micro = config.get("micro") or len(chosen)
+            parts = chosen.split(micro)
+            losses = [
+                nn.functional.cross_entropy(run.model(inputs[part]), targets[part])
+                for part in parts
+            ]
+            mean = sum(float(x.detach()) * len(k) for x, k in zip(losses, parts, strict=True))
             line = {
                 "step": batch.step,
                 "generation": run.generation,
                 "epoch": batch.epoch,
                 "took": batch.indices[: batch.share].tolist(),
-                "loss": float(loss.detach()) * batch.share / batch.total,
+                "loss": mean / len(chosen) * batch.share / batch.total,
                 "lr": optimizer.param_groups[0]["lr"],
             }
             out.write(json.dumps(line) + "\n")
-            run.step(loss)
+            if len(parts) == 1 and "micro" not in config:
+                run.step(losses[0])
+                continue
+            # Some ranks give their last loss to step(), some none; all that must not matter.
+            last = len(parts) - (run.rank + batch.step) % 2
+            for loss, part in zip(losses[:last], parts, strict=False):
+                run.backward(loss, samples=len(part))
+            rest = losses[last:]
+            run.step(rest[0], samples=len(parts[-1])) if rest else run.step()
         if not run.leaving:
             total = sum(float(p.detach().double().sum()) for p in model.parameters())
             out.write(json.dumps({"end": total}) + "\n")

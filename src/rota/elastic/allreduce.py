@@ -1,10 +1,15 @@
-"""Gradients that meet among the workers: torch's DistributedDataParallel on a changing group."""
+"""Gradients that meet among the workers: torch's DistributedDataParallel on a changing group.
+
+They meet once per step, in `update`, however often `backward` was called before: there, and only
+there, the hooks of DistributedDataParallel are armed. So its communication still overlaps with
+the last backward, and workers need not call `backward` equally often.
+"""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
 from torch import nn
@@ -20,6 +25,9 @@ if TYPE_CHECKING:
     from rota.elastic.protocol import Limits
     from rota.elastic.replica import Replica
 
+_MOST_BUFFER: Final = 1 << 28
+"""Bytes of the model's buffers that are sent at a time."""
+
 
 class AllReduce:
     """The present group of workers, and the model bound to it."""
@@ -33,7 +41,8 @@ class AllReduce:
         self.replica, self._name, self._meeting, self._unused = replica, name, meeting, unused
         self.rank, self.size = 0, 1
         self._circle: Circle | None = None
-        self._bound: nn.Module = replica.model
+        self._bound: Any = None
+        self._pending = False  # there are gradients that have not met
 
     def connect(self, number: int, members: list[dict[str, Any]], limits: Limits) -> Circle:
         """Form a group beside the present one; in any thread."""
@@ -62,13 +71,15 @@ class AllReduce:
                 init_sync=False,
                 find_unused_parameters=self._unused,
             )
+            self._reached = [p for p in self.replica.model.parameters() if p.requires_grad]
+            self._buffers = list(self.replica.model.buffers())
 
     def catch_up(self, at: int) -> None:
         """Nothing to do: who is behind gets the state of one who is not."""
 
     def leave(self, *, lost: bool = False) -> None:
         """Train in no group; who has lost the others lets them know at once."""
-        self._bound = self.replica.model
+        self._bound, self._pending = None, False
         circle, self._circle = self._circle, None
         if circle is not None:
             circle.close(lost=lost)
@@ -79,24 +90,41 @@ class AllReduce:
         if circle is not None:
             circle.cut()
 
-    def weight(self, share: int, total: int) -> float:
-        """What a mean over a share counts for; the group takes the mean over its members."""
-        return share * self.size / total
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return self._bound(*args, **kwargs)
-        except RuntimeError as error:
-            self._explain(error)
+    def weight(self, samples: int, total: int) -> float:
+        """What a mean over some samples counts for; the group takes the mean over its members."""
+        return samples * self.size / total
 
     def backward(self, loss: torch.Tensor) -> None:
-        try:
-            loss.backward()  # type: ignore[no-untyped-call]
-        except RuntimeError as error:
-            self._explain(error)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._pending = True
 
-    def update(self) -> None:
+    def update(self, loss: torch.Tensor | None = None) -> None:
+        pending, self._pending = self._pending or loss is None, False
+        if self._bound is None:
+            if loss is not None:
+                loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            try:
+                self._meet(loss, pending)
+            except RuntimeError as error:
+                self._explain(error)
+        self.replica.clip()
         self.replica.update()
+
+    def _meet(self, loss: torch.Tensor | None, pending: bool) -> None:
+        """Add the gradient of the last loss, and let all become the mean over the workers."""
+        roots = [] if loss is None else [loss]
+        if pending:
+            # Some parameters may have their gradients already, and none from this loss.
+            roots.append(_Reach.apply(*self._reached))  # type: ignore[no-untyped-call]
+        reducer = self._bound.reducer
+        reducer._rebuild_buckets()
+        reducer.prepare_for_forward()
+        reducer.prepare_for_backward(roots if self._unused else [])
+        torch.autograd.backward(roots)
+        if self._buffers:
+            assert self._circle is not None
+            dist._broadcast_coalesced(self._circle.group, self._buffers, _MOST_BUFFER, 0)
 
     def serve(self) -> None:
         raise AssertionError("a group of workers has no servers")
@@ -106,6 +134,19 @@ class AllReduce:
         if self.size == 1 or not is_loss(error):
             raise error
         raise Lost(first_line(error)) from None
+
+
+class _Reach(torch.autograd.Function):
+    """Reaches every parameter in a backward, and adds nothing to its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, *parameters: torch.Tensor) -> torch.Tensor:
+        ctx.many = len(parameters)
+        return torch.zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *_: torch.Tensor) -> tuple[None, ...]:
+        return (None,) * int(ctx.many)
 
 
 def warm_up() -> None:
@@ -122,7 +163,8 @@ def warm_up() -> None:
     group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)
     bound = DistributedDataParallel(model, process_group=group, init_sync=False)
     for _ in range(2):
-        bound(torch.zeros(1, 1)).sum().backward()
+        reach = _Reach.apply(*model.parameters())  # type: ignore[no-untyped-call]
+        torch.autograd.backward([bound(torch.zeros(1, 1)).sum(), reach])
         optimizer.step()
         optimizer.zero_grad()
     optimizer.load_state_dict(optimizer.state_dict())

@@ -19,7 +19,7 @@ What members and agent say to each other, JSON lines on the connection that a me
     trouble number: the others do not answer     break    number: leave the group, say what you have
     broken number, step
                                                  halt     at: end after that step
-    finished step: no more samples               release  go
+    finished step, sum: no more samples          release  go
     failed error: the script raised              fail     error: the job has failed
 """
 
@@ -183,6 +183,8 @@ class Coordinator:
                 self._part(self.desk.roster[name], "it did not take part in a change", now_s)
         elif changes.group and not self._ending and waited_s > limits.stall_s:
             self._stalled(now_s)
+        elif not self._ending and waited_s > limits.transfer_s:
+            self._deserted(now_s)
         self._advance(now_s)
 
     def _note(self, seat: Seat, message: dict[str, Any], now_s: float) -> None:
@@ -279,12 +281,28 @@ class Coordinator:
                 now_s,
             )
         elif len(guilty) == len(active):
-            names = ", ".join(seat.name for seat in guilty)
-            self._fail(f"No step for {limit}: {names} did not call step().", now_s)
+            self._fail(f"No step for {limit}: {_listed(guilty)} did not call step().", now_s)
         else:
             self.progress.moved_s = now_s
             for seat in guilty:
                 self._part(seat, f"it did not call step() for {limit}", now_s)
+
+    def _deserted(self, now_s: float) -> None:
+        """Some have left their loops, and those who are left wait for them in a step.
+
+        Whoever has made the last step has had the gradients of all; what the others need to make
+        it is on its way, and `transfer_s` is enough for it.
+        """
+        active = self.desk.active()
+        done = [seat for seat in active if seat.finished]
+        held = [seat for seat in active if not seat.finished and seat.phase == "meet"]
+        if done and held and len(done) + len(held) == len(active) and not self.changes.joins:
+            self._fail(
+                f"{_listed(done)} left the loop after step {done[0].step}, but {_listed(held)} "
+                f"waited for more than {self.limits.transfer_s:g} s in the step after "
+                f"{held[0].step}; does the script leave its loop on some ranks only?",
+                now_s,
+            )
 
     def _end(self, how: Literal["done", "stopped"], now_s: float) -> None:
         self._ending = how
@@ -300,3 +318,7 @@ class Coordinator:
         for seat in self.desk.living():
             self.desk.tell([seat.name], op="fail", error=error)
             self.desk.dismiss(seat, now_s, FAIL_S)
+
+
+def _listed(seats: Sequence[Seat]) -> str:
+    return ", ".join(seat.name for seat in seats)

@@ -50,20 +50,19 @@ class Exchange(Protocol):
         """Let whatever waits for the others raise Lost at once."""
         ...
 
-    def weight(self, share: int, total: int) -> float:
-        """What the gradient of a mean over a share counts for."""
-        ...
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's output; may raise Lost."""
+    def weight(self, samples: int, total: int) -> float:
+        """What the gradient of a mean over so many samples counts for."""
         ...
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add to the gradients; may raise Lost."""
+        """Add to this worker's gradients; those of others are not asked for."""
         ...
 
-    def update(self) -> None:
-        """One step with the gradients of all; may raise Lost."""
+    def update(self, loss: torch.Tensor | None = None) -> None:
+        """One step with the gradients of all, after a last backward; may raise Lost.
+
+        The only place where gradients meet, once per step of each worker.
+        """
         ...
 
     def serve(self) -> None:

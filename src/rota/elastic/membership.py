@@ -69,7 +69,7 @@ class Membership:
     def finish(self) -> None:
         """No more samples: wait until all have seen the last one."""
         self.link.park()
-        self.link.say("finished", **self._progress())
+        self.link.say("finished", **self._progress(), sum=self._sum())
         self.attend(perf_counter())
 
     def fail(self, error: str) -> None:
@@ -92,7 +92,7 @@ class Membership:
                 return
             if event.do == "halt":
                 self._park()
-                self.link.say("finished", **self._progress())
+                self.link.say("finished", **self._progress(), sum=self._sum())
             elif event.do == "break":
                 self._forget(event.facts["number"])
                 self.exchange.leave(lost=True)

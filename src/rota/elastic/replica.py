@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -32,8 +33,12 @@ class Replica:
         batches: Batches,
         scheduler: LRScheduler | None,
         carry: Mapping[str, Any],
+        clip_norm: float | None = None,
     ) -> None:
         _check(model, optimizer, carry)
+        if clip_norm is not None and not 0.0 < clip_norm < math.inf:
+            raise ConfigError(f"clip_norm={clip_norm!r} is not a number above 0.")
+        self.clip_norm = clip_norm
         self.model, self.optimizer, self.batches = model, optimizer, batches
         self.scheduler, self.carry = scheduler, carry
         self.position = Position()
@@ -100,6 +105,24 @@ class Replica:
         if self.scheduler is not None:
             self.scheduler.step()
 
+    def clip(self, square: float | None = None) -> None:
+        """Limit the norm of all gradients; `square` is its square, if they are not all here."""
+        if self.clip_norm is None:
+            return
+        if square is None:
+            nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
+            return
+        ratio = self.clip_norm / (math.sqrt(square) + 1e-6)  # as torch has it
+        if not ratio >= 1.0:
+            for parameter in self.parameters:
+                if parameter.grad is not None:
+                    parameter.grad.mul_(ratio)
+
+    def square_norm(self) -> float:
+        """The square of the norm of the gradients that are here."""
+        found = [p.grad for p in self.parameters if p.grad is not None]
+        return sum(float(grad.detach().float().norm()) ** 2 for grad in found)
+
     def clear(self) -> None:
         """Forget all gradients."""
         self.optimizer.zero_grad(set_to_none=True)
@@ -134,7 +157,7 @@ class Replica:
         forms = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in named]
         digest = sha256(repr(forms).encode()).hexdigest()[:12]
         sizes = tuple(parameter.numel() for parameter in self.parameters)
-        return Outline(sizes, digest, asdict(self.batches))
+        return Outline(sizes, digest, {**asdict(self.batches), "clip_norm": self.clip_norm})
 
 
 def _check(model: nn.Module, optimizer: Optimizer, carry: Mapping[str, Any]) -> None:

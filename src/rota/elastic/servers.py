@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _HEAD: Final = struct.Struct("!qq")
 """Number of the group, and of the step."""
+_NORM: Final = struct.Struct("!d")
 
 
 class Lanes:
@@ -73,6 +74,7 @@ class Servers:
         self._lanes: Lanes | None = None
         self.shards: Mapping[str, tuple[int, ...]] = {}
         self._full = False  # the gradients of all workers are there, and not yet used
+        self._square = 0.0  # of the norm of these gradients, if they are to be clipped
         self._sums: list[torch.Tensor] = []
         self._parts: list[torch.Tensor] = []
 
@@ -100,7 +102,7 @@ class Servers:
         replica = self.replica
         if replica.position.step < at:
             if self._full:
-                replica.update()
+                self._apply()
             replica.position = replica.batches.after(replica.position, self.size)
         self._full = False
 
@@ -114,18 +116,17 @@ class Servers:
     def cut(self) -> None:
         """Nothing to do: closing the door has cut the lanes."""
 
-    def weight(self, share: int, total: int) -> float:
-        """What a mean over a share counts for; servers add up."""
-        return share / total
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.replica.model(*args, **kwargs)
+    def weight(self, samples: int, total: int) -> float:
+        """What a mean over so many samples counts for; servers add up."""
+        return samples / total
 
     def backward(self, loss: torch.Tensor) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
 
-    def update(self) -> None:
+    def update(self, loss: torch.Tensor | None = None) -> None:
         """A worker's step: gradients out, parameters in."""
+        if loss is not None:
+            self.backward(loss)
         lanes, step = self._joined(), self.replica.position.step
         head = memoryview(_HEAD.pack(lanes.number, step))
         try:
@@ -150,18 +151,41 @@ class Servers:
                         total.add_(part)
             for parameter, total in zip(own, self._sums, strict=True):
                 parameter.grad = total
-            self._full = True
             mates = [lanes.lanes[name] for name in lanes.servers if name != self.name]
+            if self.replica.clip_norm is not None:
+                self._square = self._whole_square(mates, lanes.number, step)
+            self._full = True
             for mate in mates:
                 mate.sendall(_HEAD.pack(lanes.number, step))
             for mate in mates:
                 _expect(mate, lanes.number, step)
         except OSError as error:
             raise Lost(str(error)) from None
-        self.replica.update()
+        self._apply()
         self.replica.clear()
         self._full = False
         self._push(lanes)
+
+    def _apply(self) -> None:
+        """Make the step; what it takes is here."""
+        self.replica.clip(self._square)
+        self.replica.update()
+
+    def _whole_square(self, mates: list[socket.socket], number: int, step: int) -> float:
+        """The square of the gradients' norm, over all servers.
+
+        It comes before a server says that it has everything: if one of them steps, all can.
+        """
+        whole = self.replica.square_norm()
+        said = _HEAD.pack(number, step) + _NORM.pack(whole)
+        for mate in mates:
+            mate.sendall(said)
+        for mate in mates:
+            _expect(mate, number, step)
+            data = bytearray(_NORM.size)
+            receive_into(mate, memoryview(data))
+            whole += _NORM.unpack(data)[0]
+        return whole
 
     def _push(self, lanes: Lanes) -> None:
         """Send the workers what this server keeps; who cannot take it will be missed later."""

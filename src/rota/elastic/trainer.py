@@ -43,8 +43,9 @@ class Elastic:
 
     Without an agent (no ROTA_AGENT in the environment) the script trains alone. `loss` is the
     mean over the worker's share; that shares may differ in size is taken care of. `scheduler`
-    is stepped after every step. `carry` names other things with a `state_dict` that newcomers
-    shall receive. Every `check_every` steps the members compare their parameters.
+    is stepped after every step, `clip_norm` limits the norm of the gradient over all workers.
+    `carry` names other things with a `state_dict` that newcomers shall receive. The members
+    compare their parameters every `check_every` steps, and more often in the beginning.
     """
 
     def __init__(
@@ -60,13 +61,16 @@ class Elastic:
         rule: str = "constant",
         scheduler: LRScheduler | None = None,
         carry: Mapping[str, Any] | None = None,
+        clip_norm: float | None = None,
         unused_parameters: bool = False,
         check_every: int = 1000,
     ) -> None:
+        if not (isinstance(check_every, int) and check_every > 0):
+            raise ConfigError(f"check_every={check_every!r} is not a whole number above 0.")
         batches = Batches(
             samples=samples, batch=batch, epochs=epochs, seed=seed, shuffle=shuffle, rule=rule
         )
-        self._replica = Replica(model, optimizer, batches, scheduler, carry or {})
+        self._replica = Replica(model, optimizer, batches, scheduler, carry or {}, clip_norm)
         self._cuda = self._replica.device.type == "cuda"
         self._dealer, self._check_every = Dealer(batches), check_every
         self._seating = Seating.of(os.environ)
@@ -75,9 +79,10 @@ class Elastic:
         self._exchange: Exchange = AllReduce(self._replica, unused=unused_parameters)
         self._doing: Link | SimpleNamespace = SimpleNamespace(phase="work")  # what the agent hears
         self._batch: Batch | None = None
+        self._counted = 0  # samples of it that backward() was told of
         self._lost: Lost | None = None
         self._lost_s = 0.0
-        self.model = _Front(self)
+        self.model = _Front(model)
         """Call this one; it is the model as it trains in the present group."""
 
     @property
@@ -146,7 +151,7 @@ class Elastic:
                 self._serve()
                 continue
             batch = self._dealer.share(position, self._exchange.rank, self._exchange.size)
-            self._batch = batch
+            self._batch, self._counted = batch, 0
             self._seed(batch.seed)
             yield batch
             if self._batch is batch:
@@ -155,27 +160,39 @@ class Elastic:
                     "once for every batch."
                 )
 
-    def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradient of a loss; `step(loss)` does it for you."""
-        batch = self._present()
-        weight = self._exchange.weight(batch.share, batch.total)
-        if self._lost is None:
-            self._try(self._exchange.backward, loss if weight == 1.0 else loss * weight)
+    def backward(self, loss: torch.Tensor, samples: int | None = None) -> None:
+        """Add the gradient of a loss that is the mean over so many samples of the share.
 
-    def step(self, loss: torch.Tensor | None = None) -> bool:
+        Without `samples` it counts for the whole share. The gradients of the workers meet in
+        `step()` alone, so each may call this as often as it likes, or not at all.
+        """
+        self._exchange.backward(self._weighted(loss, samples))
+
+    def step(self, loss: torch.Tensor | None = None, samples: int | None = None) -> bool:
         """Complete the step; False if it does not count and its samples will come again.
 
         That is so when a worker was lost meanwhile. It is the place where workers come and go.
+        A loss is added as by `backward`, only faster.
         """
-        if loss is not None:
-            self.backward(loss)
-        else:
-            self._present()
-        if self._lost is None:
-            self._try(self._exchange.update)
+        self._present()
+        self._try(self._exchange.update, None if loss is None else self._weighted(loss, samples))
         self._replica.clear()
-        self._batch = None
+        self._batch, self._counted = None, 0
         return self._complete()
+
+    def _weighted(self, loss: torch.Tensor, samples: int | None) -> torch.Tensor:
+        """A mean over some samples, as it counts in the mean over those of all workers."""
+        batch = self._present()
+        many = batch.share if samples is None else min(samples, batch.share)
+        if samples is not None:
+            self._counted += samples
+            if samples < 0 or self._counted > batch.indices.size:
+                raise ConfigError(
+                    f"backward() was told of {self._counted} samples in step {batch.step}, but "
+                    f"this worker has {batch.indices.size}; each counts once."
+                )
+        weight = self._exchange.weight(many, batch.total)
+        return loss if weight == 1.0 else loss * weight
 
     def _serve(self) -> None:
         """A step of a member that keeps parameters."""
@@ -188,21 +205,12 @@ class Elastic:
         if self._lost is None:
             replica.position = replica.batches.after(replica.position, self._exchange.size)
             if member is not None:
-                member.stepped(replica.position.step % self._check_every == 0)
+                member.stepped(_is_checked(replica.position.step, self._check_every))
             return True
         lost, self._lost = self._lost, None
         assert member is not None
         member.lost(str(lost), self._lost_s)
         return False
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What `run.model(…)` calls."""
-        if torch.is_grad_enabled() and self._lost is None:
-            found = self._try(self._exchange.forward, *args, **kwargs)
-            if self._lost is None:
-                return found
-        # To evaluate, each by itself; or to let the script come to its step().
-        return self._replica.model(*args, **kwargs)
 
     def _try(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Do what needs the others; if they do not answer, the step is void."""
@@ -234,7 +242,12 @@ class Elastic:
 class _Front(nn.Module):
     """The model as the script calls it, whatever group it trains in."""
 
-    def __init__(self, run: Elastic) -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.module = run._replica.model
-        self.forward = run.forward
+        self.module = model
+        self.forward = model.__call__
+
+
+def _is_checked(step: int, every: int) -> bool:
+    """Whether parameters are compared after a step: what differs is found before much is lost."""
+    return step % every == 0 or step & (step - 1) == 0
