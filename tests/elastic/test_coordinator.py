@@ -259,3 +259,14 @@ def test_who_differs_at_the_end_fails_the_job_whoever_says_so_first() -> None:
             tell(mind, name, "finished", 10, 5, sum={"a": 1, "b": 2}[name])
         later, sooner = reversed(order)
         assert f"The parameters of {later} differ from those of {sooner}" in mind.status(10).error
+
+
+def test_who_differs_is_found_out_though_the_other_has_said_more_since() -> None:
+    mind = group_of("ab")
+    for step in (1, 2, 4, 8):
+        tell(mind, "b", "alive", 10, step, phase="work", sum=step + (step > 2))
+    for step in (1, 2):
+        tell(mind, "a", "alive", 11, step, phase="work", sum=step)
+    assert mind.status(11).error == ""
+    tell(mind, "a", "alive", 11, 4, phase="work", sum=4)
+    assert "of a differ from those of b after step 4" in mind.status(11).error

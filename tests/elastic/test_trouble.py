@@ -19,6 +19,7 @@ from children import child, eventually
 from elastic_jobs import LIMIT_S, PATIENCE_S, SOURCE, ending, runs, script, trial
 
 from rota.elastic import Job, JobSpec, Limits, Member
+from rota.elastic.greeting import call_on
 from rota.errors import ConfigError, JobError
 
 if TYPE_CHECKING:
@@ -285,38 +286,89 @@ def test_a_full_disk_ends_no_job_by_itself(folder: Path) -> None:
     assert "Nobody could begin; a: it exited with code 1" in result.error
 
 
-def ask(address: dict[str, Any], *lines: str) -> list[dict[str, Any]]:
-    with socket.create_connection((address["host"], address["port"]), PATIENCE_S) as link:
-        link.sendall("".join(line + "\n" for line in lines).encode())
+def ask(address: dict[str, Any], *lines: str | bytes) -> list[dict[str, Any]]:
+    """Say something to an agent, as somebody who knows its token."""
+    where = (address["host"], address["port"])
+    with call_on(where, address["token"], PATIENCE_S) as link:
+        link.settimeout(PATIENCE_S)
+        said = [line.encode() if isinstance(line, str) else line for line in lines]
+        link.sendall(b"".join(line + b"\n" for line in said))
         link.shutdown(socket.SHUT_WR)
         return [json.loads(line) for line in link.makefile("rb").read().splitlines()]
+
+
+HELLO = json.dumps({"op": "hello", "protocol": 2})
 
 
 def test_requests_that_make_no_sense_are_answered(tmp_path: Path) -> None:
     with trial(tmp_path, ["a"], command=SLEEPER) as run:
         address = json.loads(run.text("agent.json"))
-        hello = json.dumps({"op": "hello", "token": address["token"], "protocol": 1})
-        cases = {
+        cases: dict[str | bytes, str] = {
             "what": "is not a message",
+            b"[" * 100_000: "is not a message",
+            b'{"a":' * 100_000: "is not a message",
+            b"1" * 1_000_000: "is not a message",
+            b'{"op": "\xff\xfe"}': "is not a message",
+            '{"op": "\\ud800"}': "There is no request",
+            '{"op": ["stop"]}': "There is no request",
             '{"op": "dance"}': "There is no request 'dance'",
             '{"op": "stop"}': "is not understood: KeyError('grace_s')",
+            '{"op": "stop", "grace_s": NaN}': "grace_s=nan is not a number of seconds",
+            '{"op": "stop", "grace_s": -1}': "grace_s=-1.0",
+            '{"op": "stop", "grace_s": 1' + "0" * 400 + "}": "is not understood: OverflowError",
             '{"op": "resize", "members": []}': "at least one worker",
             '{"op": "resize", "members": [{"name": "a b"}]}': "cannot be called 'a b'",
+            '{"op": "resize", "members": [{"name": ["a"]}]}': "cannot be called ['a']",
             '{"op": "resize", "members": [{"nam": "b"}]}': "is no list of members",
             '{"op": "resize", "members": [{"name": "a"}, {"name": "a"}]}': "Two members",
             '{"op": "resize", "members": [{"name": "a"}, {"name": "s", "kind": "server"}]}': (
                 "Member s is a server"
             ),
         }
+        for env in ('{"A": 1}', '{"A": "\\u0000"}', '{"A": "\\ud800"}', '{"A=B": ""}', '"A"'):
+            line = f'{{"op": "resize", "members": [{{"name": "b", "env": {env}}}]}}'
+            cases[line] = "environment"
         for line, error in cases.items():
-            first, answer = ask(address, hello, line)
+            first, answer = ask(address, HELLO, line)
             assert first["ok"]
             assert (answer["ok"], error in answer["error"]) == (False, True), answer
-        for line in ('{"op": "observe"}', hello.replace(address["token"], "guess")):
+        for line in (
+            '{"op": "observe"}',
+            '{"op": "hello", "protocol": 1}',
+            '{"op": "hello", "protocol": 2, "name": {}}',
+            '{"op": "hello", "protocol": 2, "name": "a", "card": {}}',
+            '{"op": "hello", "protocol": 2, "name": "a", "card": {"host": "h", "state_port": 1}}',
+        ):
             (answer,) = ask(address, line)
             assert not answer["ok"]
+        with pytest.raises(OSError, match="is the token right"):
+            ask({**address, "token": "0" * 64}, HELLO)
         assert run.job.observe().state == "starting"
         assert (tmp_path / "job" / "agent.json").stat().st_mode & 0o077 == 0
+
+
+def test_what_a_member_says_does_not_end_its_agent(tmp_path: Path) -> None:
+    with trial(tmp_path, ["a", Member("b", outside=True)], command=SLEEPER) as run:
+        address = json.loads(run.text("agent.json"))
+        hello = json.loads(HELLO) | {
+            "name": "b",
+            "card": {"host": "127.0.0.1", "state_port": 1},
+            "outline": {"sizes": [1], "form": "", "plan": {"samples": 1, "epochs": 1}},
+        }
+        words = (
+            {"op": "joined", "number": 1, "step": "x", "epoch": 0, "samples": 0, "pause_s": 0},
+            {"op": "joined", "number": 1, "step": 1, "epoch": 0, "samples": 0},
+            {"op": "alive", "step": float("nan"), "epoch": 0, "samples": 0},
+            {"op": "alive", "step": 10**30, "epoch": 0, "samples": 0},
+            {"op": "trouble", "number": None, "error": "?"},
+            {"op": "failed", "error": ["?"]},
+            {"op": {}},
+        )
+        answers = ask(address, *map(json.dumps, (hello, *words)))
+        assert [answer["ok"] for answer in answers] == [True] + [False] * len(words)
+        status = run.see(lambda status: bool(status.refused))
+        assert status.refused == {"b": "its connection ended"}
+        assert status.waiting == ("a",)
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:

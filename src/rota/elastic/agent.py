@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
-import secrets
 import selectors
 import signal
 import socket
@@ -24,9 +23,10 @@ from time import monotonic, strftime
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rota.elastic.coordinator import Coordinator
+from rota.elastic.greeting import BACKLOG, Entrance, new_token
 from rota.elastic.job import read_file, replace_file, reserve_file
+from rota.elastic.messages import check_message, read_hello
 from rota.elastic.nursery import close_others
-from rota.elastic.outline import Outline
 from rota.elastic.peer import Peer
 from rota.elastic.plain import Plain
 from rota.elastic.processes import Processes
@@ -57,19 +57,22 @@ _HUNG_UP_S: Final = 2.0
 """For a process that has hung up to end."""
 _BACKLOG: Final = 1 << 24
 """Bytes that wait for a peer which does not read; then it is cut off."""
+_TELL_S: Final = 60.0
+"""Between two lines in the log about strangers."""
 
 
 class Agent:
     """Carries out what its head orders."""
 
     def __init__(self, folder: Path, spec: JobSpec, door: socket.socket, token: str) -> None:
-        self.folder, self.token, self.door = folder, token, door
-        self.log = (folder / AGENT_LOG).open("a", buffering=1)
+        self.folder = folder
+        self.log = (folder / AGENT_LOG).open("a", buffering=1, errors="backslashreplace")
         host, port = door.getsockname()[:2]
         self.spec, self.selector = spec, selectors.DefaultSelector()
         env = {ENV_AGENT: f"{host}:{port}", ENV_TOKEN: token, ENV_HOST: spec.bind}
         self.processes = Processes(folder, spec, env, self.selector, self._began, self._ended)
-        self.selector.register(door, selectors.EVENT_READ, self._accept)
+        self.entrance = Entrance(door, token, self.selector, self._welcome)
+        self._told_s, self._told = -_TELL_S, 0
         self.members: dict[str, Peer] = {}
         self.mind: Mind = (Plain if spec.mode == "plain" else Coordinator)(spec, monotonic())
 
@@ -77,8 +80,10 @@ class Agent:
         """Until the job is over."""
         while self.mind.result is None:
             self._obey()
-            for key, _ in self.selector.select(TICK_S):
+            for key, _ in self.selector.select(self.entrance.wait_s(TICK_S)):
                 key.data()
+            self.entrance.tick()
+            self._tell_of_strangers()
             self.mind.tick(monotonic())
             self.processes.bury()
             for name in self.processes.kill_due():
@@ -130,28 +135,47 @@ class Agent:
             self._serve(peer)
         self.mind.lose(name, why, monotonic())
 
-    def _accept(self) -> None:
-        link, _ = self.door.accept()
+    def _welcome(self, link: socket.socket, _: bytes) -> None:
+        """Listen to somebody who knows the token."""
         peer = Peer(link)
         self.selector.register(link, selectors.EVENT_READ, lambda: self._serve(peer))
 
+    def _tell_of_strangers(self) -> None:
+        """Now and then, whether somebody knocks who should not."""
+        away, now_s = self.entrance.turned_away, monotonic()
+        if now_s - self._told_s < _TELL_S or (away == self._told and not self.entrance.trouble):
+            return
+        if away > self._told:
+            self._say(f"closed {away - self._told} connections that did not prove to be ours")
+        if self.entrance.trouble:
+            self._say(f"cannot accept connections: {self.entrance.trouble}")
+        self._told_s, self._told = now_s, away
+
     def _serve(self, peer: Peer) -> None:
+        if peer.link.fileno() < 0:
+            return  # hung up while its event waited
         if peer.outbox:
             self._write(peer)
         lines = peer.read()
         for line in lines or ():
-            try:
-                answer = self._take(peer, decode_line(line))
-            except RotaError as error:
-                answer = {"ok": False, "error": str(error)}
-            except (KeyError, TypeError, ValueError) as error:
-                answer = {"ok": False, "error": f"{line[:80]!r} is not understood: {error!r}."}
+            answer = self._answer(peer, line)
             if answer is not None:
                 self._write(peer, answer)
                 if not peer.known:
                     lines = None
         if lines is None:
             self._hang_up(peer)
+
+    def _answer(self, peer: Peer, line: bytes) -> dict[str, Any] | None:
+        """Whatever somebody says, it is not the end of the agent."""
+        try:
+            return self._take(peer, decode_line(line))
+        except RotaError as error:
+            return {"ok": False, "error": str(error)}
+        except Exception as error:
+            if not isinstance(error, KeyError | TypeError | ValueError):
+                self._say(traceback.format_exc())
+            return {"ok": False, "error": f"{line[:80]!r} is not understood: {error!r:.200}."}
 
     def _write(self, peer: Peer, message: dict[str, Any] | None = None) -> None:
         """Send, and come back when the peer takes more."""
@@ -181,6 +205,7 @@ class Agent:
         if not peer.known:
             return self._greet(peer, message, now_s)
         if peer.member:
+            check_message(message)
             if op != "alive":
                 self._say(f"{peer.member} → {message}")
             self.mind.hear(peer.member, message, now_s)
@@ -191,26 +216,24 @@ class Agent:
         if op == "resize":
             return {"ok": True, "target": self._resize(message["members"], now_s)}
         if op == "stop":
+            grace_s = float(message["grace_s"])
+            if not 0.0 <= grace_s < 1e7:
+                raise ConfigError(f"grace_s={grace_s!r} is not a number of seconds.")
             self._say("asked to stop")
-            self.mind.stop(float(message["grace_s"]), now_s)
+            self.mind.stop(grace_s, now_s)
             return {"ok": True}
         raise ConfigError(f"There is no request {op!r}; there are observe, resize and stop.")
 
     def _greet(self, peer: Peer, message: dict[str, Any], now_s: float) -> dict[str, Any]:
         if message.get("op") != "hello" or message.get("protocol") != PROTOCOL:
-            raise ConfigError(f'Say {{"op": "hello", "token": …, "protocol": {PROTOCOL}}} first.')
-        if not secrets.compare_digest(str(message.get("token")), self.token):
-            raise ConfigError("The token is not that of agent.json.")
-        peer.known = True
-        if name := message.get("name"):
-            try:
-                self.mind.meet(name, message["card"], Outline.decode(message["outline"]), now_s)
-            except ConfigError:
-                peer.known = False
-                raise
-            peer.member, self.members[name] = name, peer
+            raise ConfigError(f'Say {{"op": "hello", "protocol": {PROTOCOL}}} first.')
+        if "name" in message:
+            name, card, outline = read_hello(message)
+            self.mind.meet(name, card, outline, now_s)
+            peer.known, peer.member, self.members[name] = True, name, peer
             limits = asdict(self.spec.limits)
             return {"ok": True, "op": "welcome", "mode": self.spec.mode, "limits": limits}
+        peer.known = True
         return {"ok": True, "protocol": PROTOCOL, "pid": os.getpid()}
 
     def _resize(self, facts: Any, now_s: float) -> int:
@@ -233,9 +256,9 @@ def serve(folder: Path, told: Callable[[], None]) -> None:
         facts = read_file(folder / JOB_FILE)
         if facts is None:
             raise ConfigError(f"{folder} holds no job: {JOB_FILE} is missing.")
-        spec, token = JobSpec.decode(facts), secrets.token_urlsafe(16)
+        spec, token = JobSpec.decode(facts), new_token()
         try:
-            door = socket.create_server((spec.bind, spec.port))
+            door = socket.create_server((spec.bind, spec.port), backlog=BACKLOG)
         except OSError as error:
             raise JobError(
                 f"The agent cannot listen at {spec.bind}:{spec.port}: {error.strerror}; choose "

@@ -6,7 +6,7 @@ course of events can be tested.
 What members and agent say to each other, JSON lines on the connection that a member opens:
 
     member                                      agent
-    hello  token, name, card, outline           welcome  mode, limits
+    hello  name, card, outline                  welcome  mode, limits
     ready  it is warm
     alive  step, epoch, samples, phase, sum
                                                  prepare  number, members: connect, behind the

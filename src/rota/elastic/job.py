@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
+from rota.elastic.greeting import call_on
 from rota.elastic.protocol import (
     AGENT_FILE,
     ENDED,
@@ -146,9 +146,10 @@ class Job:
         if facts is None:
             raise JobError(f"{self.folder}: no agent listens here ({AGENT_FILE} is missing).")
         address = Address(**facts)
-        hello = {"op": "hello", "token": address.token, "protocol": PROTOCOL}
+        hello = {"op": "hello", "protocol": PROTOCOL}
         try:
-            with socket.create_connection((address.host, address.port), _ANSWER_S) as link:
+            with call_on((address.host, address.port), address.token, _ANSWER_S) as link:
+                link.settimeout(_ANSWER_S)
                 link.sendall(encode_line(hello) + encode_line(request))
                 with link.makefile("rb") as lines:
                     for _ in range(2):

@@ -10,10 +10,11 @@ import os
 import select
 import socket
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from rota.elastic.greeting import call_on
 from rota.elastic.inbox import Inbox
 from rota.elastic.protocol import (
     ENV_AGENT,
@@ -59,7 +60,7 @@ class Seating:
     """Which member a process is, as its environment tells."""
 
     agent: tuple[str, int]
-    token: str
+    token: str = field(repr=False)
     name: str
     kind: Kind
     host: str
@@ -100,10 +101,11 @@ class Link:
         self._inbox, self._rest, self._error, self._closed = Inbox(), b"", "", False
         self._changed, self._sending = threading.Condition(), threading.Lock()
         try:
-            self._socket = socket.create_connection(seating.agent, _CONNECT_S)
+            self._socket = call_on(seating.agent, seating.token, _CONNECT_S)
+            self._socket.settimeout(_CONNECT_S)
             for level, option, value in _OPTIONS:
                 self._socket.setsockopt(level, option, value)
-            hello = {"token": seating.token, "protocol": PROTOCOL, "name": seating.name}
+            hello = {"protocol": PROTOCOL, "name": seating.name}
             self.say("hello", **hello, card=dict(card), outline=asdict(outline))
             welcome = self._lines()[0]
         except OSError as error:

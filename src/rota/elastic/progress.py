@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 RATE_S: Final = 5.0
 """Window of the samples per second."""
+KEPT_SUMS: Final = 16
+"""Comparisons of parameters for which some members' words may still be on their way."""
 
 
 class Progress:
@@ -22,7 +24,7 @@ class Progress:
         self.busy_s = 0.0
         """How long the steps until then took, without pauses."""
         self._rates: deque[tuple[float, int]] = deque([(now_s, 0)])
-        self._sum: tuple[int, Any, str] = (-1, None, "")
+        self._sums: dict[int, tuple[Any, str]] = {}  # by step, the last ones: who said it first
 
     def note(self, message: Mapping[str, Any], now_s: float, since_s: float) -> bool:
         """Take in a sign of life; True if the job has moved on.
@@ -55,7 +57,7 @@ class Progress:
 
     def differs(self, name: str, step: int, value: Any) -> str:
         """Who had other parameters after the same step, or nobody."""
-        known_step, known, other = self._sum
-        if step > known_step:
-            self._sum = (step, value, name)
-        return other if step == known_step and value != known else ""
+        known, other = self._sums.setdefault(step, (value, name))
+        while len(self._sums) > KEPT_SUMS:  # members may be some comparisons apart in what is read
+            del self._sums[min(self._sums)]
+        return other if value != known else ""

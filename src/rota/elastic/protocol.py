@@ -12,28 +12,28 @@ speaks JSON lines with it over TCP: one request per line, one answer per line, i
     FOLDER/agent.lock    locked as long as the agent lives
 
     request                                          answer, besides "ok": true
-    {"op": "hello", "token": T, "protocol": 1}       {"protocol": 1, "pid": …}
+    {"op": "hello", "protocol": 2}                   {"protocol": 2, "pid": …}
     {"op": "observe"}                                {"status": {…}}               see `Status`
     {"op": "resize", "members": [{…}, …]}            {"target": 3}                 see `Member`
     {"op": "stop", "grace_s": 30}                    {}
 
-A request that cannot be carried out is answered {"ok": false, "error": "one line"}. Hello comes
-first. How members speak with the agent is in `rota.elastic.coordinator`.
+A request that cannot be carried out is answered {"ok": false, "error": "one line"}. Before
+anything else both sides prove that they know the token of agent.json (`rota.elastic.greeting`);
+then comes hello. How members speak with the agent is in `rota.elastic.coordinator`.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from rota.errors import ConfigError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 """Raised when old and new could misunderstand each other."""
 MOST_LINE: Final = 1 << 20
 """Bytes in a line; whoever sends more is cut off."""
@@ -51,7 +51,8 @@ LOGS: Final = "logs"
 ENV_AGENT: Final = "ROTA_AGENT"
 """host:port of the agent. Without it a script runs alone, as a single worker."""
 ENV_TOKEN: Final = "ROTA_TOKEN"
-"""The word that opens the agent's door."""
+"""The word that members and agent know each other by. The environment of a process is readable by
+its own user alone; the token is in no command line, in no message and in no log."""
 ENV_MEMBER: Final = "ROTA_MEMBER"
 """The member's name, one per process."""
 ENV_KIND: Final = "ROTA_KIND"
@@ -81,7 +82,7 @@ class Member:
     """Started by somebody else, on another host perhaps, with the ROTA_* environment."""
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
             raise ConfigError(
                 f"A member cannot be called {self.name!r}; use up to 64 letters, digits, '.', "
                 "'_' and '-', a letter or digit first."
@@ -90,6 +91,9 @@ class Member:
             raise ConfigError(
                 f"Member {self.name}: no kind is called {self.kind!r}; say worker or server."
             )
+        if not isinstance(self.outside, bool):
+            raise ConfigError(f"Member {self.name}: outside={self.outside!r} is not true or false.")
+        check_env(self.env, f"Member {self.name}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +158,7 @@ class JobSpec:
             raise ConfigError(f"job.mode={self.mode!r} is unknown; there are {known}.")
         if not 0 <= self.port < 65536:
             raise ConfigError(f"job.port={self.port} is no port; 0 lets the kernel choose.")
+        check_env(self.env, "job.env")
         check_members(self.members, self.mode)
         if self.mode == "plain" and (guest := next((m for m in self.members if m.outside), None)):
             raise ConfigError(
@@ -272,6 +277,19 @@ class Result:
     error: str = ""
 
 
+def check_env(env: Mapping[str, str], whose: str) -> None:
+    """Refuse an environment that no process can be given."""
+    if not isinstance(env, Mapping):
+        raise ConfigError(f"{whose}: {env!r} is no environment; give names and values.")
+    for key, value in env.items():
+        try:
+            good = b"\0" not in os.fsencode(key) + os.fsencode(value) and "=" not in key
+        except (TypeError, UnicodeEncodeError):
+            good = False
+        if not (good and key):
+            raise ConfigError(f"{whose}: {key!r} cannot be set to its value in an environment.")
+
+
 def check_members(members: tuple[Member, ...], mode: Mode) -> None:
     """Refuse a list of members that no job of this mode could have."""
     names = [member.name for member in members]
@@ -293,7 +311,7 @@ def decode_members(facts: Any) -> tuple[Member, ...]:
         return tuple(Member(**item) for item in facts)
     except TypeError:
         raise ConfigError(
-            f"{facts!r} is no list of members; each is "
+            f"{facts!r:.200} is no list of members; each is "
             '{"name": …, "kind": "worker" | "server", "env": {…}, "outside": false}.'
         ) from None
 
@@ -307,7 +325,7 @@ def decode_line(line: bytes) -> dict[str, Any]:
     """A message as it was sent, or ConfigError."""
     try:
         message = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError, MemoryError):
         message = None
     if not isinstance(message, dict):
         raise ConfigError(f"{line[:80]!r} is not a message; send one JSON object per line.")

@@ -6,21 +6,23 @@ the member asks for it. Nothing waits longer than it must: `shut` ends it all.
 
 from __future__ import annotations
 
-import json
+import selectors
 import socket
+import struct
 import threading
 from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from rota.elastic.greeting import BACKLOG, Entrance, call_on
 from rota.errors import JobError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_HELLO_S: Final = 5.0
 _BUFFER: Final = 1 << 22
 """Bytes that the kernel keeps on the way; fewer mean more turns between sender and receiver."""
+_KNOCK: Final = struct.Struct("!8sq64s")
 Knock = tuple[str, int, str]
 """What for, number of the change, name of the guest."""
 
@@ -30,10 +32,13 @@ class Door:
 
     def __init__(self, host: str, token: str) -> None:
         self._token = token
-        self._door = socket.create_server((host, 0), backlog=64)
+        self._door = socket.create_server((host, 0), backlog=BACKLOG)
+        self._selector = selectors.DefaultSelector()
+        self._entrance = Entrance(self._door, token, self._selector, self._welcome, _KNOCK.size)
+        self._awaited = 0  # how many calls of `guest` wait
         self._guests: dict[Knock, socket.socket] = {}
         self._links: set[socket.socket] = set()
-        self._changed, self._shut = threading.Condition(), False
+        self._changed, self._shut, self._closed = threading.Condition(), False, False
         self.port = self._door.getsockname()[1]
         threading.Thread(target=self._let_in, name="rota-door", daemon=True).start()
 
@@ -56,22 +61,26 @@ class Door:
 
     def close(self) -> None:
         """Nobody comes any more."""
+        self._closed = True
         with suppress(OSError):
-            self._door.shutdown(socket.SHUT_RDWR)
-        self._door.close()
+            self._door.shutdown(socket.SHUT_RDWR)  # its thread wakes up, and closes it
         self.shut()
 
     def guest(self, what: str, number: int, name: str, limit_s: float) -> socket.socket:
         """The connection of somebody who knocks, now or soon."""
         until_s = monotonic() + limit_s
         with self._changed:
-            while (what, number, name) not in self._guests:
-                left_s = until_s - monotonic()
-                if self._shut:
-                    raise JobError("The change was called off.")
-                if left_s <= 0:
-                    raise JobError(f"{name} did not come within {limit_s:g} s.")
-                self._changed.wait(left_s)
+            self._expect(1)
+            try:
+                while (what, number, name) not in self._guests:
+                    left_s = until_s - monotonic()
+                    if self._shut:
+                        raise JobError("The change was called off.")
+                    if left_s <= 0:
+                        raise JobError(f"{name} did not come within {limit_s:g} s.")
+                    self._changed.wait(left_s)
+            finally:
+                self._expect(-1)
             link = self._guests.pop((what, number, name))
             self._links.add(link)
         link.settimeout(limit_s)
@@ -81,59 +90,68 @@ class Door:
         self, what: str, number: int, name: str, where: tuple[str, int], limit_s: float
     ) -> socket.socket:
         """Knock at another member's door."""
-        link = socket.create_connection(where, _HELLO_S)
+        knock = _KNOCK.pack(what.encode(), number, name.encode())
+        tries: list[socket.socket] = []
+        try:
+            link = call_on(where, self._token, limit_s, knock, lambda link: self._note(link, tries))
+        except OSError:
+            with self._changed:
+                self._links.difference_update(tries)
+                if self._shut:
+                    raise JobError("The change was called off.") from None
+            raise
+        self.release(tries[:-1])
         _tune(link, limit_s)
+        return link
+
+    def _note(self, link: socket.socket, tries: list[socket.socket]) -> None:
+        """`shut` ends this attempt to knock, too."""
         with self._changed:
             if self._shut:
-                link.close()
                 raise JobError("The change was called off.")
             self._links.add(link)
-        hello = {"token": self._token, "what": what, "number": number, "name": name}
-        link.sendall(json.dumps(hello).encode() + b"\n")
-        return link
+            tries.append(link)
 
     def release(self, links: Iterable[socket.socket]) -> None:
         """Close connections that are no longer needed, or leave them to somebody else."""
         with self._changed:
             self._links.difference_update(links)
 
+    def _expect(self, more: int) -> None:
+        self._awaited += more
+        self._entrance.eager = self._awaited > 0
+
     def _let_in(self) -> None:
-        while True:
-            try:
-                link, _ = self._door.accept()
-            except OSError:
-                return
-            _tune(link, _HELLO_S)
-            try:
-                hello = json.loads(_line(link))
-                known = hello["token"] == self._token
-                knock = (str(hello["what"]), int(hello["number"]), str(hello["name"]))
-            except (OSError, ValueError, KeyError, TypeError):
-                known = False
-            if not known:
-                link.close()
-                continue
-            with self._changed:
-                # Of changes that never were, nobody asks for.
-                for stale in [k for k in self._guests if k[1] < knock[1]]:
-                    self._guests.pop(stale).close()
-                self._guests[knock] = link
-                self._changed.notify_all()
+        while not self._closed:
+            for key, _ in self._selector.select(self._entrance.wait_s()):
+                if not self._closed:
+                    key.data()
+            self._entrance.tick()
+        self._entrance.close()
+        self._selector.close()
+        self._door.close()
+
+    def _welcome(self, link: socket.socket, said: bytes) -> None:
+        """Keep a guest until somebody asks for it."""
+        try:
+            what, number, name = _KNOCK.unpack(said)
+            knock = (what.rstrip(b"\0").decode(), number, name.rstrip(b"\0").decode())
+            _tune(link, None)
+        except (OSError, ValueError):
+            link.close()
+            return
+        with self._changed:
+            # Of changes that never were, nobody asks for.
+            for stale in [k for k in self._guests if k[1] < knock[1]]:
+                self._guests.pop(stale).close()
+            if twice := self._guests.pop(knock, None):
+                twice.close()
+            self._guests[knock] = link
+            self._changed.notify_all()
 
 
-def _tune(link: socket.socket, limit_s: float) -> None:
+def _tune(link: socket.socket, limit_s: float | None) -> None:
     link.settimeout(limit_s)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
         link.setsockopt(socket.SOL_SOCKET, option, _BUFFER)
-
-
-def _line(link: socket.socket) -> bytes:
-    """A short line, byte by byte: what follows it belongs to somebody else."""
-    line = b""
-    while not line.endswith(b"\n"):
-        got = link.recv(1)
-        if not got or len(line) > 1024:
-            raise OSError("no line")
-        line += got
-    return line
