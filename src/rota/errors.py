@@ -11,6 +11,7 @@ RotaError
 ├── PolicyError           a policy raised, looped or starved the cluster
 ├── TrainingError         training cannot go on
 ├── JobError              a running job cannot be reached, or has failed
+│   └── DamagedError      a file that a job's keeper wrote is not what it wrote
 └── JournalError          the journal cannot be written or read
 """
 
@@ -86,6 +87,13 @@ class TrainingError(RotaError):
 
 class JobError(RotaError):
     """A running job cannot be launched, reached or changed, or has failed."""
+
+
+class DamagedError(JobError, ValueError):
+    """A file that rota wrote is empty, cut off, or something else altogether."""
+
+    def __init__(self, path: object, why: str) -> None:
+        super().__init__(f"{path} is damaged: {why}; restore or remove it.")
 
 
 class JournalError(RotaError):

@@ -22,9 +22,23 @@ def wait_for(gate: Path) -> None:
         time.sleep(0.01)
 
 
+def leave_behind(place: str) -> None:
+    """A process that nobody would take for one of ours: no session, no output, no parent."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for number in range(3):
+                os.close(number)
+            Path(place, str(os.getpid())).touch()
+            time.sleep(1000)
+        os._exit(0)
+
+
 def main(config: dict[str, Any]) -> None:
     name = os.environ.get("ROTA_MEMBER", "alone")
     config = config | config.get("only", {}).get(name, {})
+    if "leaves" in config:
+        leave_behind(config["leaves"])
     torch.manual_seed(config.get("init", 0) + os.getpid() * config.get("differ", 0))
     width = config.get("width", 16)
     model = nn.Sequential(nn.Linear(8, width), nn.Tanh(), nn.Linear(width, 3))

@@ -15,7 +15,9 @@ from elastic_jobs import PATIENCE_S, PRELOAD, SOURCE, cradle, runs, script
 
 from rota.backends.local import LocalBackend, Request, Store
 from rota.core import Cluster, Draft
-from rota.elastic.job import read_file
+from rota.elastic.files import read_file
+from rota.elastic.remains import end_remains
+from rota.errors import DamagedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -109,8 +111,11 @@ class Site:
 
     def agents(self) -> list[int]:
         """Process ids of all agents there ever were."""
-        files = sorted(self.store.jobs.glob("*/run-*/agent.json"))
-        return [facts["pid"] for path in files if (facts := read_file(path))]
+        found = []
+        for path in sorted(self.store.jobs.glob("*/run-*/agent.json")):
+            with suppress(DamagedError):
+                found.append((read_file(path) or {})["pid"])
+        return found
 
 
 @contextmanager
@@ -125,9 +130,10 @@ def site(root: Path, **more: Any) -> Iterator[Site]:
 
 
 def sweep(made: Site) -> None:
-    """End all agents, and with them all members."""
+    """End all agents, and with them all members, and whoever is left."""
     for pid in made.agents():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     agents = made.agents()
+    end_remains(*made.store.jobs.glob("*/run-*"), patience_s=PATIENCE_S)
     eventually(lambda: not any(map(runs, agents)), lambda: f"of {agents} some outlived the test")

@@ -141,12 +141,12 @@ def queue(
 
 
 def _row(store: Store, uid: int, everything: bool) -> dict[str, Any] | None:
-    ended = store.ended(uid)
-    if ended is not None and not everything:
-        return None
     try:
-        request, held = store.request(uid), store.held(uid)
-    except RotaError as error:
+        ended = store.ended(uid)
+        if ended is not None and not everything:
+            return None
+        request, held = store.load(uid)
+    except (RotaError, OSError) as error:
         return {"job": uid, "name": "?", "user": "?", "state": "broken", "age_s": 0.0, "kind": "?",
                 "workers": 0, "min_workers": 0, "max_workers": 0, "servers": 0, "where": "",
                 "done": None, "why": str(error)}  # fmt: skip
@@ -164,7 +164,7 @@ def _row(store: Store, uid: int, everything: bool) -> dict[str, Any] | None:
         "workers": counts.count("worker"), "servers": counts.count("server"),
         "min_workers": request.min_workers, "max_workers": request.max_workers,
         "where": _places(held), "done": done, "preemptions": held.preemptions,
-        "why": (ended.error if ended else ""),
+        "why": ended.error if ended else held.note,
     }  # fmt: skip
 
 
@@ -216,11 +216,18 @@ def cancel(
     store = Store(state)
     if bool(jobs) == everything:
         raise InputError("Say which jobs to cancel, by number; or --all.")
-    chosen = jobs or [uid for uid in store.uids() if store.ended(uid) is None]
+    chosen = jobs or [uid for uid in store.uids() if not _is_over(store, uid)]
     for uid in chosen:
         store.cancel(uid)
     if chosen and store.daemon() is None:
         note(f"nobody schedules {store.root} now: they end when `rota run` does.")
+
+
+def _is_over(store: Store, uid: int) -> bool:
+    try:
+        return store.ended(uid) is not None
+    except RotaError:  # nobody knows, so it can be cancelled
+        return False
 
 
 def logs(
@@ -233,15 +240,16 @@ def logs(
     from rota.backends.local import Store
 
     store = Store(state)
-    store.request(job)
+    if job not in store.uids():
+        store.request(job)
     told: dict[Path, int] = {}
     while True:
-        over = store.ended(job) is not None
+        over = _is_over(store, job)
         _tell(store.folder(job), worker, told)
         if over or not follow:
             break
         time.sleep(_LOOK_S)
-    ended = store.ended(job)
+    ended = store.ended(job) if over else None
     if ended is not None and ended.error:
         note(f"job {job} {ended.state}: {ended.error}")
     elif not told:

@@ -16,6 +16,7 @@ from rota.errors import ConfigError, JournalError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from rota.backends.local import LocalBackend, Store
     from rota.core import Cluster, Policy
@@ -88,7 +89,7 @@ def run(
         )
         stack.callback(local.close)
         stack.enter_context(_stopped_by_signals(local))
-        recorder = stack.enter_context(_recorder(store, local, cluster, policy))
+        recorder = stack.enter_context(_recorder(store, local, cluster, policy, say))
         say(f"{policy} schedules {store.root} on {cluster.describe()}"
             f"{'' if real else ' (CPU slots)'}, process {os.getpid()}")  # fmt: skip
         guard = Guard(fallback=spare, deadline_s=deadline, shadow=shadow)
@@ -154,7 +155,7 @@ def _warm_up(policy: Policy, cluster: Cluster) -> None:
 
 @contextmanager
 def _recorder(
-    store: Store, backend: LocalBackend, cluster: Cluster, policy: str
+    store: Store, backend: LocalBackend, cluster: Cluster, policy: str, say: _Speaker
 ) -> Iterator[Recorder]:
     """The journal's keeper; the journal of an earlier daemon is continued."""
     from rota.backends.local.store import JOURNAL
@@ -163,16 +164,38 @@ def _recorder(
 
     path = store.root / JOURNAL
     columns = {"names": list(cluster.names), "gpus": cluster.gpus.tolist()}
+    meta = {"policy": policy, "total_gpus": cluster.total_gpus, "backend": "local",
+            "cluster": columns, "began_at": store.origin}  # fmt: skip
+    journal = None
     if path.exists():
-        journal = Journal.reopen(path, meta={"cluster": columns})
-    else:
-        journal = Journal.create(
-            path,
-            meta={"policy": policy, "total_gpus": cluster.total_gpus, "backend": "local",
-                  "cluster": columns, "began_at": store.origin},
-        )  # fmt: skip
+        try:
+            journal = Journal.reopen(path, meta={"cluster": columns})
+            recorder = Recorder(journal, backend)
+        except JournalError as error:
+            # The jobs come first: what is wrong with it can be looked into later.
+            if journal is not None:
+                journal.close()
+            aside = _put_aside(path)
+            say(f"{path.name} cannot be gone on with: {error} It is {aside} now", trouble=True)
+            journal = None
+    if journal is None:
+        journal = Journal.create(path, meta=meta)
+        recorder = Recorder(journal, backend)
     with journal:
-        yield Recorder(journal, backend)
+        yield recorder
+
+
+def _put_aside(path: Path) -> str:
+    """Rename a file, and what SQLite keeps beside it; its new name."""
+    k = 1
+    while path.with_name(f"{path.name}.damaged-{k}").exists():
+        k += 1
+    for tail in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            path.with_name(f"{path.name}{tail}").rename(
+                path.with_name(f"{path.name}{tail}.damaged-{k}")
+            )
+    return f"{path.name}.damaged-{k}"
 
 
 @contextmanager

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
-import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -12,6 +10,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
+from rota.elastic.files import decode_as, read_file, replace_file, reserve_file
 from rota.elastic.greeting import call_on
 from rota.elastic.protocol import (
     AGENT_FILE,
@@ -28,7 +27,7 @@ from rota.elastic.protocol import (
     decode_line,
     encode_line,
 )
-from rota.errors import ConfigError, JobError
+from rota.errors import ConfigError, DamagedError, JobError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,12 +35,13 @@ if TYPE_CHECKING:
     from rota.elastic.cradle import Cradle
     from rota.elastic.protocol import JobSpec
 
+__all__ = ["AGENT_KILLED", "LAUNCH_S", "Job", "read_file", "replace_file", "reserve_file"]
+
 _ANSWER_S: Final = 10.0
 LAUNCH_S: Final = 20.0
 """An agent that does not answer after so long has not started."""
 AGENT_KILLED: Final = "The job's agent was killed, or could not write its result."
 _LOOK_S: Final = 0.02
-_RESERVED: Final = 4096
 
 
 @dataclass(frozen=True)
@@ -84,16 +84,21 @@ class Job:
     @property
     def result(self) -> Result | None:
         """How the job ended, or None while it runs."""
-        facts = read_file(self.folder / RESULT_FILE)
-        if facts is not None:
-            return Result(**facts)
-        if _locked(self.folder / LOCK_FILE):
-            return None
-        # The agent may have written its result between the two looks.
-        facts = read_file(self.folder / RESULT_FILE)
-        if facts is not None:
-            return Result(**facts)
-        return Result(state="failed", step=0, samples=0, error=AGENT_KILLED)
+        try:
+            if found := self._result():
+                return found
+            if _locked(self.folder / LOCK_FILE):
+                return None
+            # The agent may have written its result between the two looks.
+            return self._result() or Result(state="failed", step=0, samples=0, error=AGENT_KILLED)
+        except DamagedError as error:
+            if _locked(self.folder / LOCK_FILE):
+                return None
+            return Result(state="failed", step=0, samples=0, error=str(error))
+
+    def _result(self) -> Result | None:
+        path = self.folder / RESULT_FILE
+        return None if (facts := read_file(path)) is None else decode_as(Result, facts, path)
 
     def observe(self) -> Status:
         """The job now; after its end, how it ended."""
@@ -142,10 +147,10 @@ class Job:
         return result
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        facts = read_file(self.folder / AGENT_FILE)
-        if facts is None:
+        path = self.folder / AGENT_FILE
+        if (facts := read_file(path)) is None:
             raise JobError(f"{self.folder}: no agent listens here ({AGENT_FILE} is missing).")
-        address = Address(**facts)
+        address = decode_as(Address, facts, path)
         hello = {"op": "hello", "protocol": PROTOCOL}
         try:
             with call_on((address.host, address.port), address.token, _ANSWER_S) as link:
@@ -179,32 +184,6 @@ def _spawn(folder: Path) -> str | None:
         check=False,
     )
     return agent.stderr if agent.returncode else None
-
-
-def replace_file(path: Path, facts: dict[str, Any]) -> None:
-    """Write a JSON file that others see whole or not at all, and only its owner can read."""
-    part = path.with_suffix(".part")
-    try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-            json.dump(facts, file)
-            file.truncate()  # only now: reserved space is written over, not given back
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
-
-
-def reserve_file(path: Path) -> None:
-    """Take the space for a file now, so that it can be written when the disk is full."""
-    path.with_suffix(".part").write_bytes(b" " * _RESERVED)
-
-
-def read_file(path: Path) -> dict[str, Any] | None:
-    """A JSON file of the job's folder, or None if it is not there."""
-    try:
-        return dict(json.loads(path.read_bytes()))
-    except FileNotFoundError:
-        return None
 
 
 def _locked(path: Path) -> bool:

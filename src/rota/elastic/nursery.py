@@ -18,8 +18,11 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
+from pathlib import Path
 from time import sleep
 from typing import IO, TYPE_CHECKING, Any, Final, TextIO
+
+from rota.elastic.remains import enlist
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,6 +140,7 @@ def _live(wish: dict[str, Any], agent: int) -> None:
         return
     os.environ.clear()
     os.environ.update(wish["env"])
+    enlist(Path(wish["folder"]), wish["name"], forked=True)
     if torch := sys.modules.get("torch"):  # it has read OMP_NUM_THREADS when it was imported
         torch.set_num_threads(int(wish["env"]["OMP_NUM_THREADS"]))
     log = os.open(wish["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

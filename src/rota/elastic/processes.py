@@ -16,6 +16,18 @@ from typing import TYPE_CHECKING, Final
 
 from rota.elastic.nursery import Forked, adopt_orphans, die_with_parent
 from rota.elastic.protocol import ENV_KIND, ENV_MEMBER, LOGS
+from rota.elastic.remains import (
+    END_S,
+    ENV_RUN,
+    MEMBERS,
+    Process,
+    enlist,
+    member_of,
+    orphans,
+    strike,
+    with_offspring,
+)
+from rota.elastic.remains import kill_all as kill_processes
 from rota.errors import JobError
 
 if TYPE_CHECKING:
@@ -60,10 +72,12 @@ class Processes:
         self._selector, self._began, self._ended = selector, began, ended
         self._running: dict[str, _Process] = {}
         self._expected: set[str] = set()  # asked of the nursery
+        self._gone: dict[str, int] = {}  # members that have ended, but not all they had started
         self._nursery: subprocess.Popen[bytes] | Forked | None = None
-        (folder / LOGS).mkdir(exist_ok=True)
+        for name in (LOGS, MEMBERS):
+            (folder / name).mkdir(exist_ok=True)
+        adopt_orphans()
         if spec.preload:
-            adopt_orphans()
             self._open_nursery()
 
     def start(self, member: Member) -> None:
@@ -77,11 +91,13 @@ class Processes:
             **self._env,
             ENV_MEMBER: member.name,
             ENV_KIND: member.kind,
+            ENV_RUN: str(self.folder.resolve()),
         }
         log, cwd = self.folder / LOGS / f"{member.name}.log", self.folder / self.spec.cwd
         try:
             if self._nursery is None:
-                self._adopt(member.name, _spawn(self.spec.command, env, cwd, log))
+                born = _spawn(self.spec.command, env, cwd, log, self._enlist(member.name))
+                self._adopt(member.name, born)
                 return
             wish = {
                 "name": member.name,
@@ -89,6 +105,7 @@ class Processes:
                 "env": env,
                 "cwd": str(cwd),
                 "log": str(log),
+                "folder": str(self.folder),
             }
             assert self._nursery.stdin is not None
             self._nursery.stdin.write(json.dumps(wish).encode() + b"\n")
@@ -101,8 +118,8 @@ class Processes:
         return name in self._running
 
     def pids(self) -> dict[str, int]:
-        """Process ids by name."""
-        return {name: process.pid for name, process in self._running.items()}
+        """Process ids by name; a member is there until all that it has started is gone."""
+        return self._gone | {name: process.pid for name, process in self._running.items()}
 
     def doom(self, name: str, after_s: float) -> bool:
         """See that a process ends: at once, or if it still runs after a while."""
@@ -139,13 +156,30 @@ class Processes:
         for process in self._running.values():
             process.signal(signal.SIGKILL)
             _wait(process)
+        names = [*self._running, *self._gone]
         self._running.clear()
         if self._nursery is not None:
             self._nursery.kill()
             self._nursery.wait()
+            self._nursery = None
+        until_s = monotonic() + END_S
+        while (left := orphans(())) and monotonic() < until_s:
+            kill_processes(with_offspring(left))
+            self._expected.clear()
+            self.bury()
+        if not left:
+            for name in names:
+                strike(self.folder, name)
 
     def bury(self) -> None:
         """Take note of the end of orphans that nobody else will."""
+        if self._expected:
+            return  # one of them may be a member that the nursery has not told of yet
+        self._reap_orphans()
+        if self._gone:
+            self._end_orphans()
+
+    def _reap_orphans(self) -> None:
         with suppress(ChildProcessError):
             while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 known = {process.pid for process in self._running.values()}
@@ -158,7 +192,11 @@ class Processes:
     def _adopt(self, name: str, born: subprocess.Popen[bytes] | int) -> None:
         """Watch a process that has begun."""
         pid = born if isinstance(born, int) else born.pid
-        watch = os.pidfd_open(pid)
+        try:
+            watch = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self._ended(name, "it ended at once")
+            return
         self._running[name] = _Process(pid, watch, None if isinstance(born, int) else born)
         self._selector.register(watch, selectors.EVENT_READ, lambda: self._reap(name))
         self._began(name, pid)
@@ -171,7 +209,32 @@ class Processes:
         # Whatever it started, a data loader perhaps, goes with it; before the wait, while the
         # number of its process group cannot belong to anybody else.
         process.signal(signal.SIGKILL)
-        self._ended(name, self._reason(_wait(process), name))
+        code = _wait(process)
+        self._gone[name] = process.pid
+        self._end_orphans()
+        self._ended(name, self._reason(code, name))
+
+    def _end_orphans(self) -> None:
+        """End what members that are gone have left behind, which is this process' by now."""
+        known = [process.pid for process in self._running.values()]
+        if self._nursery is not None:
+            known.append(self._nursery.pid)
+        found = {pid: member_of(pid, self.folder) for pid in orphans(known) if Process.of(pid)}
+        kill_processes(with_offspring(pid for pid, name in found.items() if name in self._gone))
+        for name, pid in list(self._gone.items()):
+            if name not in found.values() and not _is_group(pid):
+                del self._gone[name]
+                strike(self.folder, name)
+
+    def _enlist(self, name: str) -> Callable[[], None]:
+        """What a member does before it becomes what it shall be."""
+
+        def do() -> None:
+            # The agent has one thread, so this is safe; no member outlives its agent.
+            die_with_parent()
+            enlist(self.folder, name)
+
+        return do
 
     def _reason(self, code: int, name: str) -> str:
         """Why a process ended, or nothing if all went well."""
@@ -210,6 +273,7 @@ class Processes:
 
     def _spawn_nursery(self) -> subprocess.Popen[bytes] | Forked:
         env = {**os.environ, "OMP_NUM_THREADS": str(self.spec.threads), **self.spec.env}
+        env[ENV_RUN] = str(self.folder.resolve())
         with (self.folder / LOGS / f"{_NURSERY}.log").open("ab") as log:
             program = shutil.which(self.spec.command[0], path=env.get("PATH"))
             if program == sys.executable and sys.modules.keys() >= set(self.spec.preload):
@@ -246,7 +310,11 @@ class Processes:
 
 
 def _spawn(
-    command: tuple[str, ...], env: dict[str, str], cwd: Path, log: Path
+    command: tuple[str, ...],
+    env: dict[str, str],
+    cwd: Path,
+    log: Path,
+    first: Callable[[], None],
 ) -> subprocess.Popen[bytes]:
     with log.open("ab") as out:
         return subprocess.Popen(
@@ -257,9 +325,17 @@ def _spawn(
             stdout=out,
             stderr=out,
             start_new_session=True,
-            # The agent has one thread, so this is safe; no member outlives its agent.
-            preexec_fn=die_with_parent,  # noqa: PLW1509
+            preexec_fn=first,  # noqa: PLW1509
         )
+
+
+def _is_group(pid: int) -> bool:
+    """Whether somebody is left in the process group that a process has led."""
+    try:
+        os.killpg(pid, 0)
+    except OSError:
+        return False
+    return True
 
 
 def _wait(process: _Process) -> int:

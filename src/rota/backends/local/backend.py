@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from rota.backends.local.aside import Aside
 from rota.backends.local.live import LiveJob, Means
 from rota.backends.local.machine import device_names
 from rota.backends.local.seats import stayers
@@ -63,6 +64,9 @@ class LocalBackend:
         self._pool = ThreadPoolExecutor(CALLS, "agents")
         self._means = Means(self._pool, self._env, cradle)
         self._jobs: dict[int, LiveJob] = {}
+        self._aside: dict[int, Aside] = {}
+        self._said: dict[int, str] = {}
+        self._later: set[int] = set()  # jobs that could not be looked at just now
         self._over: dict[int, Ended] = {}
         self._users: dict[str, int] = {}
         self._speeds = Speeds(store.root / SPEEDS, say)
@@ -186,7 +190,7 @@ class LocalBackend:
                 job.step(self._blocked, self.now_s)
             except OSError as error:
                 job.trouble = f"{error.strerror or error}; tried again"
-            if job.trouble != trouble:
+            if job.trouble and job.trouble != trouble:
                 self._say(f"job {uid}: {job.trouble}")
             if job.ended is not None:
                 del self._jobs[uid]
@@ -194,28 +198,65 @@ class LocalBackend:
                 why = f": {job.ended.error}" if job.ended.error else ""
                 self._say(f"job {uid} {job.ended.state}{why}")
             news |= job.ended is not None or (before > 0 and not job.held.seats)
+        return self._push_aside() or news
+
+    def _push_aside(self) -> bool:
+        """See to the jobs that were set aside; True if that makes seats free."""
+        news = False
+        for uid, aside in list(self._aside.items()):
+            was_clear = aside.clear
+            try:
+                said = aside.step(self.now_s, cancelled=self.store.cancelled(uid))
+            except OSError as error:
+                said = f"{error.strerror or error}; tried again"
+            if said:
+                self._say_once(uid, said)
+            if aside.ended is not None:
+                del self._aside[uid]
+                self._over[uid] = aside.ended
+                self._say(f"job {uid} cancelled")
+            news |= aside.clear and not was_clear
         return news
+
+    def _say_once(self, uid: int, text: str) -> None:
+        """Say of a job what was not said of it last."""
+        if self._said.get(uid) != text:
+            self._said[uid] = text
+            self._say(f"job {uid}: {text}")
 
     def _scan(self) -> bool:
         """Take in what was submitted since; True if something was."""
         changed_ns = self.store.jobs.stat().st_mtime_ns
-        if changed_ns == self._seen_ns:
+        if changed_ns == self._seen_ns and not self._later:
             return False
         self._seen_ns = changed_ns
-        new = [uid for uid in self.store.uids() if uid > self._last_uid]
+        new = [uid for uid in self.store.uids() if uid > self._last_uid or uid in self._later]
         for uid in new:
-            self._last_uid = uid
-            if self.store.ended(uid) is None:
-                self._admit(uid)
-        return bool(new)
+            self._last_uid = max(uid, self._last_uid)
+            self._later.discard(uid)
+            try:
+                if self.store.ended(uid) is None:
+                    self._admit(uid)
+            except RotaError as error:
+                self._set_aside(uid, str(error))
+            except OSError as error:  # such as too many open files
+                self._later.add(uid)
+                self._say_once(uid, f"{error.strerror or error}; tried again")
+        return any(uid not in self._later for uid in new)
+
+    def _set_aside(self, uid: int, why: str) -> None:
+        self._aside[uid] = Aside(self.store, uid, why, self._pool)
+        self._say(f"job {uid} is set aside: {why}")
 
     def _admit(self, uid: int) -> None:
         try:
-            job = LiveJob(self.store, uid, self._means)
+            request = self.store.request(uid)
         except RotaError as error:
+            if self.store.run_folders(uid):
+                raise
             self._refuse(uid, str(error))
             return
-        request = job.request
+        job = LiveJob(self.store, uid, self._means)
         each = max(request.gpus_per_worker, 1)
         room = sum(gpus // each for gpus in self._has.values())
         if request.gpus_per_worker and request.workers > room and not job.held.seats:
@@ -225,12 +266,22 @@ class LocalBackend:
                 f"{self.cluster.describe()} have room for {room}",
             )
             return
-        if any(
-            max(s.gpus, default=-1) >= self._has.get(s.node, 0) for s in job.held.seats.values()
-        ):
-            self._say(f"job {uid} is stopped: it was on GPUs that this cluster does not have")
+        if trouble := self._misplaced(job):
+            self._say(f"job {uid} is stopped: it was on GPUs {trouble}")
             job.take((), (), {}, self.now_s)
         self._jobs[uid] = job
+
+    def _misplaced(self, job: LiveJob) -> str:
+        """What is wrong with the seats of a job that was there before, if anything is."""
+        seats = list(job.held.seats.values())
+        if any(s.node not in self._has or max(s.gpus, default=-1) >= self._has[s.node]
+               for s in seats):  # fmt: skip
+            return "that this cluster does not have"
+        others = [s for other in self._jobs.values() for s in other.held.seats.values()]
+        for k, seat in enumerate(seats):
+            if any(seat.meets(other) for other in (*seats[:k], *others)):
+                return "that another one has"
+        return ""
 
     def _refuse(self, uid: int, why: str) -> None:
         ended = Ended("failed", self.now_s, why)
@@ -240,6 +291,8 @@ class LocalBackend:
 
     def _blocked(self, job: LiveJob, seat: Seat) -> bool:
         """Whether somebody who is to leave a seat still sits there."""
+        if any(not aside.clear for aside in self._aside.values()):
+            return True
         return any(
             left.meets(seat)
             for other in self._jobs.values()

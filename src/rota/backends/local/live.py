@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rota.backends.local.seats import reseat, share_of
 from rota.backends.local.store import STEADY_S, Ended
+from rota.elastic.files import read_file
 from rota.elastic.job import AGENT_KILLED, LAUNCH_S, Job
 from rota.elastic.parking import ENV_PARK, ENV_RESUME, parked
 from rota.elastic.protocol import AGENT_FILE, ENDED, JOB_FILE, RESULT_FILE, JobSpec, Member
-from rota.errors import JobError, RotaError
+from rota.elastic.remains import end_remains
+from rota.errors import DamagedError, JobError, RotaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from concurrent.futures import Executor, Future
     from pathlib import Path
 
-    from rota.backends.local.request import Request
     from rota.backends.local.seats import Seat
     from rota.backends.local.store import Store
     from rota.core.plan import Share
@@ -32,7 +33,22 @@ MOST_HEALS: Final = 3
 """So many times in a row a lost worker is replaced; then the job has failed."""
 MOST_KILLS: Final = 3
 """So many times a job is started again because its agent, not its script, came to an end."""
+FORCE_S: Final = 30.0
+"""After its grace a job has so long to end; then its processes are killed, agent and all."""
+NEVER: Final = "never"
+"""The state of a run that never began."""
 _MODES: Final = {"plain": "plain", "elastic": "allreduce", "servers": "servers"}
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """How a run ended."""
+
+    state: str
+    error: str
+    time_s: float
+    ours: bool
+    """Whether it is known from its agent, which was there."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +67,7 @@ class LiveJob:
 
     def __init__(self, store: Store, uid: int, means: Means) -> None:
         self.store, self.uid, self._means = store, uid, means
-        self.request: Request = store.request(uid)
-        self.held = store.held(uid)
+        self.request, self.held = store.load(uid)
         self.submit_s = store.submit_s(self.request)
         self.status: Status | None = None
         """What its agent said last."""
@@ -69,12 +84,17 @@ class LiveJob:
         self._launched_s: float | None = None  # on this process' clock, until it trains
         self._counted: tuple[float, int, int] | None = None  # time, samples, group, last look
         self._job: Job | None = None
+        self._outcome: _Outcome | None = None  # of a run whose processes are not all gone yet
+        self._stop_by_s = float("inf")  # on this process' clock
+        if not self.held.open:
+            self.held.leaving = {}  # nobody is there who could leave
         if self.held.open:
             folder = self._folder()
-            if (folder / JOB_FILE).exists():
-                self._job = Job.find(folder)
-            else:  # the daemon was killed before it could launch it
-                self.held.open = False
+            self._job = Job(folder)
+            if not (folder / JOB_FILE).exists():
+                # The daemon was killed before it could launch it, or after it had made sure that
+                # a late agent finds nothing.
+                self._outcome = _Outcome(NEVER, "", 0.0, ours=False)
 
     @property
     def share(self) -> Share:
@@ -140,12 +160,17 @@ class LiveJob:
                 self._end(Ended("cancelled", now_s))
             elif held.seats and not any(blocked(self, seat) for seat in held.seats.values()):
                 self._launch()
+        elif self._outcome is not None:
+            if monotonic() - self._looked_s >= LOOK_S:
+                self._clear()
+        elif monotonic() > self._stop_by_s:
+            self._force("stopped", "its agent did not end it in time", now_s)
         elif monotonic() - self._looked_s >= LOOK_S:  # first, lest it is over
             self._looked_s = monotonic()
             self._do("look", Job.observe)
         elif self._must_stop(blocked):
             self._stop()
-        elif not self._stopping and self._asked != (names := self._ready(blocked)):
+        elif not self._stopping and self._asked not in (None, names := self._ready(blocked)):
             self._asked = names
             members = self._members(names)
             self._do("resize", lambda job: job.resize(members))
@@ -156,9 +181,20 @@ class LiveJob:
         if self.leaving or not self.held.seats:
             return True
         if self.request.kind == "plain":
-            self._asked = self._asked or frozenset({**self.held.seats, **self.held.leaving})
-            return self._asked != frozenset(self.held.seats)
+            try:
+                return self._launched() != frozenset(self.held.seats)
+            except (DamagedError, KeyError, TypeError):
+                return bool(self.held.leaving)
+        if self._asked is None:
+            return False  # its agent has not said yet who is there
         return not self._ready(blocked)
+
+    def _launched(self) -> frozenset[str]:
+        """The members of a plain job, which are there from its beginning to its end."""
+        if self._asked is None:
+            members = (read_file(self._folder() / JOB_FILE) or {}).get("members", ())
+            self._asked = frozenset(one["name"] for one in members)
+        return self._asked
 
     def _ready(self, blocked: Callable[[LiveJob, Seat], bool]) -> frozenset[str]:
         """Who can be there now; empty if nobody who could train by themselves."""
@@ -206,6 +242,7 @@ class LiveJob:
 
     def _stop(self) -> None:
         self._stopping = True
+        self._stop_by_s = min(self._stop_by_s, monotonic() + self.request.grace_s + FORCE_S)
         self._do("stop", lambda job: job.stop(self.request.grace_s))
 
     def _do(self, what: str, call: Callable[[Job], Any]) -> None:
@@ -217,25 +254,44 @@ class LiveJob:
     def _heed(self, what: str, call: Future[Any], now_s: float) -> None:
         """Take note of an answer, or of its failure."""
         assert self._job is not None
+        if what == "clear":
+            self._heed_clear(call)
+            return
         try:
             status: Status = call.result()
+        except DamagedError as error:
+            self._note(f"{error} Nobody can speak with its agent")
+            if self._stopping and what == "stop":
+                self._force("stopped", f"{error} It was ended by force", now_s)
+            return
         except JobError as error:
             if what == "launch":
-                self._over("failed", f"{error}", now_s, ours=False)
-            elif what != "look":  # to be tried again, unless it is over
+                self._finish(_Outcome("failed", f"{error}", now_s, ours=False))
+            elif what == "look":
+                self._note(f"{error}")
+            else:  # to be tried again, unless it is over
                 self._asked, self._stopping, self._looked_s = None, False, -1e9
             return
-        except (RotaError, OSError) as error:
-            self._over("failed", str(error), now_s, ours=False)
+        except (RotaError, OSError, ValueError, TypeError, KeyError) as error:
+            if what == "launch":
+                self._finish(_Outcome("failed", str(error), now_s, ours=False))
+            else:
+                self._note(f"its agent cannot be asked: {error!r}")
+                self._asked, self._stopping = None, False
             return
         if what != "look":
             return
         if status.error == AGENT_KILLED and self._may_come():
             return
         if status.state in ENDED:
-            self._over(status.state, status.error, self._end_time(now_s), ours=True)
+            end_s = self._end_time(now_s)
+            self._finish(_Outcome(status.state, status.error, end_s, ours=True))
             return
         self.status = status
+        self._note("")
+        if self._asked is None and self.request.kind != "plain":
+            here = {*status.active, *status.waiting}
+            self._asked = frozenset(here & {*self.held.seats, *self.held.leaving})
         self._note_start(status)
         self._count(status, now_s)
         if status.samples:
@@ -262,7 +318,10 @@ class LiveJob:
         folder = self._folder()
         if (folder / AGENT_FILE).exists():
             return False
-        return time() - (folder / JOB_FILE).stat().st_mtime < LAUNCH_S
+        try:
+            return time() - (folder / JOB_FILE).stat().st_mtime < LAUNCH_S
+        except OSError:
+            return False
 
     def _let_go(self, status: Status) -> None:
         """The seats of members that have gone are free."""
@@ -312,6 +371,43 @@ class LiveJob:
             self.held.rate = done / span_s / workers * self.request.workers
             self.store.keep(self.uid, self.held)
 
+    # The end of a run.
+
+    def _finish(self, outcome: _Outcome) -> None:
+        """A run is over; its seats are its own until nothing of it is left there."""
+        self._outcome = outcome
+        self._clear()
+
+    def _force(self, state: str, error: str, now_s: float) -> None:
+        """End a run whose agent does not."""
+        self.trouble = error
+        self._finish(_Outcome(state, "", now_s, ours=True))
+
+    def _clear(self) -> None:
+        self._looked_s = monotonic()
+        self._call = "clear", self._means.pool.submit(end_remains, self._folder())
+
+    def _heed_clear(self, call: Future[list[int]]) -> None:
+        assert self._outcome is not None
+        try:
+            left = call.result()
+        except OSError as error:
+            self._note(f"its processes cannot be looked for: {error}")
+            return
+        if left:
+            numbers = ", ".join(map(str, left))
+            self._note(f"processes {numbers} cannot be ended: its seats stay taken")
+            return
+        self._note("")
+        outcome, self._outcome = self._outcome, None
+        self._over(outcome.state, outcome.error, outcome.time_s, ours=outcome.ours)
+
+    def _note(self, text: str) -> None:
+        """What the queue shall say of it; once, and until that is no longer so."""
+        if text != self.held.note:
+            self.held.note, self.trouble = text, text or self.trouble
+            self.store.keep(self.uid, self.held)
+
     def _over(self, state: str, error: str, time_s: float, *, ours: bool) -> None:
         """A run is over; is the job?"""
         held, wanted_stop = self.held, self._stopping
@@ -322,8 +418,10 @@ class LiveJob:
             held.paused_s += self.status.paused_s
         self.status = self._launched_s = self._counted = None
         held.open, held.leaving, self._job, self._stopping = False, {}, None, False
-        self._asked, self.settled_s = None, float("inf")
-        if self.leaving and state != "done":
+        self._asked, self.settled_s, self._stop_by_s = None, float("inf"), float("inf")
+        if state == NEVER:
+            self.store.keep(self.uid, held)
+        elif self.leaving and state != "done":
             self._end(Ended("cancelled", time_s))
         elif state == "done":
             self._end(Ended("done", time_s))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -21,7 +20,7 @@ _AT_LEAST: Final = {
     "threads": 1, "retries": 0, "grace_s": 0, "restart_s": 0,
 }  # fmt: skip
 _WHOLE: Final = ("gpus_per_worker", "workers", "min_workers", "max_workers", "servers",
-                 "min_servers", "max_servers")  # fmt: skip
+                 "min_servers", "max_servers", "threads", "retries")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +67,7 @@ class Request:
         self._check()
 
     def _check(self) -> None:
+        self._check_texts()
         if not self.command:
             raise ConfigError("There is no command; give it behind --, such as -- python train.py.")
         if self.kind not in get_args(Kind):
@@ -75,11 +75,11 @@ class Request:
             raise ConfigError(f"kind={self.kind!r} is unknown; choose from {kinds}.")
         for name, least in _AT_LEAST.items():
             value = getattr(self, name)
-            if not (isinstance(value, int | float) and least <= value < 1e9):
+            if not (type(value) in (int, float) and least <= value < 1e9):
                 raise ConfigError(f"{name}={value!r} must be a number of at least {least}.")
             if name in _WHOLE and value != int(value):
                 raise ConfigError(f"{name}={value!r} must be a whole number.")
-        if not math.isfinite(self.submitted_at):
+        if not (type(self.submitted_at) in (int, float) and abs(self.submitted_at) < 1e15):
             raise ConfigError(f"submitted_at={self.submitted_at!r} must be a time.")
         if self.workers * self.gpus_per_worker >= 1e9:
             raise ConfigError(
@@ -99,6 +99,15 @@ class Request:
                 f"kind={self.kind} does not go with servers={self.servers}: parameter servers are "
                 "for jobs of kind servers, which need at least one."
             )
+
+    def _check_texts(self) -> None:
+        """Refuse what no process can be started with."""
+        if not isinstance(self.env, dict) or any("=" in str(key) for key in self.env):
+            raise ConfigError("env is no environment: a name with '=', or no list of names at all.")
+        texts = [self.cwd, self.name, self.user, self.model, *self.command, *self.preload]
+        for text in (*texts, *self.env.keys(), *self.env.values()):
+            if not isinstance(text, str) or "\0" in text:
+                raise ConfigError(f"{str(text)[:40]!r} is no text that a process can be given.")
 
     @property
     def title(self) -> str:
@@ -132,7 +141,13 @@ class Request:
                 f"A request has no setting {foreign[0]!r}; was it made by a newer rota?"
             )
         try:
-            lists = {key: tuple(facts.get(key, ())) for key in ("command", "preload")}
+            lists = {key: _words(facts.get(key, ())) for key in ("command", "preload")}
             return cls(**{**facts, **lists})
-        except TypeError as error:
+        except (TypeError, OverflowError) as error:
             raise ConfigError(f"This is no request: {error}.") from None
+
+
+def _words(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"{str(value)[:40]!r} is no list of words")
+    return tuple(value)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, get_args
 
+from rota.elastic.protocol import Kind, Member
 from rota.errors import JobError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from rota.core.plan import Share
-    from rota.elastic.protocol import Kind
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,28 @@ class Seat:
     def meets(self, other: Seat) -> bool:
         """Whether two members would use the same GPU."""
         return self.node == other.node and not set(self.gpus).isdisjoint(other.gpus)
+
+
+def decode_seats(facts: object) -> Seats:
+    """Read what `asdict` gave of seats, or ValueError that says what is wrong."""
+    if not isinstance(facts, dict):
+        raise ValueError("seats are not listed by name")
+    seats: Seats = {}
+    for name, seat in facts.items():
+        if not isinstance(seat, dict) or seat.keys() != {"kind", "node", "gpus"}:
+            raise ValueError(f"{name!r} is no seat")
+        gpus = seat["gpus"]
+        if not isinstance(gpus, list) or not all(map(_is_index, [seat["node"], *gpus])):
+            raise ValueError(f"the seat of {name!r} is nowhere")
+        if len(set(gpus)) < len(gpus) or seat["kind"] not in get_args(Kind):
+            raise ValueError(f"the seat of {name!r} makes no sense")
+        # The name is that of a process and of a file.
+        seats[Member(name, seat["kind"]).name] = Seat(seat["kind"], seat["node"], tuple(gpus))
+    return seats
+
+
+def _is_index(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 31
 
 
 Seats: TypeAlias = "dict[str, Seat]"

@@ -20,8 +20,10 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import tempfile
+from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,9 +31,9 @@ from time import sleep, time
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
 from rota.backends.local.request import Request
-from rota.backends.local.seats import Seat
-from rota.elastic.job import read_file, replace_file
-from rota.errors import ConfigError, JobError
+from rota.backends.local.seats import decode_seats
+from rota.elastic.files import decode_as, is_number, read_file, replace_file, sync_folder
+from rota.errors import ConfigError, DamagedError, JobError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +46,7 @@ STEADY_S: Final = 2.0
 REQUEST, HELD, ENDED, CANCEL = "request.json", "held.json", "ended.json", "cancel"
 LOCK, DAEMON, ORIGIN, JOURNAL = "daemon.lock", "daemon.json", "origin.json", "journal.db"
 SPEEDS: Final = "speeds.npz"
+_NUMBER: Final = re.compile(r"[1-9][0-9]{0,14}")
 
 
 @dataclass
@@ -83,21 +86,39 @@ class Held:
     changes: int = 0
     """Resizes and moves of earlier runs, and what they paused in all: `paused_s`."""
     paused_s: float = 0.0
+    note: str = ""
+    """What its user should know: why it was stopped, or what holds it up."""
 
     def speed(self, workers: int, servers: int) -> float:
         """Samples per second at a size: as was seen, or in proportion; 0: not known."""
         done, span_s = self.seen.get(f"{workers}+{servers}", (0.0, 0.0))
         return done / span_s if span_s >= STEADY_S else self.rate
 
+    def misfit(self, request: Request) -> str:
+        """What a job cannot have been given that asked for this, if there is such a thing."""
+        count = Counter[str](seat.kind for seat in self.seats.values())
+        for kind, most in (("worker", request.max_workers), ("server", request.max_servers)):
+            if count[kind] > most:
+                return f"{count[kind]} {kind}s are more than it can have"
+        for seat in (*self.seats.values(), *self.leaving.values()):
+            if len(seat.gpus) != (request.gpus_per_worker if seat.kind == "worker" else 0):
+                return f"a {seat.kind} with {len(seat.gpus)} GPUs is not what was asked for"
+        return ""
+
     @classmethod
-    def decode(cls, facts: dict[str, Any]) -> Held:
-        """Read what `asdict` gave."""
-        for key in ("seats", "leaving"):
-            facts[key] = {
-                name: Seat(**{**seat, "gpus": tuple(seat["gpus"])})
-                for name, seat in facts[key].items()
-            }
-        return cls(**facts)
+    def decode(cls, facts: dict[str, Any], path: Path) -> Held:
+        """Read what `asdict` gave, or DamagedError."""
+        if missing := sorted({"seats", "leaving", "serial", "run", "open"} - facts.keys()):
+            raise DamagedError(path, f"{missing[0]} is missing")
+        held = decode_as(cls, facts, path)
+        try:
+            held.seats, held.leaving = decode_seats(held.seats), decode_seats(held.leaving)
+        except (ValueError, TypeError, ConfigError) as error:
+            raise DamagedError(path, str(error).rstrip(".")) from None
+        for tally in held.seen.values():
+            if not (isinstance(tally, list) and len(tally) == 2 and all(map(is_number, tally))):
+                raise DamagedError(path, "what was seen of its speed is no number")
+        return held
 
 
 @dataclass(frozen=True)
@@ -126,22 +147,18 @@ class Store:
 
     def _origin(self) -> float:
         path = self.root / ORIGIN
-        if (facts := self._read(path)) is None:
+        if (facts := read_file(path)) is None:
             with tempfile.NamedTemporaryFile("w", dir=self.root, delete=False) as part:
                 json.dump({"format": FORMAT, "began_at": time()}, part)
             with suppress(FileExistsError):
                 os.link(part.name, path)  # the first of several wins
             Path(part.name).unlink()
-            facts = self._read(path)
+            facts = read_file(path)
         if facts is None or facts.get("format") != FORMAT:
             raise ConfigError(f"{path} is not of this version of rota; choose another --state.")
+        if not is_number(facts.get("began_at")):
+            raise DamagedError(path, "began_at is no time")
         return float(facts["began_at"])
-
-    def _read(self, path: Path) -> dict[str, Any] | None:
-        try:
-            return read_file(path)
-        except ValueError:
-            raise JobError(f"{path} is damaged: it is not JSON; restore or remove it.") from None
 
     # Submitting.
 
@@ -166,6 +183,7 @@ class Store:
     def _claim(self, part: Path, uid: int) -> bool:
         try:
             part.rename(self.folder(uid))
+            sync_folder(self.jobs)
         except OSError as error:
             if self.folder(uid).exists():
                 return False
@@ -174,16 +192,26 @@ class Store:
 
     def cancel(self, uid: int) -> None:
         """Ask for the end of a job."""
-        self.request(uid)
-        if ended := self.ended(uid):
-            raise ConfigError(f"Job {uid} is over already ({ended.state}).")
+        if uid not in self.uids():
+            raise self._unknown(uid)
+        with suppress(DamagedError):  # then nobody knows, and it can be cancelled
+            if ended := self.ended(uid):
+                raise ConfigError(f"Job {uid} is over already ({ended.state}).")
         (self.folder(uid) / CANCEL).touch()
+
+    def _unknown(self, uid: int) -> ConfigError:
+        return ConfigError(f"There is no job {uid} in {self.root}; rota queue --all lists all.")
 
     # Looking.
 
     def uids(self) -> list[int]:
         """The numbers of all jobs ever submitted."""
-        return sorted(int(name) for name in os.listdir(self.jobs) if name.isdigit())
+        with os.scandir(self.jobs) as entries:
+            return sorted(
+                int(entry.name)
+                for entry in entries
+                if _NUMBER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+            )
 
     def folder(self, uid: int) -> Path:
         """Where all about a job is."""
@@ -199,9 +227,9 @@ class Store:
 
     def request(self, uid: int) -> Request:
         """What was submitted."""
-        facts = self._read(self.folder(uid) / REQUEST)
+        facts = read_file(self.folder(uid) / REQUEST)
         if facts is None:
-            raise ConfigError(f"There is no job {uid} in {self.root}; rota queue --all lists all.")
+            raise self._unknown(uid)
         return Request.decode(facts)
 
     def submit_s(self, request: Request) -> float:
@@ -214,13 +242,28 @@ class Store:
 
     def held(self, uid: int) -> Held:
         """What it shall hold."""
-        facts = self._read(self.folder(uid) / HELD)
-        return Held() if facts is None else Held.decode(facts)
+        path = self.folder(uid) / HELD
+        if (facts := read_file(path)) is not None:
+            return Held.decode(facts, path)
+        if self.run_folders(uid):
+            raise DamagedError(path, "it is missing, but the job has run")
+        return Held()
+
+    def load(self, uid: int) -> tuple[Request, Held]:
+        """What was submitted, and what it shall hold, if that can be true."""
+        request, held = self.request(uid), self.held(uid)
+        if why := held.misfit(request):
+            raise DamagedError(self.folder(uid) / HELD, why)
+        return request, held
+
+    def run_folders(self, uid: int) -> list[Path]:
+        """Of all runs that a job has had."""
+        return sorted(self.folder(uid).glob("run-*"))
 
     def ended(self, uid: int) -> Ended | None:
         """How it ended, if it has."""
-        facts = self._read(self.folder(uid) / ENDED)
-        return None if facts is None else Ended(**facts)
+        path = self.folder(uid) / ENDED
+        return None if (facts := read_file(path)) is None else decode_as(Ended, facts, path)
 
     # Keeping; the daemon's.
 
@@ -230,7 +273,10 @@ class Store:
 
     def end(self, uid: int, ended: Ended) -> None:
         """Write down how it ended."""
-        replace_file(self.folder(uid) / ENDED, asdict(ended))
+        path = self.folder(uid) / ENDED
+        if path.is_dir() and not path.is_symlink():  # nothing of ours, and in the way
+            path.rename(path.with_name(f"{ENDED}.damaged"))
+        replace_file(path, asdict(ended))
 
     @contextmanager
     def locked(self, **facts: Any) -> Iterator[None]:
@@ -250,15 +296,16 @@ class Store:
 
     def daemon(self) -> dict[str, Any] | None:
         """Who schedules here now, or None."""
-        facts = self._read(self.root / DAEMON)
-        if facts is None:
-            return None
-        with (self.root / LOCK).open("a") as lock:
-            try:
+        try:
+            with (self.root / LOCK).open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return facts
-        return None  # it was killed
+        except FileNotFoundError:
+            return None
+        except BlockingIOError:
+            with suppress(DamagedError):
+                return read_file(self.root / DAEMON) or {}
+            return {}  # somebody does, but nobody can tell who
+        return None  # it has ended, or was killed
 
 
 def _seize(lock: IO[str]) -> bool:

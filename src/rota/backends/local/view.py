@@ -46,7 +46,7 @@ def snapshot_of(
         if not share:
             continue
         row["status"], row["share_at"], row["share_len"] = RUNNING, len(entries), len(share)
-        row["since_s"] = held.since_s
+        row["since_s"] = now_s if held.since_s is None else held.since_s
         row["held_workers"] = sum(workers for _, workers, _ in share)
         row["held_servers"] = sum(servers for _, _, servers in share)
         row["pace"] = pace(job)

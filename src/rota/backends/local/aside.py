@@ -1,0 +1,71 @@
+"""A job that was set aside: its files are damaged, so nobody knows what it holds."""
+
+from __future__ import annotations
+
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final
+
+from rota.backends.local.store import Ended
+from rota.elastic.job import Job
+from rota.elastic.remains import agent_of, end_remains
+from rota.errors import RotaError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor, Future
+    from pathlib import Path
+
+    from rota.backends.local.store import Store
+
+GRACE_S: Final = 30.0
+"""For its agent to end it, and to leave the state of its training behind."""
+AGAIN_S: Final = 1.0
+"""Between two attempts."""
+
+
+class Aside:
+    """Its processes are ended, since nobody knows any more which GPUs are theirs.
+
+    Until that has come about no seat is given to anybody. Then it stays as it is, for its user to
+    restore or to cancel.
+    """
+
+    def __init__(self, store: Store, uid: int, why: str, pool: Executor) -> None:
+        self.uid, self.why, self.clear = uid, why, False
+        self.ended: Ended | None = None
+        self._store, self._pool, self._due_s = store, pool, 0.0
+        self._call: Future[list[int]] | None = None
+
+    def step(self, now_s: float, *, cancelled: bool) -> str:
+        """Do the next thing that is to be done; what is to be said of it, if anything."""
+        if not self.clear:
+            return self._end_processes()
+        if cancelled and self.ended is None and monotonic() >= self._due_s:
+            self._due_s = monotonic() + AGAIN_S
+            ended = Ended("cancelled", now_s, self.why)
+            self._store.end(self.uid, ended)
+            self.ended = ended
+        return ""
+
+    def _end_processes(self) -> str:
+        if self._call is None and monotonic() >= self._due_s:
+            self._call = self._pool.submit(_put_down, self._store.run_folders(self.uid))
+        if self._call is None or not self._call.done():
+            return ""
+        call, self._call, self._due_s = self._call, None, monotonic() + AGAIN_S
+        left = call.result()
+        self.clear = not left
+        return f"processes {left} cannot be ended: no seat is given until they are" if left else ""
+
+
+def _put_down(folders: list[Path]) -> list[int]:
+    """End all runs, those with an agent at a step; the processes that are there still."""
+    until_s = monotonic() + GRACE_S
+    for folder in folders:
+        try:
+            if agent_of(folder):
+                Job(folder).stop(GRACE_S)
+                while agent_of(folder) and monotonic() < until_s:
+                    sleep(0.02)
+        except (RotaError, OSError):
+            continue  # then by force
+    return end_remains(*folders)

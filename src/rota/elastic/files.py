@@ -1,0 +1,144 @@
+"""The JSON files by which daemons, agents and onlookers know of each other.
+
+They are replaced whole and read with suspicion: whoever was killed, ran out of disk or lost power
+may have left anything behind, and one damaged file must not stop everybody.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from contextlib import suppress
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from rota.errors import DamagedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+T = TypeVar("T")
+
+_RESERVED: Final = 4096
+_MOST_FILE: Final = 1 << 26
+"""Bytes; none of our files comes near."""
+
+
+def replace_file(path: Path, facts: dict[str, Any]) -> None:
+    """Write a JSON file that others see whole or not at all, and only its owner can read.
+
+    When it returns, the file is on the disk: not even a loss of power takes it back.
+    """
+    part = path.with_suffix(".part")
+    try:
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
+            json.dump(facts, file)
+            file.truncate()  # only now: reserved space is written over, not given back
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+        sync_folder(path.parent)
+    except OSError:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk, not only the contents of its files."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def reserve_file(path: Path) -> None:
+    """Take the space for a file now, so that it can be written when the disk is full."""
+    path.with_suffix(".part").write_bytes(b" " * _RESERVED)
+
+
+def read_file(path: Path) -> dict[str, Any] | None:
+    """What a JSON file of the job's folder says, None if it is not there, or DamagedError.
+
+    A link, a folder or a pipe in its place is damage, too; none of them is waited for.
+    """
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO):
+            raise  # such as too many open files: that says nothing about this one
+        why = "it is a link" if error.errno == errno.ELOOP else f"{error.strerror}"
+        raise DamagedError(path, why) from None
+    try:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
+            raise DamagedError(path, "it is no file")
+        text = _read_all(number)
+    finally:
+        os.close(number)
+    if not text:
+        raise DamagedError(path, "it is empty")
+    try:
+        facts = json.loads(text) if len(text) <= _MOST_FILE else None
+    except (ValueError, RecursionError):
+        raise DamagedError(path, "it is not JSON") from None
+    if not isinstance(facts, dict):
+        raise DamagedError(path, "it is no JSON object")
+    return facts
+
+
+def decode_as(kind: type[T], facts: dict[str, Any], path: Path) -> T:
+    """Facts that `asdict` gave of a class with plain fields, or DamagedError."""
+    known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
+    if foreign := sorted(facts.keys() - known.keys()):
+        raise DamagedError(path, f"{foreign[0]!r} does not belong there")
+    for name, item in known.items():
+        if name not in facts:
+            if item.default is MISSING:
+                raise DamagedError(path, f"{name} is missing")
+            continue
+        if not _fits(facts[name], str(item.type)):
+            raise DamagedError(path, f"{name} is {str(facts[name])[:40]!r}")
+    return kind(**facts)
+
+
+def _fits(value: object, declared: str) -> bool:
+    """Whether a value may stand in a field that is declared so."""
+    if declared.startswith("Literal["):
+        return isinstance(value, str) and repr(value) in declared  # as annotations are kept
+    return _FITS.get(declared.partition("[")[0], lambda _: True)(value)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
+
+
+def is_number(value: object) -> bool:
+    """Whether a value of a file can be calculated with."""
+    return type(value) in (int, float) and abs(value) < 1e15  # type: ignore[arg-type]
+
+
+_FITS: Final[dict[str, Callable[[Any], bool]]] = {
+    "int": _is_count,
+    "float": is_number,
+    "float | None": lambda value: value is None or is_number(value),
+    "bool": lambda value: isinstance(value, bool),
+    "str": lambda value: isinstance(value, str),
+    "dict": lambda value: isinstance(value, dict),
+    "Seats": lambda value: isinstance(value, dict),
+}
+"""Which values may stand in a field, by its declared type."""
+
+
+def _read_all(number: int) -> bytes:
+    """The bytes of an open file, and one too many if it is far too long."""
+    parts, size = [], 0
+    while size <= _MOST_FILE and (part := os.read(number, 1 << 20)):
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
