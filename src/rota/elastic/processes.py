@@ -209,10 +209,10 @@ class Processes:
         # Whatever it started, a data loader perhaps, goes with it; before the wait, while the
         # number of its process group cannot belong to anybody else.
         process.signal(signal.SIGKILL)
-        code = _wait(process)
+        why = self._reason(_wait(process), name)
         self._gone[name] = process.pid
         self._end_orphans()
-        self._ended(name, self._reason(code, name))
+        self._ended(name, why)
 
     def _end_orphans(self) -> None:
         """End what members that are gone have left behind, which is this process' by now."""
