@@ -31,6 +31,8 @@ _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _OWN: Final = ("_", "SHLVL", "PWD", "OLDPWD")
 """Variables that mean something in the submitting shell only."""
 _LOOK_S: Final = 0.2
+ANSWER_S: Final = 0.5
+"""For all agents together to say how far their jobs are; then it is what was known last."""
 
 
 def submit(
@@ -121,8 +123,9 @@ def queue(
     from rota.backends.local import Store
 
     store = Store(state)
-    rows = [row for uid in store.uids() if (row := _row(store, uid, everything))]
     daemon = store.daemon()
+    rows = [row for uid in store.uids() if (row := _row(store, uid, everything))]
+    _ask_agents(store, rows)
     if as_json:
         print_json({"state": str(store.root), "daemon": daemon, "jobs": rows})
         return
@@ -152,7 +155,7 @@ def _row(store: Store, uid: int, everything: bool) -> dict[str, Any] | None:
                 "done": None, "why": str(error)}  # fmt: skip
     now_s = time.time() - store.origin
     submit_s = request.submitted_at - store.origin
-    done, running = _progress(store, uid, held), bool(held.seats)
+    running = bool(held.seats)
     phase: str = ended.state if ended else "running" if running else "waiting"
     if ended is None and store.cancelled(uid):
         phase = "ending"
@@ -160,25 +163,38 @@ def _row(store: Store, uid: int, everything: bool) -> dict[str, Any] | None:
     return {
         "job": uid, "name": request.title, "user": request.user, "kind": request.kind,
         "state": phase, "submit_s": round(submit_s, 3), "started_s": held.started_s,
-        "ended_s": ended and ended.time_s, "age_s": (ended.time_s if ended else now_s) - submit_s,
+        "ended_s": ended and ended.time_s,
+        "age_s": max(0.0, (ended.time_s if ended else now_s) - submit_s),
         "workers": counts.count("worker"), "servers": counts.count("server"),
         "min_workers": request.min_workers, "max_workers": request.max_workers,
-        "where": _places(held), "done": done, "preemptions": held.preemptions,
+        "where": _places(held), "done": _part(held.samples, held.total),
+        "run": held.run if held.open else 0, "preemptions": held.preemptions,
         "why": ended.error if ended else held.note,
     }  # fmt: skip
 
 
-def _progress(store: Store, uid: int, held: Held) -> float | None:
-    """The part of its work that is done, as its agent says, or as was last known."""
+def _ask_agents(store: Store, rows: list[dict[str, Any]]) -> None:
+    """Put in what agents say of progress, as far as they answer soon; all are asked at once."""
+    from concurrent.futures import wait
+
+    from rota.backends.local.calls import Calls
     from rota.elastic import Job
 
-    samples, total = held.samples, held.total
-    if held.open:
-        try:
-            status = Job.find(store.run_folder(uid, held.run)).observe()
-            samples, total = max(status.samples, samples), status.total or total
-        except RotaError:
-            pass
+    calls = Calls()
+    asked = {
+        calls.submit(Job(store.run_folder(row["job"], run)).observe): row
+        for row in rows
+        if (run := row.pop("run", 0)) and row["kind"] != "plain"
+    }
+    for call in wait(asked, ANSWER_S).done:
+        if call.exception() is None:
+            status = call.result()
+            said = _part(status.samples, status.total)
+            asked[call]["done"] = max(filter(None, (said, asked[call]["done"])), default=None)
+
+
+def _part(samples: int, total: int) -> float | None:
+    """The part of its work that is done, if that is known."""
     return samples / total if total else None
 
 

@@ -200,14 +200,17 @@ def _put_aside(path: Path) -> str:
 
 @contextmanager
 def _stopped_by_signals(backend: LocalBackend) -> Iterator[None]:
-    """SIGTERM and SIGINT end the daemon between two rounds; a second one, at once."""
+    """SIGTERM, SIGINT and SIGHUP end the daemon between two rounds; a second one, at once."""
 
     def stop(*_: object) -> None:
         if backend.stopped:
             raise KeyboardInterrupt
         backend.stopped = True
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as `nohup` has it
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
@@ -223,4 +226,6 @@ class _Speaker:
 
     def __call__(self, text: str, *, trouble: bool = False) -> None:
         if trouble or not self._quiet:
-            typer.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
+            # A closed terminal or a full disk is no reason to leave the jobs alone.
+            with suppress(OSError, ValueError):
+                typer.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)

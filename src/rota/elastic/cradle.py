@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rota.elastic.agent import detach
+from rota.elastic.job import LAUNCH_S
 from rota.elastic.nursery import preload
 
 if TYPE_CHECKING:
@@ -57,8 +60,10 @@ class Cradle:
             try:
                 self._process.stdin.write(f"{json.dumps(str(folder))}\n")
                 self._process.stdin.flush()
+                if not select.select([self._process.stdout], [], [], LAUNCH_S)[0]:
+                    self._process.kill()  # lest everybody waits for it; agents live on
                 line = self._process.stdout.readline()
-            except OSError:
+            except (OSError, ValueError):
                 line = ""
         return (json.loads(line) or None) if line else "the process to fork it from has ended."
 
@@ -66,7 +71,8 @@ class Cradle:
         """End it; agents live on."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        with suppress(OSError):  # it may be gone with what was to be said to it
+            self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
 

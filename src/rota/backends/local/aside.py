@@ -11,9 +11,10 @@ from rota.elastic.remains import agent_of, end_remains
 from rota.errors import RotaError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor, Future
+    from concurrent.futures import Future
     from pathlib import Path
 
+    from rota.backends.local.calls import Calls
     from rota.backends.local.store import Store
 
 GRACE_S: Final = 30.0
@@ -29,7 +30,7 @@ class Aside:
     restore or to cancel.
     """
 
-    def __init__(self, store: Store, uid: int, why: str, pool: Executor) -> None:
+    def __init__(self, store: Store, uid: int, why: str, pool: Calls) -> None:
         self.uid, self.why, self.clear = uid, why, False
         self.ended: Ended | None = None
         self._store, self._pool, self._due_s = store, pool, 0.0

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, sleep, time
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from rota.backends.local.aside import Aside
+from rota.backends.local.calls import Calls
 from rota.backends.local.live import LiveJob, Means
 from rota.backends.local.machine import device_names
 from rota.backends.local.seats import stayers
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 TICK_S: Final = 0.05
 """Between two looks at what is to be done."""
-CALLS: Final = 8
-"""Agents that are spoken to at once."""
+LIST_S: Final = 1.0
+"""Between two looks for new jobs if the folder's time does not change: it may be a coarse one."""
 _ENDINGS: Final = {"done": FINISH, "failed": GIVE_UP, "cancelled": KILL}
 
 
@@ -61,23 +61,27 @@ class LocalBackend:
         self._say = say
         self._devices = device_names(cluster, real_gpus)
         self._has = dict(enumerate(cluster.gpus.tolist()))
-        self._pool = ThreadPoolExecutor(CALLS, "agents")
+        self._pool = Calls()
         self._means = Means(self._pool, self._env, cradle)
         self._jobs: dict[int, LiveJob] = {}
         self._aside: dict[int, Aside] = {}
         self._said: dict[int, str] = {}
-        self._later: set[int] = set()  # jobs that could not be looked at just now
         self._over: dict[int, Ended] = {}
         self._users: dict[str, int] = {}
         self._speeds = Speeds(store.root / SPEEDS, say)
-        self._seen_ns, self._last_uid = -1, 0
-        self._began_s, self._clock_s = time() - store.origin, monotonic()
+        self._known: set[int] = set()
+        self._seen_ns, self._listed_s = -1, -math.inf
+        self._began_s, self._clock_s = max(0.0, time() - store.origin), monotonic()
         self._round_s = -math.inf
         self._news = self._scan()
 
     @property
     def now_s(self) -> float:
-        """Seconds since the state directory was made; never runs backwards."""
+        """Seconds since the state directory was made.
+
+        It never runs backwards, nor is it earlier than what is written down already: a clock that
+        was set back between two daemons takes no service from anybody.
+        """
         return self._began_s + monotonic() - self._clock_s
 
     @property
@@ -115,7 +119,7 @@ class LocalBackend:
             except (RotaError, OSError) as error:
                 self._say(f"job {uid}: {error}; tried again in the next round")
             taken[uid] = self._jobs[uid].held.seats
-        self._push()
+        self._news |= self._push()
 
     def wait(self, wake_s: float) -> bool:
         """Until something happens that calls for a decision, or `wake_s`; False when it is over."""
@@ -179,7 +183,7 @@ class LocalBackend:
     def close(self) -> None:
         """Leave the jobs to themselves."""
         self._speeds.keep()
-        self._pool.shutdown()
+        self._pool.close()
 
     def _push(self) -> bool:
         """Bring every job a bit further; True if something calls for a decision."""
@@ -227,22 +231,22 @@ class LocalBackend:
     def _scan(self) -> bool:
         """Take in what was submitted since; True if something was."""
         changed_ns = self.store.jobs.stat().st_mtime_ns
-        if changed_ns == self._seen_ns and not self._later:
+        due = monotonic() >= self._listed_s + LIST_S
+        if changed_ns == self._seen_ns and not due:
             return False
-        self._seen_ns = changed_ns
-        new = [uid for uid in self.store.uids() if uid > self._last_uid or uid in self._later]
+        self._seen_ns, self._listed_s = changed_ns, monotonic()
+        new = [uid for uid in self.store.uids() if uid not in self._known]
         for uid in new:
-            self._last_uid = max(uid, self._last_uid)
-            self._later.discard(uid)
+            self._known.add(uid)
             try:
                 if self.store.ended(uid) is None:
                     self._admit(uid)
             except RotaError as error:
                 self._set_aside(uid, str(error))
             except OSError as error:  # such as too many open files
-                self._later.add(uid)
+                self._known.discard(uid)
                 self._say_once(uid, f"{error.strerror or error}; tried again")
-        return any(uid not in self._later for uid in new)
+        return any(uid in self._known for uid in new)
 
     def _set_aside(self, uid: int, why: str) -> None:
         self._aside[uid] = Aside(self.store, uid, why, self._pool)
@@ -257,6 +261,8 @@ class LocalBackend:
             self._refuse(uid, str(error))
             return
         job = LiveJob(self.store, uid, self._means)
+        self._began_s += max(0.0, job.held.latest_s() - self.now_s)
+        job.submit_s = min(job.submit_s, self.now_s)
         each = max(request.gpus_per_worker, 1)
         room = sum(gpus // each for gpus in self._has.values())
         if request.gpus_per_worker and request.workers > room and not job.held.seats:

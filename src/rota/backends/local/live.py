@@ -18,9 +18,10 @@ from rota.errors import DamagedError, JobError, RotaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-    from concurrent.futures import Executor, Future
+    from concurrent.futures import Future
     from pathlib import Path
 
+    from rota.backends.local.calls import Calls
     from rota.backends.local.seats import Seat
     from rota.backends.local.store import Store
     from rota.core.plan import Share
@@ -32,7 +33,9 @@ LOOK_S: Final = 0.25
 MOST_HEALS: Final = 3
 """So many times in a row a lost worker is replaced; then the job has failed."""
 MOST_KILLS: Final = 3
-"""So many times a job is started again because its agent, not its script, came to an end."""
+"""So many times in a row a job is started again because its agent, not its script, was lost."""
+LONG_S: Final = 60.0
+"""A run that took so long has come further, whether it tells or not."""
 FORCE_S: Final = 30.0
 """After its grace a job has so long to end; then its processes are killed, agent and all."""
 NEVER: Final = "never"
@@ -55,7 +58,7 @@ class _Outcome:
 class Means:
     """What the jobs of a backend share."""
 
-    pool: Executor
+    pool: Calls
     """Speaks with agents, one call per job at a time."""
     env: Callable[[Seat], dict[str, str]]
     """What a member in a seat is told by its environment."""
@@ -69,6 +72,7 @@ class LiveJob:
         self.store, self.uid, self._means = store, uid, means
         self.request, self.held = store.load(uid)
         self.submit_s = store.submit_s(self.request)
+        """Never later than its arrival, whatever the clocks say."""
         self.status: Status | None = None
         """What its agent said last."""
         self.ended: Ended | None = None
@@ -430,12 +434,25 @@ class LiveJob:
             self.store.keep(self.uid, held)  # waits, or is started again elsewhere
         else:
             held.failures += 1
+            spent = self._count_failure(killed, time_s)
             self.trouble = self.trouble if healing else error or "it was stopped by somebody else"
-            if held.failures > max(self.request.retries, MOST_KILLS * killed):
+            if spent:
                 self._end(Ended("failed", time_s, self.trouble))
                 return
             self._heals = 0
             self.take((), (), {}, time_s)
+
+    def _count_failure(self, killed: bool, time_s: float) -> bool:
+        """Whether that was one too many: of its own, or lost agents in a row without progress."""
+        held = self.held
+        if not killed:
+            held.faults += 1
+            return held.faults > self.request.retries
+        ran_s = time_s - (time_s if held.since_s is None else held.since_s)
+        came_further = held.samples > held.lost_at or ran_s >= LONG_S
+        held.losses = 1 if came_further else held.losses + 1
+        held.lost_at = held.samples
+        return held.losses > max(MOST_KILLS, self.request.retries)
 
     def _note_parked(self) -> None:
         """Did the run leave the state of its training behind?"""

@@ -69,6 +69,11 @@ class Held:
     attained_gpu_s: float = 0.0
     preemptions: int = 0
     failures: int = 0
+    """Runs that ended otherwise than they should, of these `faults` by its own doing."""
+    faults: int = 0
+    losses: int = 0
+    """Agents lost in a row since it came further than `lost_at` samples."""
+    lost_at: int = 0
     parked: int = 0
     """The run that left its state behind, from which the next one goes on; 0: none."""
     rate: float = 0.0
@@ -88,6 +93,10 @@ class Held:
     paused_s: float = 0.0
     note: str = ""
     """What its user should know: why it was stopped, or what holds it up."""
+
+    def latest_s(self) -> float:
+        """The latest time that is written down here."""
+        return max(self.settled_s, self.since_s or 0.0, self.started_s or 0.0)
 
     def speed(self, workers: int, servers: int) -> float:
         """Samples per second at a size: as was seen, or in proportion; 0: not known."""
