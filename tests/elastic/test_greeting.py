@@ -18,7 +18,7 @@ import pytest
 from children import PATIENCE_S, eventually
 from elastic_jobs import trial
 
-from rota.elastic import greeting
+from rota.elastic import Member, greeting
 from rota.elastic.greeting import MOST_STRANGERS, Entrance, call_on, new_token
 from rota.elastic.transfer import Door
 from rota.errors import JobError
@@ -242,41 +242,52 @@ def test_strangers_cannot_end_an_agent(tmp_path: Path) -> None:
                 assert address["token"] not in words.read()
 
 
-def doors_of(pid: int) -> set[int]:
-    """Ports at which a process listens."""
+def doors_of(pid: int) -> set[tuple[str, int]]:
+    """Addresses, as the kernel writes them, and ports at which a process listens."""
     inodes = set()
     for entry in os.listdir(f"/proc/{pid}/fd"):
         with suppress(OSError):
             inodes.add(os.readlink(f"/proc/{pid}/fd/{entry}"))
-    found = set()
+    found: set[tuple[str, int]] = set()
     for table in ("tcp", "tcp6"):
         with open(f"/proc/net/{table}") as rows:
             for row in list(rows)[1:]:
                 parts = row.split()
                 if parts[3] == "0A" and f"socket:[{parts[9]}]" in inodes:
-                    found.add(int(parts[1].rpartition(":")[2], 16))
+                    host, _, port = parts[1].rpartition(":")
+                    found.add((host, int(port, 16)))
     return found
 
 
-@pytest.mark.parametrize("mode", ["allreduce"])
+@pytest.mark.parametrize("mode", ["allreduce", "servers"])
 def test_strangers_at_every_port_neither_stop_nor_spoil_a_training(
     tmp_path: Path, mode: str
 ) -> None:
+    team = [Member("s", "server")] if mode == "servers" else []
+    first = [Member("a"), Member("b"), *team]
     with (
-        trial(tmp_path, list("ab"), mode=mode, epochs=10**6, pace_s=0.005) as run,
+        trial(tmp_path, first, mode=mode, epochs=10**6, pace_s=0.005) as run,
         ExitStack() as crowd,
     ):
-        run.members(["a", "b"])
-        agent = json.loads(run.text("agent.json"))["pid"]
-        ports = {port for pid in (agent, run.pid("a"), run.pid("b")) for port in doors_of(pid)}
-        for port in sorted(ports):
-            for said in (b"[" * 100_000, b"\n", b"x", b""):
-                for _ in range(30):
-                    crowd.enter_context(stranger(("127.0.0.1", port), said))
+        run.members([member.name for member in first])
+        processes = [json.loads(run.text("agent.json"))["pid"]]
+        processes += [run.pid(member.name) for member in first]
+        doors = {door for pid in processes for door in doors_of(pid)}
+        assert {host for host, _ in doors} == {"0100007F"}  # 127.0.0.1, and nowhere else
+        for _, port in sorted(doors):
+            for said in (b"[" * 100_000, b"x", b""):
+                for _ in range(1100 if said == b"" else 30):
+                    link = socket.socket()
+                    link.setblocking(False)
+                    link.connect_ex(("127.0.0.1", port))
+                    with suppress(OSError):
+                        link.send(said)
+                    full = len(os.listdir("/proc/self/fd")) > 700
+                    link.close() if full else crowd.enter_context(link)
         run.until(run.job.observe().step + 20)
-        run.job.resize(["a", "b", "c"])
-        assert run.job.settle(PATIENCE_S).active == ("a", "b", "c")
-        run.job.resize(["c"])
-        assert run.job.settle(PATIENCE_S).active == ("c",)
+        run.job.resize([*first, Member("c")])
+        assert len(run.job.settle(PATIENCE_S).active) == len(first) + 1
+        run.job.resize([*team, Member("c")])
+        assert set(run.job.settle(PATIENCE_S).active) == {"c", *(m.name for m in team)}
         run.until(run.job.observe().step + 20)
         assert run.job.observe().refused == {}

@@ -18,15 +18,18 @@ from torch import nn
 
 from rota.elastic import Elastic
 from rota.elastic.batches import Batches, Dealer, Position
-from rota.elastic.group import Circle, Meeting
+from rota.elastic.greeting import new_token
+from rota.elastic.group import Circle, _listening, bound_store
 from rota.elastic.handover import moves, rebalance
 from rota.elastic.replica import Replica
 from rota.elastic.state import receive, send
+from rota.elastic.transfer import Door
 from rota.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+TOKEN = new_token()
 sizes = st.lists(st.integers(1, 5), min_size=1, max_size=40)
 
 
@@ -293,29 +296,39 @@ def test_a_sharded_model_is_refused() -> None:
         Elastic(model, torch.optim.SGD(model.parameters()), samples=1, batch=1)
 
 
-def test_a_group_that_is_cut_wakes_who_waits_in_it() -> None:
-    # Rank 0 waits for a reduction that rank 1 never joins; without the cut it would for ever.
-    meetings = [Meeting("127.0.0.1") for _ in range(2)]
-    leader = ("127.0.0.1", meetings[0].port)
+def circle_of(size: int, doors: list[Door] | None = None) -> dict[int, Circle]:
+    """Groups as several members have them, all in this process."""
+    doors = doors or [Door("127.0.0.1", TOKEN) for _ in range(size)]
+    cards = [
+        {"name": f"w{k}", "host": "127.0.0.1", "state_port": door.port}
+        for k, door in enumerate(doors)
+    ]
     circles: dict[int, Circle] = {}
 
     def connect(rank: int) -> None:
         circles[rank] = Circle(
-            meetings[rank],
-            leader,
+            doors[rank],
             1,
-            rank,
-            2,
+            f"w{rank}",
+            cards,
             device=torch.device("cpu"),
             connect_s=PATIENCE_S,
             step_s=6 * PATIENCE_S,
         )
 
-    threads = [threading.Thread(target=connect, args=(rank,)) for rank in range(2)]
+    threads = [threading.Thread(target=connect, args=(rank,)) for rank in range(size)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_S)
+    for door in doors:
+        door.close()
+    return circles
+
+
+def test_a_group_that_is_cut_wakes_who_waits_in_it() -> None:
+    # Rank 0 waits for a reduction that rank 1 never joins; without the cut it would for ever.
+    circles = circle_of(2)
     work = circles[0].group.allreduce([torch.ones(3)])
     cutter = threading.Timer(0.2, circles[0].cut)
     cutter.start()
@@ -324,6 +337,31 @@ def test_a_group_that_is_cut_wakes_who_waits_in_it() -> None:
     del work
     for circle in circles.values():
         circle.close(lost=True)
+
+
+def test_a_group_can_be_joined_by_nobody_once_it_is_there() -> None:
+    circles = circle_of(3)
+    for address in circles[0]._doors:
+        assert address[0] == "127.0.0.1"
+        with pytest.raises(TimeoutError):
+            socket.create_connection(address, 0.3).close()
+    assert len(circles[0]._doors) == 3
+    tensors = [torch.full((3,), float(rank)) for rank in range(3)]
+    works = [circles[rank].group.allreduce([tensors[rank]]) for rank in range(3)]
+    for work in works:
+        work.wait()
+    assert all(tensor.tolist() == [3.0, 3.0, 3.0] for tensor in tensors)
+    del work, works
+    for circle in circles.values():
+        circle.close()
+
+
+def test_a_store_of_torch_listens_where_it_is_told_to() -> None:
+    store = bound_store("127.0.0.1")
+    assert ("127.0.0.1", store.port) in set(_listening())
+    other = torch.distributed.TCPStore("127.0.0.1", store.port, wait_for_workers=False)
+    store.set("a", "b")
+    assert other.get("a") == b"b"
 
 
 def test_the_scheduler_needs_no_torch() -> None:

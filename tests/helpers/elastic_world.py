@@ -115,7 +115,7 @@ class World:
     def hello(self, puppet: Puppet) -> None:
         """The process has come up."""
         puppet.met = True
-        card = {"host": "h", "store_port": 1, "state_port": 2}
+        card = {"host": "h", "state_port": 2}
         self.mind.meet(puppet.name, card, OUTLINE, self.now_s)
         self.say(puppet, "ready")
 

@@ -21,9 +21,9 @@ from rota.elastic.group import Circle, dispose, dist, first_line, is_loss
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rota.elastic.group import Meeting
     from rota.elastic.protocol import Limits
     from rota.elastic.replica import Replica
+    from rota.elastic.transfer import Door
 
 _MOST_BUFFER: Final = 1 << 28
 """Bytes of the model's buffers that are sent at a time."""
@@ -36,9 +36,9 @@ class AllReduce:
     shards: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 
     def __init__(
-        self, replica: Replica, name: str = "", meeting: Meeting | None = None, *, unused: bool
+        self, replica: Replica, name: str = "", door: Door | None = None, *, unused: bool
     ) -> None:
-        self.replica, self._name, self._meeting, self._unused = replica, name, meeting, unused
+        self.replica, self._name, self._door, self._unused = replica, name, door, unused
         self.rank, self.size = 0, 1
         self._circle: Circle | None = None
         self._bound: Any = None
@@ -46,14 +46,11 @@ class AllReduce:
 
     def connect(self, number: int, members: list[dict[str, Any]], limits: Limits) -> Circle:
         """Form a group beside the present one; in any thread."""
-        assert self._meeting is not None
-        names = [card["name"] for card in members]
         return Circle(
-            self._meeting,
-            (members[0]["host"], members[0]["store_port"]),
+            self._door,
             number,
-            names.index(self._name),
-            len(names),
+            self._name,
+            members,
             device=self.replica.device,
             connect_s=limits.connect_s * 0.75,
             step_s=limits.stall_s,

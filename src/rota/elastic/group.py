@@ -17,10 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 import torch.distributed
 
+from rota.elastic.gathering import Board, Gathering, seal, unseal
 from rota.errors import JobError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from rota.elastic.transfer import Door
 
 
 dist: Any = torch.distributed
@@ -28,73 +31,90 @@ dist: Any = torch.distributed
 
 
 Address = tuple[str, int]
+_OPENING: Final = threading.Lock()
 _QUIET_S: Final = 1.0
 """Between the end of a group's work and its end."""
 
 
-class Meeting:
-    """Where others find this member to form a group: a store that lives as long as it does."""
-
-    def __init__(self, host: str) -> None:
-        self.host = host
-        self._store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False)
-        self.port = self._store.port
-
-    def store(self, host: str, port: int, limit_s: float) -> Any:
-        """The store of whoever leads a group."""
-        if (host, port) == (self.host, self.port):
-            return self._store
-        limit = timedelta(seconds=limit_s)
-        return dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=limit)
-
-
 class Circle:
-    """Workers that have connected with one another."""
+    """Workers that have connected with one another; `cards` tell of them by rank."""
 
     def __init__(
         self,
-        meeting: Meeting,
-        leader: tuple[str, int],
+        door: Door | None,
         number: int,
-        rank: int,
-        size: int,
+        name: str,
+        cards: Sequence[dict[str, Any]],
         *,
         device: torch.device,
         connect_s: float,
         step_s: float,
     ) -> None:
-        self.number, self.rank, self.size = number, rank, size
+        self.number, self.size = number, len(cards)
+        self.rank = [card["name"] for card in cards].index(name)
         self.group: Any = None
         self._doors: set[Address] = set()  # where gloo listens, here and at the others
-        if size == 1:
+        if self.size == 1:
             return
-        store = dist.PrefixStore(f"g{number}", meeting.store(*leader, connect_s))
-        store.set_timeout(timedelta(seconds=connect_s))
+        assert door is not None
+        gathering = Gathering(door, number, name, cards, connect_s)
         try:
             if device.type == "cuda":
-                self._connect_nccl(store, step_s)
+                self._connect_nccl(gathering, cards[0]["host"], connect_s, step_s)
             else:
-                self._connect_gloo(store, meeting.host, connect_s, step_s)
+                self._connect_gloo(gathering, cards[self.rank]["host"], connect_s, step_s)
         except RuntimeError as error:
             raise JobError(first_line(error)) from None
+        finally:
+            gathering.close()
 
-    def _connect_gloo(self, store: Any, host: str, connect_s: float, step_s: float) -> None:
-        before = set(_listening())
+    def _connect_gloo(
+        self, gathering: Gathering, host: str, connect_s: float, step_s: float
+    ) -> None:
+        """gloo listens to anybody, and dies of too many: only while members connect can they."""
         options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
         options._timeout, options._threads = timedelta(seconds=connect_s), 2
-        opened = [f"{address[0]} {address[1]}" for address in set(_listening()) - before]
-        backend = dist.ProcessGroupGloo(store, self.rank, self.size, options)
-        backend._set_default_timeout(timedelta(seconds=step_s))
+        with _OPENING:
+            before = set(_listening())
+            options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
+            opened = set(_listening()) - before
         # Should the script open a socket at the same moment, nobody's can be told apart.
-        store.set(f"door{self.rank}", opened[0] if len(opened) == 1 else "")
-        for rank in range(self.size):
-            if known := store.get(f"door{rank}").decode():
-                address, port = known.split()
-                self._doors.add((address, int(port)))
-        self._register(store, backend, "gloo", torch.device("cpu"))
+        own = opened.pop() if len(opened) == 1 else None
 
-    def _connect_nccl(self, store: Any, step_s: float) -> None:
+        def share(keys: dict[str, str]) -> list[dict[str, str]]:
+            found = gathering.share({"keys": keys, "door": own})
+            self._doors = {tuple(said["door"]) for said in found if said["door"]}
+            _for_door(own, unseal)
+            gathering.share(None)  # all doors are open now
+            return [said["keys"] for said in found]
+
+        _for_door(own, seal)
+        try:
+            board = Board(share)
+            backend = dist.ProcessGroupGloo(board, self.rank, self.size, options)
+        finally:
+            _for_door(own, seal)
+        self._expel(gathering)
+        backend._set_default_timeout(timedelta(seconds=step_s))
+        self._register(board, backend, "gloo", torch.device("cpu"))
+
+    def _expel(self, gathering: Gathering) -> None:
+        """Cut connections of gloo's that no other member has; nothing was sent on them yet."""
+        own = [[link.getsockname()[:2], link.getpeername()[:2]] for link in self._links()]
+        known = {(tuple(b), tuple(a)) for ends in gathering.share(own) for a, b in ends}
+        for link in self._links():
+            with suppress(OSError):
+                if (link.getsockname()[:2], link.getpeername()[:2]) not in known:
+                    link.shutdown(socket.SHUT_RDWR)
+
+    def _connect_nccl(
+        self, gathering: Gathering, host: str, connect_s: float, step_s: float
+    ) -> None:
+        store = bound_store(host) if self.rank == 0 else None
+        port = gathering.share(store.port if store else None)[0]
+        limit = timedelta(seconds=connect_s)
+        store = store or dist.TCPStore(host, port, wait_for_workers=False, timeout=limit)
+        store.set_timeout(limit)
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = timedelta(seconds=step_s)
         backend = dist.ProcessGroupNCCL(store, self.rank, self.size, options)
@@ -102,6 +122,7 @@ class Circle:
 
     def _register(self, store: Any, backend: Any, name: str, device: torch.device) -> None:
         kind = getattr(dist.ProcessGroup.BackendType, name.upper())
+        self._store = store  # torch does not keep what is written in Python
         self.group = dist.ProcessGroup(store, self.rank, self.size)
         self.group._set_default_backend(kind)
         self.group._register_backend(device, kind, backend)
@@ -116,10 +137,16 @@ class Circle:
             return
         with suppress(RuntimeError):
             self.group.abort()
+        for link in self._links():
+            with suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+
+    def _links(self) -> Iterator[socket.socket]:
+        """The connections of gloo's: they have an end where it listens."""
         for link in _sockets():
             with suppress(OSError):
                 if {link.getsockname()[:2], link.getpeername()[:2]} & self._doors:
-                    link.shutdown(socket.SHUT_RDWR)
+                    yield link
 
     def close(self, *, lost: bool = False) -> None:
         """Leave the group: behind the caller's back, since it takes some milliseconds."""
@@ -128,6 +155,15 @@ class Circle:
         group, self.group = self.group, None
         if group is not None:
             dispose(group)
+
+
+def bound_store(host: str) -> Any:
+    """A store of torch's that listens at this address, and not at all that the machine has."""
+    door = socket.create_server((host, 0))
+    port, number = door.getsockname()[1], door.detach()
+    return dist.TCPStore(
+        host, port, is_master=True, wait_for_workers=False, master_listen_fd=number
+    )
 
 
 def dispose(group: Any) -> None:
@@ -159,6 +195,14 @@ def _sockets() -> Iterator[socket.socket]:
                 with socket.socket(fileno=os.dup(int(entry))) as link:
                     if link.family in (socket.AF_INET, socket.AF_INET6):
                         yield link
+
+
+def _for_door(address: Address | None, act: Callable[[socket.socket], None]) -> None:
+    """Do something to the socket that listens here."""
+    for link in _sockets():
+        listens = link.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        if listens and link.getsockname()[:2] == address:
+            act(link)
 
 
 def _listening() -> Iterator[Address]:

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from rota.elastic.allreduce import AllReduce
-from rota.elastic.group import Meeting, first_line
+from rota.elastic.group import first_line
 from rota.elastic.link import Link
 from rota.elastic.parking import ENV_PARK, park
 from rota.elastic.servers import Servers
@@ -33,14 +33,14 @@ class Membership:
         self._whole = False  # has the state of the job
         self._ready: dict[int, Any] = {}  # groups that are connected, by number
         self._stale, self._lock = -1, threading.Lock()
-        meeting, self._door = Meeting(seating.host), Door(seating.host, seating.token)
-        card = {"host": seating.host, "store_port": meeting.port, "state_port": self._door.port}
+        self._door = Door(seating.host, seating.token)
+        card = {"host": seating.host, "state_port": self._door.port}
         self.link = Link(seating, card, replica.outline())
         self.exchange: Exchange
         if self.link.mode == "servers":
             self.exchange = Servers(replica, seating.name, seating.kind, self._door)
         else:
-            self.exchange = AllReduce(replica, seating.name, meeting, unused=unused)
+            self.exchange = AllReduce(replica, seating.name, self._door, unused=unused)
         self.link.on_prepare, self.link.on_drop = self._connect, self._forget
         self.link.on_shut, self.link.on_cut = self._door.shut, self.exchange.cut
         self.link.progress = self._progress
