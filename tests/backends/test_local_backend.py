@@ -39,7 +39,7 @@ while done < {steps}:
 def test_it_keeps_the_contract(tmp_path: Path) -> None:
     with site(tmp_path, drain=True) as here:
         for k in range(4):
-            here.submit(asked(["sleep", str(0.5 + k / 5)], workers=1 + k % 2))
+            here.submit(asked(["sleep", str(0.5 + k / 5)], workers=1 + k % 2, preemptible=True))
         here.reopen()
         check_backend(lambda: here.backend, patience_s=PATIENCE_S)
         ends = [here.store.ended(uid) for uid in range(1, 5)]
@@ -51,7 +51,7 @@ def test_it_keeps_the_contract(tmp_path: Path) -> None:
 def test_a_plain_job_is_stopped_resized_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     with site(tmp_path / "state") as here:
         code = CHECKPOINTS.format(path=str(tmp_path / "done"), steps=10**6)
-        uid = here.submit(python(code, max_workers=2))
+        uid = here.submit(python(code, max_workers=2, preemptible=True))
         here.backend.wait(0)
         here.give({uid: [(1, 1)]})
         log = here.store.folder(uid) / "run-1/logs/w0.log"

@@ -112,7 +112,8 @@ def test_seats_stay_taken_while_a_process_cannot_be_ended(
     stuck = [4711]
     monkeypatch.setattr(live, "end_remains", lambda folder: end_remains(folder) or stuck)
     with site(tmp_path / "state", nodes=1, gpus=1) as here:
-        uid, other = here.submit(asked(["true"])), here.submit(asked(["sleep", "1000"]))
+        uid = here.submit(asked(["true"], preemptible=True))
+        other = here.submit(asked(["sleep", "1000"]))
         here.backend.wait(0)
         here.give({uid: [(0, 1)]})
         here.until(lambda: "4711" in here.store.held(uid).note)

@@ -27,6 +27,7 @@ from rota.cli import (
     traces,
     train,
 )
+from rota.cli.table import shown
 from rota.errors import RotaError
 
 if TYPE_CHECKING:
@@ -100,7 +101,8 @@ def run(words: Sequence[str]) -> int:
             traceback.print_exc()
         message, code = _explain(error)
         with suppress(OSError):
-            print(f"error: {message}", file=sys.stderr)
+            lines = "\n".join(map(shown, str(message).split("\n")))
+            print(f"error: {lines}", file=sys.stderr)
         return code
     except KeyboardInterrupt:
         return INTERRUPTED

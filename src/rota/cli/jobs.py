@@ -51,6 +51,13 @@ def submit(
         str, typer.Option(metavar="90s|20m|3h|1d", help="How long it takes, if you know.")
     ] = "",
     model: Annotated[str, typer.Option(help="Jobs of one model speed up alike.")] = "",
+    preemptible: Annotated[
+        bool,
+        typer.Option(
+            "--preemptible",
+            help="It writes a checkpoint on SIGTERM, and may be stopped for others.",
+        ),
+    ] = False,
     preload: Annotated[
         list[str] | None, typer.Option(help="Import this once for all workers; repeat for more.")
     ] = None,
@@ -63,8 +70,8 @@ def submit(
     """Put a job in line, here and with this environment; prints its number.
 
     A job without --elastic is one process per worker, with RANK, WORLD_SIZE, MASTER_ADDR and
-    MASTER_PORT set. To stop, move or resize it, it gets SIGTERM and is started again later: it
-    should then write, and look for, a checkpoint.
+    MASTER_PORT set. It is left alone until it ends, unless it is --preemptible: then, to stop,
+    move or resize it, it gets SIGTERM and is started again later, to go on from its checkpoint.
     """
     from rota.backends.local import Request, Store
 
@@ -84,8 +91,9 @@ def submit(
         max_servers=max_servers,
         min_servers=1 if servers else 0,
         gpus_per_worker=gpus,
-        estimate_s=_seconds(estimate) if estimate else None,
+        estimate_s=seconds("--estimate", estimate) if estimate else None,
         preload=tuple(preload or ()),
+        preemptible=preemptible,
         threads=threads,
         retries=retries,
         grace_s=grace,
@@ -107,10 +115,11 @@ def _is_own(name: str) -> bool:
     return name in _OWN or name.startswith("ROTA_")
 
 
-def _seconds(text: str) -> float:
+def seconds(option: str, text: str) -> float:
+    """A length of time such as 90s, 20m, 3h or 1d."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text)
     if found is None:
-        raise ConfigError(f"--estimate {text!r} is no length of time; say 90s, 20m, 3h or 1d.")
+        raise ConfigError(f"{option} {text!r} is no length of time; say 90s, 20m, 3h or 1d.")
     return float(found[1]) * _UNITS[found[2] or "s"]
 
 
@@ -122,7 +131,7 @@ def queue(
     """Who waits, who runs, and on what."""
     from rota.backends.local import Store
 
-    store = Store(state)
+    store = Store(state, create=False)
     daemon = store.daemon()
     rows = [row for uid in store.uids() if (row := _row(store, uid, everything))]
     _ask_agents(store, rows)
@@ -169,7 +178,8 @@ def _row(store: Store, uid: int, everything: bool) -> dict[str, Any] | None:
         "min_workers": request.min_workers, "max_workers": request.max_workers,
         "where": _places(held), "done": _part(held.samples, held.total),
         "run": held.run if held.open else 0, "preemptions": held.preemptions,
-        "why": ended.error if ended else held.note,
+        "why": ended.error if ended else held.note or ("" if running else held.stopped),
+        "stopped": held.stopped,
     }  # fmt: skip
 
 
@@ -229,14 +239,20 @@ def cancel(
     """End jobs, waiting or running."""
     from rota.backends.local import Store
 
-    store = Store(state)
+    store = Store(state, create=False)
     if bool(jobs) == everything:
         raise InputError("Say which jobs to cancel, by number; or --all.")
     chosen = jobs or [uid for uid in store.uids() if not _is_over(store, uid)]
+    troubles = []
     for uid in chosen:
-        store.cancel(uid)
-    if chosen and store.daemon() is None:
+        try:
+            store.cancel(uid)
+        except (RotaError, OSError) as error:
+            troubles.append(str(error))
+    if len(troubles) < len(chosen) and store.daemon() is None:
         note(f"nobody schedules {store.root} now: they end when `rota run` does.")
+    if troubles:
+        raise ConfigError(" ".join(troubles))
 
 
 def _is_over(store: Store, uid: int) -> bool:
@@ -255,7 +271,7 @@ def logs(
     """What a job has printed, run by run."""
     from rota.backends.local import Store
 
-    store = Store(state)
+    store = Store(state, create=False)
     if job not in store.uids():
         store.request(job)
     told: dict[Path, int] = {}

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rota.cli.jobs import STATE, State  # noqa: TC001
+from rota.cli.jobs import STATE, State, seconds  # noqa: TC001
 from rota.cli.loading import named_policies, note
+from rota.cli.table import shown
 from rota.errors import ConfigError, JournalError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ def run(
     every: Annotated[
         float, typer.Option(min=0.1, help="Seconds between rounds if nothing happens.")
     ] = 10.0,
+    min_run: Annotated[
+        str, typer.Option(metavar="10m", help="Nobody is stopped or moved sooner after a start.")
+    ] = "",
     deadline: Annotated[
         float, typer.Option(min=0.05, help="Seconds that a policy may take per round.")
     ] = 30.0,
@@ -85,8 +89,9 @@ def run(
         say = _Speaker(quiet)
         cradle = stack.enter_context(closing(Cradle(warm))) if warm else None
         local = LocalBackend(
-            store, cluster, real_gpus=real, every_s=every, drain=drain, cradle=cradle, say=say
-        )
+            store, cluster, real_gpus=real, every_s=every, drain=drain, cradle=cradle, say=say,
+            min_run_s=seconds("--min-run", min_run) if min_run else 0.0,
+        )  # fmt: skip
         stack.callback(local.close)
         stack.enter_context(_stopped_by_signals(local))
         recorder = stack.enter_context(_recorder(store, local, cluster, policy, say))
@@ -108,6 +113,7 @@ def _drive(
     broken = False
     for turn in rounds(policy, backend, guard=guard):
         _tell(turn, say)
+        backend.remark(turn.plan, turn.by)
         try:
             recorder.write(turn)
             broken = False
@@ -158,6 +164,7 @@ def _recorder(
     store: Store, backend: LocalBackend, cluster: Cluster, policy: str, say: _Speaker
 ) -> Iterator[Recorder]:
     """The journal's keeper; the journal of an earlier daemon is continued."""
+    from rota.backends.local.private import keep_private
     from rota.backends.local.store import JOURNAL
     from rota.run.journal import Journal
     from rota.run.record import Recorder
@@ -168,6 +175,7 @@ def _recorder(
             "cluster": columns, "began_at": store.origin}  # fmt: skip
     journal = None
     if path.exists():
+        keep_private(path)
         try:
             journal = Journal.reopen(path, meta={"cluster": columns})
             recorder = Recorder(journal, backend)
@@ -182,6 +190,7 @@ def _recorder(
         journal = Journal.create(path, meta=meta)
         recorder = Recorder(journal, backend)
     with journal:
+        keep_private(path)
         yield recorder
 
 
@@ -228,4 +237,4 @@ class _Speaker:
         if trouble or not self._quiet:
             # A closed terminal or a full disk is no reason to leave the jobs alone.
             with suppress(OSError, ValueError):
-                typer.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
+                typer.echo(f"{time.strftime('%H:%M:%S')} {shown(text)}", err=True)

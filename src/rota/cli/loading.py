@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from rota.cli.logs import located
+from rota.cli.table import shown
 from rota.dash.units import plural
 from rota.errors import ConfigError, InputError
 
@@ -29,7 +30,7 @@ MOST_NOTES = 3
 
 def note(message: str) -> None:
     """Tell the user something on stderr."""
-    typer.echo(f"note: {message}", err=True)
+    typer.echo(f"note: {shown(message)}", err=True)
 
 
 def named_policies(

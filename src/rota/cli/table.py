@@ -10,11 +10,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+def shown(text: str) -> str:
+    """A text as a terminal may see it: what would steer the terminal is spelled out."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def print_table(
     columns: Sequence[tuple[str, Sequence[str]]], *, title: str = "", left: int = 1
 ) -> None:
     """Print columns of texts, each under its heading; the first `left` are flush left."""
-    sheet = [[heading, *cells] for heading, cells in columns]
+    sheet = [[heading, *map(shown, cells)] for heading, cells in columns]
     widths = [max(map(len, column)) for column in sheet]
 
     def line(cells: Sequence[str]) -> str:
@@ -37,4 +44,7 @@ def print_json(facts: object) -> None:
     """Print one JSON object on stdout; what is not finite must have become None before."""
     import json
 
-    typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False)
+    if not text.replace("\n", "").isprintable():  # all of this is inside of strings
+        text = "".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)
+    typer.echo(text)

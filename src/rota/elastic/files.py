@@ -76,8 +76,11 @@ def read_file(path: Path) -> dict[str, Any] | None:
         why = "it is a link" if error.errno == errno.ELOOP else f"{error.strerror}"
         raise DamagedError(path, why) from None
     try:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
+        facts_of = os.fstat(number)
+        if not stat.S_ISREG(facts_of.st_mode):
             raise DamagedError(path, "it is no file")
+        if facts_of.st_uid != os.geteuid():
+            raise DamagedError(path, f"it belongs to somebody else (user {facts_of.st_uid})")
         text = _read_all(number)
     finally:
         os.close(number)

@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from rota.core.draft import Draft
+from rota.core.plan import MOVE, RESIZE, STOP
 from rota.errors import ConfigError, PolicyError
 from rota.run.ask import Alarm, ask, name_of, raised
 
@@ -93,6 +94,7 @@ class Guarded:
             decision = ask(policy, snapshot, self._alarm, number)
             plan = replace(decision, drafted=None).diff(snapshot)
             tuple(plan)  # whatever cannot be carried out shows here, not in the backend
+            _check_pins(plan, snapshot, policy)
             return plan
         except KeyboardInterrupt:
             raise
@@ -101,6 +103,22 @@ class Guarded:
         # A policy that calls sys.exit() must not end the loop.
         except BaseException as error:
             return _line(raised(policy, snapshot, number, error))
+
+
+def _check_pins(plan: Plan, snapshot: Snapshot, policy: Policy) -> None:
+    """Refuse a plan that stops or moves a job before its time.
+
+    One that can never be stopped cannot be resized either: that would mean to begin again.
+    """
+    for kind, job in zip(plan.kind.tolist(), plan.job.tolist(), strict=True):
+        row = snapshot.jobs.rows[job]
+        touched = (STOP, MOVE, RESIZE) if row["min_run_s"] == inf else (STOP, MOVE)
+        if kind in touched and snapshot.time_s < row["since_s"] + row["min_run_s"]:
+            until = "it has ended" if row["min_run_s"] == inf else f"{row['min_run_s']:g} s"
+            raise PolicyError(
+                f"Policy {name_of(policy)!r} stops, moves or resizes job {row['uid']} "
+                f"{snapshot.time_s - row['since_s']:g} s after its start; it runs until {until}."
+            )
 
 
 def _line(error: PolicyError) -> str:

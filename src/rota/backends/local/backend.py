@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from time import monotonic, sleep, time
+from time import monotonic, sleep, strftime, time
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from rota.backends.local.seats import stayers
 from rota.backends.local.store import SPEEDS, Ended
 from rota.backends.local.view import snapshot_of
 from rota.core.layout import FINISH, GIVE_UP, KILL
+from rota.core.plan import Stop
 from rota.errors import RotaError
 from rota.run.record import Listing, Measured
 from rota.run.speeds import Speeds
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from rota.backends.local.seats import Seat
     from rota.backends.local.store import Store
     from rota.core.cluster import Cluster
-    from rota.core.plan import Plan
+    from rota.core.plan import Plan, Share
     from rota.core.snapshot import Snapshot
     from rota.elastic.cradle import Cradle
 
@@ -48,14 +49,16 @@ class LocalBackend:
         real_gpus: bool = False,
         every_s: float = 10.0,
         drain: bool = False,
+        min_run_s: float = 0.0,
         cradle: Cradle | None = None,
         say: Callable[[str], None] = lambda _text: None,
     ) -> None:
         """A round comes at the latest after `every_s` while there are jobs; with `drain` it is over
-        when there are none. Agents are born in `cradle`, if they can be. `say` is told what
-        happens, in one line each.
+        when there are none. Before `min_run_s` nobody is stopped or moved. Agents are born in
+        `cradle`, if they can be. `say` is told what happens, in one line each.
         """
         self.store, self.cluster, self.every_s, self.drain = store, cluster, every_s, drain
+        self.min_run_s = min_run_s
         self.stopped = False
         """Set it to have `wait` return False; jobs go on."""
         self._say = say
@@ -94,7 +97,9 @@ class LocalBackend:
         jobs = self.jobs
         for job in jobs:
             self._users.setdefault(job.request.user, len(self._users))
-        snapshot = snapshot_of(self.cluster, jobs, self.now_s, self._users, self._speeds.number)
+        snapshot = snapshot_of(
+            self.cluster, jobs, self.now_s, self._users, self._speeds.number, self.min_run_s
+        )
         by_nodes = not jobs or any(job.request.kind != "servers" for job in jobs)
         return self._speeds.see(snapshot, by_nodes=by_nodes)
 
@@ -105,7 +110,7 @@ class LocalBackend:
         wanted = {
             uid: share
             for uid, share in wanted.items()
-            if (job := self._jobs.get(uid)) and not job.leaving
+            if (job := self._jobs.get(uid)) and not job.leaving and self._may_change(job, share)
         }
         # Jobs may exchange seats: first it is noted who gives up what.
         taken = {
@@ -120,6 +125,34 @@ class LocalBackend:
                 self._say(f"job {uid}: {error}; tried again in the next round")
             taken[uid] = self._jobs[uid].held.seats
         self._news |= self._push()
+
+    def _may_change(self, job: LiveJob, share: Share) -> bool:
+        """Refuse to touch a running job that would have to begin again."""
+        may = job.request.resumes or not job.held.seats or share == job.share
+        if not may:
+            self._say(f"job {job.uid} is left as it is: it cannot go on where it was stopped")
+        return may
+
+    def remark(self, plan: Plan, by: str) -> None:
+        """Have the queue say of the jobs that a plan stops who did so, and for whom."""
+        decision, gains = plan.decision, dict[int, set[int]]()
+        for action in plan:
+            for node, *_ in getattr(action, "share", ()):
+                gains.setdefault(node, set()).add(action.uid)
+        for k, action in zip(plan.job.tolist(), plan, strict=True):
+            job = self._jobs.get(action.uid)
+            if not isinstance(action, Stop) or job is None or job.held.seats:
+                continue
+            nodes = {seat.node for seat in job.held.leaving.values()}
+            whom = sorted({uid for node in nodes for uid in gains.get(node, ())})
+            words = [f"stopped at {strftime('%H:%M')} by {by}"]
+            words += [f"for job {', '.join(map(str, whom))}"] * bool(whom)
+            why = f": {decision.reasons[k]}" if k in decision.reasons else ""
+            job.held.stopped = " ".join(words) + why
+            try:
+                self.store.keep(job.uid, job.held)
+            except OSError as error:
+                self._say_once(job.uid, f"{error.strerror or error}; tried again")
 
     def wait(self, wake_s: float) -> bool:
         """Until something happens that calls for a decision, or `wake_s`; False when it is over."""

@@ -51,6 +51,8 @@ class Request:
     """Run time with `workers`, as far as its user knows."""
     preload: tuple[str, ...] = ()
     """Modules that are imported once for all workers, which then start in no time."""
+    preemptible: bool = False
+    """Whether a script may be stopped, moved and resized: it goes on from its own checkpoint."""
     threads: int = 1
     retries: int = 0
     """How often it is started again after it has failed."""
@@ -104,10 +106,17 @@ class Request:
         """Refuse what no process can be started with."""
         if not isinstance(self.env, dict) or any("=" in str(key) for key in self.env):
             raise ConfigError("env is no environment: a name with '=', or no list of names at all.")
+        if not isinstance(self.preemptible, bool):
+            raise ConfigError(f"preemptible={self.preemptible!r} must be true or false.")
         texts = [self.cwd, self.name, self.user, self.model, *self.command, *self.preload]
         for text in (*texts, *self.env.keys(), *self.env.values()):
             if not isinstance(text, str) or "\0" in text:
                 raise ConfigError(f"{str(text)[:40]!r} is no text that a process can be given.")
+
+    @property
+    def resumes(self) -> bool:
+        """Whether it goes on where it was when it is stopped and started again."""
+        return self.kind != "plain" or self.preemptible
 
     @property
     def title(self) -> str:
@@ -115,7 +124,10 @@ class Request:
         return self.name or " ".join(Path(word).name or word for word in self.command[:2])
 
     def check_here(self) -> None:
-        """Refuse what could not run on this machine."""
+        """Refuse what could not run on this machine, or would play tricks with a terminal."""
+        for what in ("name", "model", "user"):
+            if not (text := getattr(self, what)).isprintable():
+                raise ConfigError(f"{what}={text!r} holds characters that cannot be printed.")
         if not Path(self.cwd).is_dir():
             raise ConfigError(f"There is no folder {self.cwd} to run in.")
         path = self.env.get("PATH")

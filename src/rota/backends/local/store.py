@@ -30,6 +30,7 @@ from pathlib import Path
 from time import sleep, time
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
+from rota.backends.local.private import make_private
 from rota.backends.local.request import Request
 from rota.backends.local.seats import decode_seats
 from rota.elastic.files import decode_as, is_number, read_file, replace_file, sync_folder
@@ -92,7 +93,9 @@ class Held:
     """Resizes and moves of earlier runs, and what they paused in all: `paused_s`."""
     paused_s: float = 0.0
     note: str = ""
-    """What its user should know: why it was stopped, or what holds it up."""
+    """What holds it up, if anything does."""
+    stopped: str = ""
+    """When, by whom and for whom it was stopped the last time."""
 
     def latest_s(self) -> float:
         """The latest time that is written down here."""
@@ -142,12 +145,21 @@ class Ended:
 class Store:
     """A state directory that submitters, a daemon and onlookers share."""
 
-    def __init__(self, root: Path | str) -> None:
+    def __init__(self, root: Path | str, *, create: bool = True) -> None:
+        """Without `create` nothing is made: what is not there is an error, or has no jobs."""
         self.root = Path(root).expanduser().absolute()
         self.jobs = self.root / "jobs"
         try:
-            self.jobs.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.origin = self._origin()
+            if create:
+                self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            elif not self.root.is_dir():
+                raise ConfigError(
+                    f"There is no state directory {self.root}; is --state what it was with submit?"
+                )
+            make_private(self.root, self.root / ORIGIN)
+            if create:
+                self.jobs.mkdir(exist_ok=True, mode=0o700)
+            self.origin = self._origin() if create or (self.root / ORIGIN).exists() else time()
         except OSError as error:
             raise ConfigError(
                 f"The state directory {self.root} cannot be used: {error.strerror}; choose "
@@ -159,6 +171,8 @@ class Store:
         if (facts := read_file(path)) is None:
             with tempfile.NamedTemporaryFile("w", dir=self.root, delete=False) as part:
                 json.dump({"format": FORMAT, "began_at": time()}, part)
+                part.flush()
+                os.fsync(part.fileno())
             with suppress(FileExistsError):
                 os.link(part.name, path)  # the first of several wins
             Path(part.name).unlink()
@@ -215,6 +229,8 @@ class Store:
 
     def uids(self) -> list[int]:
         """The numbers of all jobs ever submitted."""
+        if not self.jobs.is_dir():
+            return []
         with os.scandir(self.jobs) as entries:
             return sorted(
                 int(entry.name)

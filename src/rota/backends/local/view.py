@@ -29,9 +29,11 @@ def snapshot_of(
     now_s: float,
     users: Mapping[str, int],
     number: Callable[[str], int],
+    min_run_s: float = 0.0,
 ) -> Snapshot:
     """What is the case now, jobs in order of submission; `number` gives that of a model."""
     table = JobTable.of([_asked(job, users, number) for job in jobs])
+    table.rows["min_run_s"] = min_run_s
     nodes = cluster.empty()
     entries: list[tuple[int, int, int]] = []
     for row, job in zip(table.rows, jobs, strict=True):
@@ -45,6 +47,8 @@ def snapshot_of(
         row["remaining_s"] = max(total_s - progress_s, OVERDUE * progress_s)
         if not share:
             continue
+        if not job.request.resumes:
+            row["min_run_s"] = np.inf  # it would begin again
         row["status"], row["share_at"], row["share_len"] = RUNNING, len(entries), len(share)
         row["since_s"] = now_s if held.since_s is None else held.since_s
         row["held_workers"] = sum(workers for _, workers, _ in share)
