@@ -137,11 +137,12 @@ def test_an_agent_that_does_not_answer_is_ended_by_force(
         here.give({uid: [(0, 1)]})
         here.until(lambda: here.job(uid).status and here.job(uid).status.pids)
         member = here.job(uid).status.pids["w0"]
-        os.kill(here.agents()[0], signal.SIGSTOP)
+        agent = here.agents()[0]
+        os.kill(agent, signal.SIGSTOP)
         here.store.cancel(uid)
         assert here.ends(uid).state == "cancelled"
         assert not runs(member)
-        assert not runs(here.agents()[0])
+        assert not runs(agent)
 
 
 def test_a_number_that_was_given_again_is_nobody_elses_death(tmp_path: Path) -> None:

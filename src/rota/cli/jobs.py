@@ -16,6 +16,7 @@ from rota.cli.table import print_json, print_table
 from rota.errors import ConfigError, InputError, RotaError
 
 if TYPE_CHECKING:
+    from rota.backends.local.overview import Overview
     from rota.backends.local.store import Held, Store
 
 State = Annotated[
@@ -73,7 +74,8 @@ def submit(
     MASTER_PORT set. It is left alone until it ends, unless it is --preemptible: then, to stop,
     move or resize it, it gets SIGTERM and is started again later, to go on from its checkpoint.
     """
-    from rota.backends.local import Request, Store
+    from rota.backends.local.request import Request
+    from rota.backends.local.store import Store
 
     request = Request(
         command=tuple(command),
@@ -129,11 +131,17 @@ def queue(
     as_json: AsJson = False,
 ) -> None:
     """Who waits, who runs, and on what."""
-    from rota.backends.local import Store
+    from rota.backends.local.overview import Overview
+    from rota.backends.local.store import Store
 
     store = Store(state, create=False)
     daemon = store.daemon()
-    rows = [row for uid in store.uids() if (row := _row(store, uid, everything))]
+    past = store.history.all() if everything else {}
+    uids = sorted({*store.uids(), *past})
+    overview = Overview(store)
+    found = (_fresh(store, overview, n) or _row(store, n, everything, past.get(n)) for n in uids)
+    rows = [row for row in found if row]
+    overview.keep(uids)
     _ask_agents(store, rows)
     if as_json:
         print_json({"state": str(store.root), "daemon": daemon, "jobs": rows})
@@ -152,14 +160,34 @@ def queue(
     print_table(list(zip(heads, map(list, zip(*cells, strict=True)), strict=True)), left=4)
 
 
-def _row(store: Store, uid: int, everything: bool) -> dict[str, Any] | None:
+def _fresh(store: Store, overview: Overview, uid: int) -> dict[str, Any] | None:
+    """The row of a job that has never run."""
     try:
-        ended = store.ended(uid)
+        if (facts := overview.fresh(uid)) is None:
+            return None
+    except (RotaError, OSError):
+        return None
+    submitted_at = facts.pop("submitted_at")
+    return {
+        "job": uid, "state": "waiting", "submit_s": round(submitted_at - store.origin, 3),
+        "started_s": None, "ended_s": None, "age_s": max(0.0, time.time() - submitted_at),
+        "workers": 0, "servers": 0, "where": "", "done": None, "preemptions": 0, "why": "",
+        "stopped": "", **facts,
+    }  # fmt: skip
+
+
+def _row(
+    store: Store, uid: int, everything: bool, past: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    ended = None
+    try:
+        ended = store.ended(uid) if past is None else store.past_ended(past)
         if ended is not None and not everything:
             return None
-        request, held = store.load(uid)
+        request, held = store.load(uid) if past is None else store.past_load(past)
     except (RotaError, OSError) as error:
-        return {"job": uid, "name": "?", "user": "?", "state": "broken", "age_s": 0.0, "kind": "?",
+        state = ended.state if ended else "broken"
+        return {"job": uid, "name": "?", "user": "?", "state": state, "age_s": 0.0, "kind": "?",
                 "workers": 0, "min_workers": 0, "max_workers": 0, "servers": 0, "where": "",
                 "done": None, "why": str(error)}  # fmt: skip
     now_s = time.time() - store.origin
@@ -237,7 +265,7 @@ def cancel(
     state: State = STATE,
 ) -> None:
     """End jobs, waiting or running."""
-    from rota.backends.local import Store
+    from rota.backends.local.store import Store
 
     store = Store(state, create=False)
     if bool(jobs) == everything:
@@ -269,15 +297,15 @@ def logs(
     state: State = STATE,
 ) -> None:
     """What a job has printed, run by run."""
-    from rota.backends.local import Store
+    from rota.backends.local.store import Store
 
     store = Store(state, create=False)
-    if job not in store.uids():
+    if not store.log_folder(job).is_dir():
         store.request(job)
-    told: dict[Path, int] = {}
+    told: dict[str, int] = {}
     while True:
         over = _is_over(store, job)
-        _tell(store.folder(job), worker, told)
+        _tell(store, job, worker, told)
         if over or not follow:
             break
         time.sleep(_LOOK_S)
@@ -288,9 +316,10 @@ def logs(
         note(f"job {job} has printed nothing yet.")
 
 
-def _tell(folder: Path, worker: str, told: dict[Path, int]) -> None:
+def _tell(store: Store, job: int, worker: str, told: dict[str, int]) -> None:
     """Print what is new in the logs."""
-    found = sorted(folder.glob("run-*/logs/*.log"), key=lambda path: path.stat().st_mtime)
+    folder = store.log_folder(job)  # a job that is over is put away at some moment
+    found = sorted(folder.glob("run-*/logs/*.log"), key=_written)
     names = {path.stem for path in found}
     if worker and worker not in names and found:
         raise InputError(
@@ -299,13 +328,26 @@ def _tell(folder: Path, worker: str, told: dict[Path, int]) -> None:
     for path in found:
         if worker and path.stem != worker:
             continue
-        with path.open("rb") as log:
-            log.seek(told.get(path, 0))
-            text = log.read()
-            if not text:
-                continue
-            told[path] = log.tell()
+        name = str(path.relative_to(folder))
+        try:
+            with path.open("rb") as log:
+                log.seek(told.get(name, 0))
+                text = log.read()
+                at = log.tell()
+        except FileNotFoundError:  # it was put away just now
+            _tell(store, job, worker, told)
+            return
+        if not text:
+            continue
+        told[name] = at
         if len(names) > 1:
             typer.secho(f"── {path.parents[1].name} {path.stem}", dim=True)
         sys.stdout.buffer.write(text)
         sys.stdout.flush()
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

@@ -17,7 +17,6 @@ from rota.errors import ConfigError, JournalError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from rota.backends.local import LocalBackend, Store
     from rota.core import Cluster, Policy
@@ -55,6 +54,13 @@ def run(
     history: Annotated[
         str | None, typer.Option(help="Past jobs for policies that learn from them.")
     ] = None,
+    keep: Annotated[
+        str,
+        typer.Option(metavar="30d", help="Keep jobs that are over, and their logs, for so long."),
+    ] = "30d",
+    keep_jobs: Annotated[
+        int, typer.Option(min=0, help="And no more than so many of them.")
+    ] = 100_000,
     drain: Annotated[
         bool, typer.Option("--drain", help="End when no job waits or runs any more.")
     ] = False,
@@ -70,7 +76,9 @@ def run(
     Whatever happens to it, the next `rota run` finds the jobs again. What happened is in
     STATE/journal.db.
     """
-    from rota.backends.local import LocalBackend, Store, machine
+    from rota.backends.local.backend import LocalBackend
+    from rota.backends.local.machine import machine
+    from rota.backends.local.store import Store
     from rota.elastic.cradle import Cradle
     from rota.run.guard import Guard
 
@@ -91,6 +99,7 @@ def run(
         local = LocalBackend(
             store, cluster, real_gpus=real, every_s=every, drain=drain, cradle=cradle, say=say,
             min_run_s=seconds("--min-run", min_run) if min_run else 0.0,
+            keep_s=seconds("--keep", keep), keep_jobs=keep_jobs,
         )  # fmt: skip
         stack.callback(local.close)
         stack.enter_context(_stopped_by_signals(local))
@@ -164,7 +173,7 @@ def _recorder(
     store: Store, backend: LocalBackend, cluster: Cluster, policy: str, say: _Speaker
 ) -> Iterator[Recorder]:
     """The journal's keeper; the journal of an earlier daemon is continued."""
-    from rota.backends.local.private import keep_private
+    from rota.backends.local.private import keep_private, put_aside
     from rota.backends.local.store import JOURNAL
     from rota.run.journal import Journal
     from rota.run.record import Recorder
@@ -183,7 +192,7 @@ def _recorder(
             # The jobs come first: what is wrong with it can be looked into later.
             if journal is not None:
                 journal.close()
-            aside = _put_aside(path)
+            aside = put_aside(path)
             say(f"{path.name} cannot be gone on with: {error} It is {aside} now", trouble=True)
             journal = None
     if journal is None:
@@ -192,19 +201,6 @@ def _recorder(
     with journal:
         keep_private(path)
         yield recorder
-
-
-def _put_aside(path: Path) -> str:
-    """Rename a file, and what SQLite keeps beside it; its new name."""
-    k = 1
-    while path.with_name(f"{path.name}.damaged-{k}").exists():
-        k += 1
-    for tail in ("", "-wal", "-shm"):
-        with suppress(FileNotFoundError):
-            path.with_name(f"{path.name}{tail}").rename(
-                path.with_name(f"{path.name}{tail}.damaged-{k}")
-            )
-    return f"{path.name}.damaged-{k}"
 
 
 @contextmanager

@@ -117,7 +117,8 @@ def _fits(value: object, declared: str) -> bool:
     return _FITS.get(declared.partition("[")[0], lambda _: True)(value)
 
 
-def _is_count(value: object) -> bool:
+def is_count(value: object) -> bool:
+    """Whether a value of a file is a number of things."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 53
 
 
@@ -127,7 +128,7 @@ def is_number(value: object) -> bool:
 
 
 _FITS: Final[dict[str, Callable[[Any], bool]]] = {
-    "int": _is_count,
+    "int": is_count,
     "float": is_number,
     "float | None": lambda value: value is None or is_number(value),
     "bool": lambda value: isinstance(value, bool),

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+from contextlib import suppress
+from itertools import islice
 from time import monotonic, sleep, strftime, time
 from typing import TYPE_CHECKING, Final
 
@@ -12,17 +15,19 @@ from rota.backends.local.aside import Aside
 from rota.backends.local.calls import Calls
 from rota.backends.local.live import LiveJob, Means
 from rota.backends.local.machine import device_names
+from rota.backends.local.overview import Overview
+from rota.backends.local.private import put_aside
 from rota.backends.local.seats import stayers
 from rota.backends.local.store import SPEEDS, Ended
 from rota.backends.local.view import snapshot_of
 from rota.core.layout import FINISH, GIVE_UP, KILL
 from rota.core.plan import Stop
-from rota.errors import RotaError
+from rota.errors import DamagedError, RotaError
 from rota.run.record import Listing, Measured
 from rota.run.speeds import Speeds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rota.backends.local.seats import Seat
     from rota.backends.local.store import Store
@@ -33,6 +38,14 @@ if TYPE_CHECKING:
 
 TICK_S: Final = 0.05
 """Between two looks at what is to be done."""
+BATCH: Final = 50
+"""Jobs that are put away at a time."""
+PURGE_S: Final = 600.0
+"""Between two times that the oldest jobs are forgotten."""
+LISTED_S: Final = 5.0
+"""Between two times that what waits is listed for others."""
+TURN: Final = 1000
+"""In so many ticks every job is looked at for a cancel that nobody told of."""
 LIST_S: Final = 1.0
 """Between two looks for new jobs if the folder's time does not change: it may be a coarse one."""
 _ENDINGS: Final = {"done": FINISH, "failed": GIVE_UP, "cancelled": KILL}
@@ -50,15 +63,23 @@ class LocalBackend:
         every_s: float = 10.0,
         drain: bool = False,
         min_run_s: float = 0.0,
+        keep_s: float = math.inf,
+        keep_jobs: int = 1 << 53,
         cradle: Cradle | None = None,
         say: Callable[[str], None] = lambda _text: None,
     ) -> None:
         """A round comes at the latest after `every_s` while there are jobs; with `drain` it is over
-        when there are none. Before `min_run_s` nobody is stopped or moved. Agents are born in
-        `cradle`, if they can be. `say` is told what happens, in one line each.
+        when there are none. Before `min_run_s` nobody is stopped or moved. Jobs that are over
+        are forgotten after `keep_s`, and all but `keep_jobs` of them. Agents are born in `cradle`,
+        if they can be. `say` is told what happens, in one line each.
         """
         self.store, self.cluster, self.every_s, self.drain = store, cluster, every_s, drain
-        self.min_run_s = min_run_s
+        self.min_run_s, self._keep = min_run_s, (keep_s, keep_jobs)
+        self._done: list[int] = []  # jobs that are over and not put away yet
+        self._active: set[int] = set()  # jobs about which something is to be done
+        self._turn: Iterator[int] = iter(())
+        self._put_away_s = self._purge_s = self._list_s = -math.inf
+        self._overview = Overview(store)
         self.stopped = False
         """Set it to have `wait` return False; jobs go on."""
         self._say = say
@@ -76,6 +97,7 @@ class LocalBackend:
         self._seen_ns, self._listed_s = -1, -math.inf
         self._began_s, self._clock_s = max(0.0, time() - store.origin), monotonic()
         self._round_s = -math.inf
+        self._began_s = max(self._began_s, self._latest_s())
         self._news = self._scan()
 
     @property
@@ -121,6 +143,7 @@ class LocalBackend:
             others = [s for other, own in taken.items() if other != uid for s in own.values()]
             try:
                 self._jobs[uid].take(share, others, self._has, now_s)
+                self._active.add(uid)
             except (RotaError, OSError) as error:
                 self._say(f"job {uid}: {error}; tried again in the next round")
             taken[uid] = self._jobs[uid].held.seats
@@ -159,6 +182,7 @@ class LocalBackend:
         while True:
             if self._push():
                 self._news = True
+            self._put_away(BATCH)
             now_s = self.now_s
             if self.stopped or (self.drain and not self._jobs and not self._news):
                 return False
@@ -215,13 +239,17 @@ class LocalBackend:
 
     def close(self) -> None:
         """Leave the jobs to themselves."""
+        while self._done and self._put_away(BATCH):
+            pass
         self._speeds.keep()
         self._pool.close()
 
     def _push(self) -> bool:
         """Bring every job a bit further; True if something calls for a decision."""
         news = self._scan()
-        for uid, job in list(self._jobs.items()):
+        self._hear()
+        for uid in sorted(self._active):
+            job = self._jobs[uid]
             before, trouble = len(job.held.seats), job.trouble
             try:
                 job.step(self._blocked, self.now_s)
@@ -229,9 +257,12 @@ class LocalBackend:
                 job.trouble = f"{error.strerror or error}; tried again"
             if job.trouble and job.trouble != trouble:
                 self._say(f"job {uid}: {job.trouble}")
+            if not job.busy or job.ended:
+                self._active.discard(uid)
             if job.ended is not None:
                 del self._jobs[uid]
                 self._over[uid] = job.ended
+                self._done.append(uid)
                 why = f": {job.ended.error}" if job.ended.error else ""
                 self._say(f"job {uid} {job.ended.state}{why}")
             news |= job.ended is not None or (before > 0 and not job.held.seats)
@@ -251,6 +282,7 @@ class LocalBackend:
             if aside.ended is not None:
                 del self._aside[uid]
                 self._over[uid] = aside.ended
+                self._done.append(uid)
                 self._say(f"job {uid} cancelled")
             news |= aside.clear and not was_clear
         return news
@@ -260,6 +292,63 @@ class LocalBackend:
         if self._said.get(uid) != text:
             self._said[uid] = text
             self._say(f"job {uid}: {text}")
+
+    def _hear(self) -> None:
+        """Take note of who is to be cancelled.
+
+        One folder says so; should somebody have been killed before that was written, the jobs are
+        looked at in turn, a few each time.
+        """
+        asked: set[int] = set()
+        with suppress(OSError):
+            for name in os.listdir(self.store.asked):
+                (self.store.asked / name).unlink(missing_ok=True)
+                if name.isdecimal():
+                    asked.add(int(name))
+        few = len(self._jobs) // TURN + 1
+        looked = list(islice(self._turn, few))
+        if len(looked) < few:
+            self._turn = iter(list(self._jobs))
+        for uid in (*asked, *looked):
+            job = self._jobs.get(uid)
+            if job and not job.cancelled and self.store.cancelled(uid):
+                job.cancelled = True
+                self._active.add(uid)
+
+    def _put_away(self, most: int) -> bool:
+        """Move jobs that are over into the history, and forget the oldest; True if it could."""
+        now = monotonic()
+        if now < self._put_away_s:
+            return False
+        try:
+            if self._done:
+                batch = [uid for uid in self._done[:most] if self.store.folder(uid).exists()]
+                self.store.archive(batch)
+                for uid in self._done[:most]:
+                    self._over.pop(uid, None)
+                    self._known.discard(uid)
+                del self._done[:most]
+            elif now >= self._list_s:
+                self._list_s = now + LISTED_S
+                self._overview.note([uid for uid, job in self._jobs.items() if job.fresh])
+            elif now >= self._purge_s:
+                self._purge_s = now + PURGE_S
+                keep_s, keep_jobs = self._keep
+                self.store.purge(self.now_s - keep_s, keep_jobs)
+        except DamagedError as error:
+            self._say(f"{error} It is put aside: {put_aside(self.store.history.path)}")
+        except OSError as error:
+            self._put_away_s = now + PURGE_S / 10
+            self._say_once(0, f"jobs that are over cannot be put away: {error}; tried again")
+            return False
+        return True
+
+    def _latest_s(self) -> float:
+        """The latest end that is written down."""
+        try:
+            return self.store.history.last()[1]
+        except (RotaError, OSError):
+            return 0.0
 
     def _scan(self) -> bool:
         """Take in what was submitted since; True if something was."""
@@ -274,6 +363,8 @@ class LocalBackend:
             try:
                 if self.store.ended(uid) is None:
                     self._admit(uid)
+                else:
+                    self._done.append(uid)
             except RotaError as error:
                 self._set_aside(uid, str(error))
             except OSError as error:  # such as too many open files
@@ -309,6 +400,8 @@ class LocalBackend:
             self._say(f"job {uid} is stopped: it was on GPUs {trouble}")
             job.take((), (), {}, self.now_s)
         self._jobs[uid] = job
+        if job.busy:
+            self._active.add(uid)
 
     def _misplaced(self, job: LiveJob) -> str:
         """What is wrong with the seats of a job that was there before, if anything is."""
@@ -326,6 +419,7 @@ class LocalBackend:
         ended = Ended("failed", self.now_s, why)
         self.store.end(uid, ended)
         self._over[uid] = ended
+        self._done.append(uid)
         self._say(f"job {uid} failed: {why}")
 
     def _blocked(self, job: LiveJob, seat: Seat) -> bool:

@@ -76,6 +76,10 @@ class LiveJob:
         self.status: Status | None = None
         """What its agent said last."""
         self.ended: Ended | None = None
+        self.record: bytes | None = None
+        """What snapshots say of it while it is fresh."""
+        self.cancelled = store.cancelled(uid)
+        """Whether somebody has asked for its end; to be set when somebody does."""
         self.settled_s = float("inf")
         """Since when it has held what it shall hold, and trained."""
         self.trouble = ""
@@ -113,7 +117,17 @@ class LiveJob:
     @property
     def leaving(self) -> bool:
         """Whether it is on its way out: nothing can be done with it any more."""
-        return self.store.cancelled(self.uid)
+        return self.cancelled
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it has never been given anything."""
+        return not (self.held.seats or self.held.run) and self.held.started_s is None
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to do about it but to wait."""
+        return bool(self.held.seats or self.held.open or self._call or self.cancelled)
 
     def attained_gpu_s(self, now_s: float) -> float:
         """GPU-seconds that it has held."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rota.errors import ConfigError
@@ -53,3 +54,16 @@ def keep_private(path: Path) -> None:
             os.fchmod(number, 0o600)
     finally:
         os.close(number)
+
+
+def put_aside(path: Path) -> str:
+    """Rename a file, and what SQLite keeps beside it; its new name."""
+    k = 1
+    while path.with_name(f"{path.name}.damaged-{k}").exists():
+        k += 1
+    for tail in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            path.with_name(f"{path.name}{tail}").rename(
+                path.with_name(f"{path.name}{tail}.damaged-{k}")
+            )
+    return f"{path.name}.damaged-{k}"

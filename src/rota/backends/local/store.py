@@ -5,6 +5,10 @@
     STATE/daemon.json        who that is
     STATE/journal.db         what happened
     STATE/speeds.npz         what was learned of the speeds of jobs
+    STATE/last.json          the number of the last job; numbers are never given again
+    STATE/history.db         jobs that are over, in one file
+    STATE/over/17/           what a job that is over has printed
+    STATE/asked/17           there for a moment when job 17 is to be cancelled
     STATE/jobs/17/request.json   what was submitted; made whole by whoever submits, daemon or not
                  /cancel         there if it is to be cancelled
                  /held.json      what it shall hold, written before anything is done about it
@@ -17,6 +21,7 @@ Files are replaced whole, so that every reader, and a daemon after a crash, find
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -25,19 +30,28 @@ import shutil
 import tempfile
 from collections import Counter
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from pathlib import Path
-from time import sleep, time
+from time import monotonic, sleep, time
 from typing import IO, TYPE_CHECKING, Any, Final, Literal
 
+from rota.backends.local.history import History
 from rota.backends.local.private import make_private
 from rota.backends.local.request import Request
 from rota.backends.local.seats import decode_seats
-from rota.elastic.files import decode_as, is_number, read_file, replace_file, sync_folder
-from rota.errors import ConfigError, DamagedError, JobError
+from rota.elastic.files import (
+    decode_as,
+    is_count,
+    is_number,
+    read_file,
+    replace_file,
+    sync_folder,
+)
+from rota.elastic.protocol import LOGS
+from rota.errors import ConfigError, DamagedError, JobError, RotaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from rota.backends.local.seats import Seats
 
@@ -47,6 +61,11 @@ STEADY_S: Final = 2.0
 REQUEST, HELD, ENDED, CANCEL = "request.json", "held.json", "ended.json", "cancel"
 LOCK, DAEMON, ORIGIN, JOURNAL = "daemon.lock", "daemon.json", "origin.json", "journal.db"
 SPEEDS: Final = "speeds.npz"
+LAST, SUBMIT = "last.json", "submit.lock"
+SUBMIT_S: Final = 30.0
+"""Submitters take turns, each for some milliseconds."""
+STALE_S: Final = 86400.0
+"""After so long whoever was to submit a job has been killed."""
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,14}")
 
 
@@ -148,7 +167,8 @@ class Store:
     def __init__(self, root: Path | str, *, create: bool = True) -> None:
         """Without `create` nothing is made: what is not there is an error, or has no jobs."""
         self.root = Path(root).expanduser().absolute()
-        self.jobs = self.root / "jobs"
+        self.jobs, self.over = self.root / "jobs", self.root / "over"
+        self.asked, self.history = self.root / "asked", History(self.root)
         try:
             if create:
                 self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -158,7 +178,8 @@ class Store:
                 )
             make_private(self.root, self.root / ORIGIN)
             if create:
-                self.jobs.mkdir(exist_ok=True, mode=0o700)
+                for folder in (self.jobs, self.over, self.asked):
+                    folder.mkdir(exist_ok=True, mode=0o700)
             self.origin = self._origin() if create or (self.root / ORIGIN).exists() else time()
         except OSError as error:
             raise ConfigError(
@@ -191,9 +212,7 @@ class Store:
             part = Path(tempfile.mkdtemp(prefix=".new-", dir=self.jobs))
             try:
                 replace_file(part / REQUEST, request.encode())
-                uid = max(self.uids(), default=0) + 1
-                while not self._claim(part, uid):
-                    uid += 1
+                uid = self._claim(part)
             except BaseException:
                 shutil.rmtree(part, ignore_errors=True)
                 raise
@@ -203,24 +222,47 @@ class Store:
             ) from None
         return uid
 
-    def _claim(self, part: Path, uid: int) -> bool:
-        try:
+    def _claim(self, part: Path) -> int:
+        """Make a job of a folder; its number, which nobody has had before.
+
+        The number is written down before it is used: a job may be over, and gone, before another
+        one is submitted.
+        """
+        with (self.root / SUBMIT).open("a") as lock:
+            if not _seize(lock, SUBMIT_S):
+                raise OSError(errno.EAGAIN, f"somebody holds {SUBMIT}")
+            uid = self._last() + 1
+            while self.folder(uid).exists():
+                uid += 1
+            replace_file(self.root / LAST, {"uid": uid})
             part.rename(self.folder(uid))
             sync_folder(self.jobs)
-        except OSError as error:
-            if self.folder(uid).exists():
-                return False
-            raise error from None
-        return True
+        return uid
+
+    def _last(self) -> int:
+        with suppress(DamagedError):
+            uid: Any = (read_file(self.root / LAST) or {}).get("uid")
+            if is_count(uid):
+                return int(uid)
+        # An older directory, or a damaged file: it is none that can be found anywhere.
+        over = [int(name) for name in os.listdir(self.over) if _NUMBER.fullmatch(name)]
+        with suppress(DamagedError):
+            over.append(self.history.last()[0])
+        return max([*self.uids(), *over], default=0)
 
     def cancel(self, uid: int) -> None:
         """Ask for the end of a job."""
-        if uid not in self.uids():
-            raise self._unknown(uid)
+        if not self.folder(uid).is_dir():
+            ended = self.ended(uid)
+            if ended is None:
+                raise self._unknown(uid)
+            raise ConfigError(f"Job {uid} is over already ({ended.state}).")
         with suppress(DamagedError):  # then nobody knows, and it can be cancelled
             if ended := self.ended(uid):
                 raise ConfigError(f"Job {uid} is over already ({ended.state}).")
         (self.folder(uid) / CANCEL).touch()
+        with suppress(OSError):  # the daemon looks from time to time, too
+            (self.asked / str(uid)).touch()
 
     def _unknown(self, uid: int) -> ConfigError:
         return ConfigError(f"There is no job {uid} in {self.root}; rota queue --all lists all.")
@@ -228,7 +270,7 @@ class Store:
     # Looking.
 
     def uids(self) -> list[int]:
-        """The numbers of all jobs ever submitted."""
+        """The numbers of all jobs that are not over, or not put away yet."""
         if not self.jobs.is_dir():
             return []
         with os.scandir(self.jobs) as entries:
@@ -254,7 +296,10 @@ class Store:
         """What was submitted."""
         facts = read_file(self.folder(uid) / REQUEST)
         if facts is None:
-            raise self._unknown(uid)
+            if (past := self.history.get(uid)) is None:
+                raise self._unknown(uid)
+            if not isinstance(facts := past.get("request"), dict):
+                raise DamagedError(self.folder(uid) / REQUEST, "it was so when the job ended")
         return Request.decode(facts)
 
     def submit_s(self, request: Request) -> float:
@@ -269,6 +314,11 @@ class Store:
         """What it shall hold."""
         path = self.folder(uid) / HELD
         if (facts := read_file(path)) is not None:
+            return Held.decode(facts, path)
+        over = not path.parent.exists() or (path.parent / ENDED).exists()
+        if over and (past := self.history.get(uid)):
+            if not isinstance(facts := past.get("held"), dict):
+                raise DamagedError(path, "it was so when the job ended")
             return Held.decode(facts, path)
         if self.run_folders(uid):
             raise DamagedError(path, "it is missing, but the job has run")
@@ -288,7 +338,26 @@ class Store:
     def ended(self, uid: int) -> Ended | None:
         """How it ended, if it has."""
         path = self.folder(uid) / ENDED
-        return None if (facts := read_file(path)) is None else decode_as(Ended, facts, path)
+        facts = read_file(path)
+        if facts is None and not path.parent.exists():
+            facts = (self.history.get(uid) or {}).get("ended")
+        return None if facts is None else decode_as(Ended, facts, path)
+
+    def past_ended(self, past: dict[str, Any]) -> Ended | None:
+        """How a job of the history ended."""
+        facts = past.get("ended")
+        return decode_as(Ended, facts, self.history.path) if isinstance(facts, dict) else None
+
+    def past_load(self, past: dict[str, Any]) -> tuple[Request, Held]:
+        """What a job of the history was, and has had."""
+        request, held = past.get("request"), past.get("held")
+        if not isinstance(request, dict) or not isinstance(held, dict):
+            raise DamagedError(self.history.path, "what it was is not known")
+        return Request.decode(request), Held.decode(held, self.history.path)
+
+    def log_folder(self, uid: int) -> Path:
+        """Where what a job has printed is."""
+        return self.folder(uid) if self.folder(uid).is_dir() else self.over / str(uid)
 
     # Keeping; the daemon's.
 
@@ -302,6 +371,50 @@ class Store:
         if path.is_dir() and not path.is_symlink():  # nothing of ours, and in the way
             path.rename(path.with_name(f"{ENDED}.damaged"))
         replace_file(path, asdict(ended))
+
+    def archive(self, uids: Iterable[int]) -> None:
+        """Put jobs away that are over: a row for each in the history, and what they printed.
+
+        The row comes first: whatever is cut off is done again, and no job is lost or there twice.
+        """
+        uids = list(uids)
+        known = {uid for uid in uids if self.history.get(uid) is not None}
+        self.history.add(row for uid in uids if uid not in known if (row := self._past(uid)))
+        for uid in uids:
+            folder = self.folder(uid)
+            for path in folder.iterdir():
+                if path.name.startswith("run-") and path.is_dir() and not path.is_symlink():
+                    _keep_logs(path)
+                elif path.name != ENDED:
+                    _remove(path)
+            if any(folder.glob("run-*")):
+                folder.rename(self.over / str(uid))
+                _remove(self.over / str(uid) / ENDED)
+            else:
+                shutil.rmtree(folder)
+
+    def _past(self, uid: int) -> tuple[int, float, dict[str, Any]] | None:
+        if (ended := self.ended(uid)) is None:
+            return None
+        facts: dict[str, Any] = {"ended": asdict(ended), "request": None, "held": None}
+        with suppress(RotaError):
+            facts["request"] = _without_defaults(replace(self.request(uid), env={}))
+        with suppress(RotaError):
+            facts["held"] = asdict(self.held(uid))
+        return uid, ended.time_s, facts
+
+    def purge(self, before_s: float, most: int) -> int:
+        """Forget jobs that ended before a time, or are not among the last `most`; how many."""
+        outdated = self.history.outdated(before_s, most)
+        for uid in outdated:  # first, so that none is left that nobody knows of
+            _remove(self.over / str(uid))
+        if outdated:
+            self.history.drop(outdated)
+        for path in self.jobs.glob(".new-*"):  # of submitters that were killed
+            with suppress(OSError):
+                if path.stat().st_mtime < time() - STALE_S:
+                    _remove(path)
+        return len(outdated)
 
     @contextmanager
     def locked(self, **facts: Any) -> Iterator[None]:
@@ -333,13 +446,39 @@ class Store:
         return None  # it has ended, or was killed
 
 
-def _seize(lock: IO[str]) -> bool:
+def _without_defaults(request: Request) -> dict[str, Any]:
+    facts = request.encode()
+    return {
+        item.name: facts[item.name]
+        for item in fields(request)
+        if item.name != "env" and (item.default is MISSING or facts[item.name] != item.default)
+    }
+
+
+def _keep_logs(run: Path) -> None:
+    """Of a run, keep what was printed: the rest holds the environment of its user."""
+    for path in run.iterdir():
+        if path.name != LOGS:
+            _remove(path)
+    if not any(run.glob(f"{LOGS}/*")):
+        _remove(run)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _seize(lock: IO[str], patience_s: float = 0.5) -> bool:
     """Take the lock; onlookers, such as `daemon()`, hold it for a moment only."""
-    for _ in range(5):
+    until_s = monotonic() + patience_s
+    while monotonic() < until_s:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            sleep(0.1)
+            sleep(0.01)
         else:
             return True
     return False

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from rota.core.jobs import Job as Asked
 from rota.core.jobs import JobTable
-from rota.core.layout import RUNNING, SHARE
+from rota.core.layout import JOB, RUNNING, SHARE
 from rota.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -32,19 +32,19 @@ def snapshot_of(
     min_run_s: float = 0.0,
 ) -> Snapshot:
     """What is the case now, jobs in order of submission; `number` gives that of a model."""
-    table = JobTable.of([_asked(job, users, number) for job in jobs])
-    table.rows["min_run_s"] = min_run_s
+    rows = bytearray().join(_waiting(job, users, number) for job in jobs)
+    table = JobTable(np.frombuffer(rows, JOB)) if jobs else JobTable.of([])
+    table.rows["min_run_s"], table.rows["settled_s"] = min_run_s, now_s
     nodes = cluster.empty()
     entries: list[tuple[int, int, int]] = []
     for row, job in zip(table.rows, jobs, strict=True):
-        row["uid"] = job.uid
+        if job.fresh:
+            continue
         share, held = job.share, job.held
-        row["attained_gpu_s"], row["settled_s"] = job.attained_gpu_s(now_s), now_s
+        row["attained_gpu_s"] = job.attained_gpu_s(now_s)
         row["preemptions"] = held.preemptions
         row["started_s"] = np.nan if held.started_s is None else held.started_s
-        progress_s, total_s = work(job, now_s)
-        row["progress_s"], row["estimate_s"] = progress_s, total_s
-        row["remaining_s"] = max(total_s - progress_s, OVERDUE * progress_s)
+        _note_work(row, job, now_s)
         if not share:
             continue
         if not job.request.resumes:
@@ -61,6 +61,23 @@ def snapshot_of(
             for what in ("cpus", "memory_gb"):
                 nodes[node][f"free_{what}"] -= workers * row[f"{what}_per_worker"]
     return Snapshot(now_s, cluster, table, nodes, np.array(entries, SHARE))
+
+
+def _waiting(job: LiveJob, users: Mapping[str, int], number: Callable[[str], int]) -> bytes:
+    """A job as a record of a table, as if it had never run; kept as long as that is so."""
+    if job.fresh and job.record is not None:
+        return job.record
+    rows = JobTable.of([_asked(job, users, number)]).rows
+    rows["uid"] = job.uid
+    _note_work(rows[0], job, 0.0)
+    job.record = rows.tobytes()
+    return job.record
+
+
+def _note_work(row: Any, job: LiveJob, now_s: float) -> None:
+    progress_s, total_s = work(job, now_s)
+    row["progress_s"], row["estimate_s"] = progress_s, total_s
+    row["remaining_s"] = max(total_s - progress_s, OVERDUE * progress_s)
 
 
 def _asked(job: LiveJob, users: Mapping[str, int], number: Callable[[str], int]) -> Asked:

@@ -1,0 +1,100 @@
+"""Jobs that are over, in one file: what tables and the journal need, and nobody's environment."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from rota.backends.local.private import keep_private
+from rota.errors import DamagedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+HISTORY: Final = "history.db"
+_WAIT_S: Final = 5.0
+_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS jobs (uid INTEGER PRIMARY KEY, ended_s REAL NOT NULL, facts TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS by_end ON jobs (ended_s);
+"""  # noqa: E501
+
+
+class History:
+    """One row per job; written by the daemon only."""
+
+    def __init__(self, root: Path) -> None:
+        self.path = root / HISTORY
+
+    def add(self, rows: Iterable[tuple[int, float, dict[str, Any]]]) -> None:
+        """Put jobs in, all or none; one that is there already stays as it is."""
+        told = [(uid, ended_s, json.dumps(facts)) for uid, ended_s, facts in rows]
+        with self._open(write=True) as db:
+            assert db is not None
+            with db:
+                db.executemany("INSERT OR IGNORE INTO jobs VALUES (?, ?, ?)", told)
+
+    def get(self, uid: int) -> dict[str, Any] | None:
+        """What is known of a job, if it is here."""
+        with self._open() as db:
+            found = db and db.execute("SELECT facts FROM jobs WHERE uid = ?", (uid,)).fetchone()
+        return self._decode(found[0]) if found else None
+
+    def all(self) -> dict[int, dict[str, Any]]:
+        """All jobs, by number."""
+        with self._open() as db:
+            rows = db.execute("SELECT uid, facts FROM jobs ORDER BY uid").fetchall() if db else []
+        return {int(uid): self._decode(facts) for uid, facts in rows}
+
+    def last(self) -> tuple[int, float]:
+        """The largest number, and the latest end; 0 if there is none."""
+        with self._open() as db:
+            found = db and db.execute("SELECT max(uid), max(ended_s) FROM jobs").fetchone()
+        return (int(found[0]), float(found[1])) if found and found[0] is not None else (0, 0.0)
+
+    def outdated(self, before_s: float, most: int) -> list[int]:
+        """Jobs that ended before a time, or are not among the `most` that ended last."""
+        with self._open() as db:
+            rows = () if db is None else db.execute(
+                "SELECT uid FROM jobs WHERE ended_s < ? OR uid IN "
+                "(SELECT uid FROM jobs ORDER BY ended_s DESC, uid DESC LIMIT -1 OFFSET ?)",
+                (before_s, most),
+            ).fetchall()  # fmt: skip
+        return [int(uid) for (uid,) in rows]
+
+    def drop(self, uids: Iterable[int]) -> None:
+        """Forget jobs."""
+        with self._open(write=True) as db:
+            assert db is not None
+            with db:
+                db.executemany("DELETE FROM jobs WHERE uid = ?", [(uid,) for uid in uids])
+
+    @contextmanager
+    def _open(self, *, write: bool = False) -> Iterator[sqlite3.Connection | None]:
+        if not write and not self.path.exists():
+            yield None
+            return
+        try:
+            with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as db:
+                if write:
+                    keep_private(self.path)
+                    db.execute("PRAGMA journal_mode = WAL")
+                    db.execute("PRAGMA synchronous = FULL")
+                    db.executescript(_TABLE)
+                made = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'jobs'").fetchone()
+                yield db if made else None
+        except sqlite3.OperationalError as error:
+            raise OSError(f"{self.path}: {error}") from None
+        except sqlite3.Error as error:
+            raise DamagedError(self.path, str(error)) from None
+
+    def _decode(self, text: str) -> dict[str, Any]:
+        try:
+            facts = json.loads(text)
+        except (ValueError, TypeError, RecursionError):
+            facts = None
+        if not isinstance(facts, dict):
+            raise DamagedError(self.path, "a row is no JSON object")
+        return facts

@@ -1,0 +1,247 @@
+"""Jobs that are over are put away: one row each, what they printed, and nobody's environment."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from local_jobs import asked, python, site
+
+from rota.backends.local import Store
+from rota.backends.local.store import Ended
+from rota.cli.app import run
+from rota.core.layout import FINISH
+
+SECRET = "a-secret-of-the-submitter"
+
+
+def _secretive(store: Store, count: int) -> list[int]:
+    uids = []
+    for k in range(count):
+        request = asked(["true"])
+        uids.append(store.submit(request.__class__.decode(
+            {**request.encode(), "env": {"TOKEN": SECRET}, "name": f"n{k}"}
+        )))  # fmt: skip
+    return uids
+
+
+def _anywhere(root: Path, text: str) -> list[str]:
+    return [
+        str(path)
+        for path in root.rglob("*")
+        if path.is_file() and text.encode() in path.read_bytes()
+    ]
+
+
+def test_a_job_that_is_over_is_one_row_and_its_logs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with site(tmp_path / "state") as here:
+        request = python("print('hello')", name="greets", estimate_s=7.0)
+        env = {**request.env, "TOKEN": SECRET}
+        uid = here.submit(request.__class__.decode({**request.encode(), "env": env}))
+        here.backend.wait(0)
+        here.give({uid: [(0, 1)]})
+        here.until(lambda: uid not in here.store.uids())
+        store = here.store
+        assert store.ended(uid).state == "done"
+        assert store.request(uid).name == "greets"
+        assert not store.request(uid).env
+        assert store.held(uid).run == 1
+        assert here.backend.ending(uid) == (FINISH, store.ended(uid).time_s)
+        assert here.backend.listing(uid).estimate_s == 7.0
+        assert here.backend.measured(uid) is not None
+        assert _anywhere(store.root, SECRET) == []
+        assert os.listdir(store.jobs) == []
+        words = ("--state", str(store.root))
+        assert run(("logs", str(uid), *words)) == 0
+        assert run(("logs", str(uid), "--follow", *words)) == 0
+        assert run(("queue", *words)) == 0
+        assert run(("queue", "--all", "--json", *words)) == 0
+        out = capsys.readouterr().out
+        assert out.startswith("hello\nhello\nNo jobs wait or run")
+        rows = json.loads(out[out.index("{") :])["jobs"]
+        assert [(row["job"], row["state"], row["name"]) for row in rows] == [(1, "done", "greets")]
+        assert run(("cancel", str(uid), *words)) == 2
+        assert "over already (done)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("after", range(12))
+def test_who_is_killed_while_putting_away_loses_no_job(
+    tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every change of the disk in turn is the last one that comes about."""
+    store = Store(tmp_path)
+    uids = _secretive(store, 2)
+    for uid in uids:
+        logs = store.run_folder(uid, 1) / "logs"
+        logs.mkdir(parents=True)
+        (logs / "w0.log").write_text(f"said by {uid}")
+        (logs.parent / "job.json").write_text(json.dumps({"env": {"TOKEN": SECRET}}))
+        (store.folder(uid) / "held.json").write_text(
+            json.dumps({"seats": {}, "leaving": {}, "serial": 1, "run": 1, "open": False})
+        )
+        store.end(uid, Ended("done", float(uid)))
+    left = [after]
+
+    class Killed(BaseException):
+        pass
+
+    def counting(real):
+        def do(*args: object, **more: object) -> object:
+            if not left[0]:
+                raise Killed
+            left[0] -= 1
+            return real(*args, **more)
+
+        return do
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.history, "add", counting(store.history.add))
+        patch.setattr(Path, "unlink", counting(Path.unlink))
+        patch.setattr(Path, "rename", counting(Path.rename))
+        patch.setattr(shutil, "rmtree", counting(shutil.rmtree))
+        with suppress(Killed):
+            store.archive(uids)
+    for again in (Store(tmp_path), Store(tmp_path)):
+        assert [again.ended(uid).time_s for uid in uids] == [1.0, 2.0]
+        assert [again.request(uid).name for uid in uids] == ["n0", "n1"]
+        for uid in uids:
+            assert (again.log_folder(uid) / "run-1/logs/w0.log").read_text() == f"said by {uid}"
+        again.archive(again.uids())
+        assert again.uids() == []
+        assert sorted(again.history.all()) == uids
+    assert _anywhere(tmp_path, SECRET) == []
+    assert again.submit(asked(["true"])) == 3
+
+
+def test_numbers_are_never_given_again(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for uid in _secretive(store, 3):
+        store.end(uid, Ended("done", float(uid)))
+    store.archive([1, 2, 3])
+    assert store.purge(1e9, 0) == 3
+    assert store.history.all() == {}
+    assert Store(tmp_path).submit(asked(["true"])) == 4
+    for damage in ("", "{", '{"uid": -1}', '{"uid": "x"}', "[]"):
+        (tmp_path / "last.json").write_text(damage)
+        before = max(store.uids())
+        assert store.submit(asked(["true"])) == before + 1
+    (tmp_path / "last.json").unlink()
+    store.end(9, Ended("done", 1.0))
+    store.archive([9])
+    assert store.submit(asked(["true"])) == 10
+
+
+def _submit_and_end(root: str) -> list[int]:
+    store, uids = Store(root), []
+    for _ in range(10):
+        uids.append(uid := store.submit(asked(["true"])))
+        store.end(uid, Ended("done", 1.0))
+        store.archive([uid])
+        store.purge(1e9, 0)
+    return uids
+
+
+def test_submitters_and_jobs_that_end_at_once_do_not_share_numbers(tmp_path: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(3) as pool:
+        found = pool.map(_submit_and_end, [str(tmp_path)] * 3)
+    assert sorted(uid for part in found for uid in part) == list(range(1, 31))
+
+
+def test_what_is_kept_is_a_setting(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    for uid in _secretive(store, 6):
+        (store.run_folder(uid, 1) / "logs").mkdir(parents=True)
+        (store.run_folder(uid, 1) / "logs" / "w0.log").touch()
+        (store.folder(uid) / "held.json").write_text(
+            json.dumps({"seats": {}, "leaving": {}, "serial": 1, "run": 1, "open": False})
+        )
+        store.end(uid, Ended("done", float(uid)))
+    store.archive(range(1, 7))
+    assert store.purge(3.0, 100) == 2
+    assert sorted(store.history.all()) == [3, 4, 5, 6]
+    assert store.purge(0.0, 2) == 2
+    assert sorted(store.history.all()) == [5, 6]
+    assert sorted(os.listdir(store.over)) == ["5", "6"]
+    with site(tmp_path, keep_s=0.0) as here:
+        here.until(lambda: not here.store.history.all())
+    assert os.listdir(store.over) == []
+
+
+def test_a_directory_of_before_is_moved_over(tmp_path: Path) -> None:
+    """Jobs that were over stayed where they were, and numbers came from their folders."""
+    store = Store(tmp_path)
+    for uid in _secretive(store, 130):
+        if uid != 60:
+            store.end(uid, Ended("done", float(uid)))
+    for name in ("last.json", "submit.lock"):
+        (tmp_path / name).unlink()
+    for name in ("over", "asked"):
+        (tmp_path / name).rmdir()
+    with site(tmp_path) as here:
+        here.until(lambda: here.store.uids() == [60])
+        assert len(here.store.history.all()) == 129
+        assert here.submit(asked(["true"])) == 131
+
+
+def test_a_damaged_history_stops_nobody(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    (tmp_path / "history.db").write_bytes(b"no database at all, but long enough" * 100)
+    uid = store.submit(asked(["true"]))
+    assert run(("queue", "--state", str(tmp_path))) == 0
+    assert run(("queue", "--all", "--state", str(tmp_path))) == 1
+    with site(tmp_path) as here:
+        here.backend.wait(0)
+        here.give({uid: [(0, 1)]})
+        here.until(lambda: uid not in here.store.uids())
+        assert here.store.ended(uid).state == "done"
+        assert any("history.db is damaged" in text for text in here.said)
+    assert (tmp_path / "history.db.damaged-1").exists()
+
+
+def test_a_cancel_that_nobody_told_of_is_noticed(tmp_path: Path) -> None:
+    with site(tmp_path) as here:
+        uid = here.submit(asked(["true"]))
+        here.backend.wait(0)
+        (here.store.folder(uid) / "cancel").touch()
+        assert here.ends(uid).state == "cancelled"
+
+
+def test_who_waits_costs_no_look_at_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with site(tmp_path, every_s=1e6) as here:
+        for _ in range(40):
+            here.submit(asked(["true"]))
+        here.backend.wait(0)
+        looks = []
+        monkeypatch.setattr(here.store, "cancelled", lambda uid: looks.append(uid) and False)
+        monkeypatch.setattr(here.store, "uids", lambda: looks.append(0) or [])
+        stepped = []
+        monkeypatch.setattr("rota.backends.local.live.LiveJob.step", lambda *_: stepped.append(1))
+        for _ in range(20):
+            here.backend._push()
+        assert len(looks) <= 20 + 2  # one job in turn; and the folder once a second
+        assert not stepped
+
+
+def test_to_submit_and_to_look_needs_little(tmp_path: Path) -> None:
+    code = (
+        "import sys; from rota.cli.app import run; code = run(sys.argv[1:]);"
+        "heavy = {'numpy', 'numba', 'torch', 'rich'} & set(sys.modules);"
+        "sys.exit(str(heavy) if heavy else code)"
+    )
+    state = ("--state", str(tmp_path))
+    for words in (("submit", *state, "--", "true"), ("queue", *state), ("cancel", "1", *state)):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done
