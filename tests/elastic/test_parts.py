@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 import subprocess
 import sys
 import threading
 from collections import Counter
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +25,7 @@ from rota.elastic.batches import Batches, Dealer, Position
 from rota.elastic.greeting import new_token
 from rota.elastic.group import Circle, _listening, bound_store
 from rota.elastic.handover import moves, rebalance
+from rota.elastic.parking import Parking, parked, resume
 from rota.elastic.replica import Replica
 from rota.elastic.state import receive, send
 from rota.elastic.transfer import Door
@@ -362,6 +367,65 @@ def test_a_store_of_torch_listens_where_it_is_told_to() -> None:
     other = torch.distributed.TCPStore("127.0.0.1", store.port, wait_for_workers=False)
     store.set("a", "b")
     assert other.get("a") == b"b"
+
+
+class Killed(BaseException):
+    """The process is no more: nobody tidies up."""
+
+
+@pytest.mark.parametrize("shards", [{}, {"s": (0, 1)}])
+def test_who_is_killed_while_it_keeps_the_state_leaves_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: dict[str, tuple[int, ...]]
+) -> None:
+    left = 10**9
+
+    def dying(call: Any) -> Any:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise Killed
+            return call(*args, **kwargs)
+
+        return counted
+
+    for owner, name in ((os, "open"), (os, "fsync"), (Path, "replace"), (Path, "unlink")):
+        monkeypatch.setattr(owner, name, dying(getattr(owner, name)))
+    place, steps = str(tmp_path / "p"), set()
+    for moment in range(30):
+        left = 10**9
+        shutil.rmtree(place, ignore_errors=True)
+        for step, token in ((3, "a"), (4, "b" if moment % 2 else "a")):
+            replica, parking = trained(step), Parking(place, token, 0.0)
+            left = moment if step == 4 else 10**9
+            with suppress(Killed):
+                for name in [*shards, ""]:
+                    parking.park(replica, name, shards)
+        left = 10**9
+        found = trained(0)
+        assert parked(place)
+        resume(found, place)
+        steps.add(found.position.step)
+        assert found.checksum() == trained(found.position.step).checksum()
+        # The next run finds its way through what is left, and tidies up.
+        Parking(place, "c", 0.0).park(trained(5), "", {})
+        assert len(os.listdir(place)) == 2
+    assert steps == {3, 4}
+
+
+def test_the_state_is_kept_behind_the_back_of_the_training(tmp_path: Path) -> None:
+    replica, parking = trained(3), Parking(str(tmp_path / "p"), "token", 1e-6)
+    assert parking.due()
+    before = replica.checksum()
+    parking.keep(replica, "", {})
+    with torch.no_grad():
+        for parameter in replica.parameters:
+            parameter.zero_()
+    parking.finish(PATIENCE_S)
+    found = trained(0)
+    resume(found, str(tmp_path / "p"))
+    assert (found.position.step, found.checksum()) == (3, before)
+    assert not Parking(str(tmp_path), "token", 0.0).due()
 
 
 def test_the_scheduler_needs_no_torch() -> None:

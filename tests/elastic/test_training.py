@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
+import signal
 from collections import Counter
 from typing import TYPE_CHECKING
 
 import elastic_script
 import numpy as np
 import pytest
-from elastic_jobs import PATIENCE_S, Trial, trial
+from children import eventually
+from elastic_jobs import PATIENCE_S, Trial, runs, trial
 
 from rota.elastic import Job, Member
 from rota.elastic.parking import parked
@@ -154,6 +158,38 @@ def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path, mode: str) -> N
         list(rest.losses().values()), list(reference.losses().values()), rtol=2e-4
     )
     assert rest.job.observe().step == 10 * EPOCHS
+
+
+@pytest.mark.parametrize("mode", ["allreduce", "servers"])
+def test_a_training_whose_agent_was_killed_goes_on_from_its_last_state(
+    tmp_path: Path, mode: str
+) -> None:
+    place = {"ROTA_PARK": str(tmp_path / "parked")}
+    config = {**CONFIG, "optimizer": "AdamW", "lr": 0.002}
+    team = servers("s", "t") if mode == "servers" else []
+    first = [Member("a"), Member("b"), *team]
+    with trial(
+        tmp_path / "1", first, mode=mode, env=place, park_every_s=1e-6, gates=[40], **config
+    ) as run:
+        run.until(40)
+        eventually(lambda: parked(tmp_path / "parked"))
+        os.kill(json.loads(run.text("agent.json"))["pid"], signal.SIGKILL)
+        assert run.job.wait(PATIENCE_S).state == "failed"
+        eventually(lambda: not any(runs(run.pid(member.name)) for member in first))
+    step = json.loads((tmp_path / "parked" / "parked.json").read_text())["step"]
+    assert 0 < step <= 40
+    again = [Member("c", env={"ROTA_RESUME": place["ROTA_PARK"]})]
+    again += [Member("u", "server", env=again[0].env)] if team else []
+    with trial(tmp_path / "2", again, mode=mode, **config) as rest:
+        result = rest.job.wait(PATIENCE_S)
+        assert (result.state, result.step) == ("done", 10 * EPOCHS)
+    reference = alone(
+        tmp_path / "alone", epochs=EPOCHS, init=init_of(run), optimizer="AdamW", lr=0.002
+    )
+    losses = rest.losses()
+    assert min(losses) == step
+    expected = [loss for k, loss in reference.losses().items() if k >= step]
+    np.testing.assert_allclose(list(losses.values()), expected, rtol=2e-4)
 
 
 def soak(folder: Path, seed: int, resizes: int, kills: int, mode: str = "allreduce") -> None:

@@ -140,6 +140,7 @@ def trial(
     command: tuple[str, ...] | None = None,
     env: Mapping[str, str] | None = None,
     out: Path | None = None,
+    park_every_s: float = 300.0,
     **config: Any,
 ) -> Iterator[Trial]:
     """A job that is over, with all its processes, when the block is."""
@@ -152,6 +153,7 @@ def trial(
         env={"PYTHONPATH": SOURCE, **(env or {})},
         preload=() if command else PRELOAD,
         limits=limits or PATIENT,
+        park_every_s=park_every_s,
     )
     with ending(folder / "job"):
         yield Trial(Job.launch(folder / "job", spec, cradle()), out)

@@ -231,8 +231,8 @@ class Agent:
             name, card, outline = read_hello(message)
             self.mind.meet(name, card, outline, now_s)
             peer.known, peer.member, self.members[name] = True, name, peer
-            limits = asdict(self.spec.limits)
-            return {"ok": True, "op": "welcome", "mode": self.spec.mode, "limits": limits}
+            facts = {"limits": asdict(self.spec.limits), "park_every_s": self.spec.park_every_s}
+            return {"ok": True, "op": "welcome", "mode": self.spec.mode, **facts}
         peer.known = True
         return {"ok": True, "protocol": PROTOCOL, "pid": os.getpid()}
 

@@ -39,7 +39,7 @@ class AllReduce:
         self, replica: Replica, name: str = "", door: Door | None = None, *, unused: bool
     ) -> None:
         self.replica, self._name, self._door, self._unused = replica, name, door, unused
-        self.rank, self.size = 0, 1
+        self.rank, self.size, self.parking = 0, 1, False
         self._circle: Circle | None = None
         self._bound: Any = None
         self._pending = False  # there are gradients that have not met
@@ -76,7 +76,7 @@ class AllReduce:
 
     def leave(self, *, lost: bool = False) -> None:
         """Train in no group; who has lost the others lets them know at once."""
-        self._bound, self._pending = None, False
+        self._bound, self._pending, self.parking = None, False, False
         circle, self._circle = self._circle, None
         if circle is not None:
             circle.close(lost=lost)

@@ -27,6 +27,9 @@ class Exchange(Protocol):
     """Workers in the group."""
     serves: bool
     """Whether this member keeps parameters, and takes no samples."""
+    parking: bool
+    """Whether the state is to be kept after this step: the first worker says so, before it, and all
+    who have a part of the state learn of it in the step."""
     shards: Mapping[str, tuple[int, ...]]
     """Which parameters each server keeps; nothing without servers."""
 

@@ -115,6 +115,7 @@ class Link:
             raise JobError(f"The agent sends {seating.name} away: {welcome.get('error')}")
         self.mode: Mode = welcome["mode"]
         self.limits = Limits(**welcome["limits"])
+        self.park_every_s: float = welcome["park_every_s"]
         self._beat_s = min(BEAT_S, self.limits.silent_s / 4)
 
     def start(self) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rota.elastic.allreduce import AllReduce
 from rota.elastic.group import first_line
 from rota.elastic.link import Link
-from rota.elastic.parking import ENV_PARK, park
+from rota.elastic.parking import ENV_PARK, Parking
 from rota.elastic.servers import Servers
 from rota.elastic.state import receive, send
 from rota.elastic.transfer import Door
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rota.elastic.exchange import Exchange
     from rota.elastic.link import Seating
     from rota.elastic.replica import Replica
+
+_WRITE_S: Final = 10.0
+"""For a state that is being written when its writer wants to go."""
 
 
 class Membership:
@@ -41,6 +44,9 @@ class Membership:
             self.exchange = Servers(replica, seating.name, seating.kind, self._door)
         else:
             self.exchange = AllReduce(replica, seating.name, self._door, unused=unused)
+        folder = os.environ.get(ENV_PARK)
+        every_s = self.link.park_every_s
+        self._parking = Parking(folder, seating.token, every_s) if folder else None
         self.link.on_prepare, self.link.on_drop = self._connect, self._forget
         self.link.on_shut, self.link.on_cut = self._door.shut, self.exchange.cut
         self.link.progress = self._progress
@@ -56,8 +62,22 @@ class Membership:
         began_s, step = perf_counter(), self.replica.position.step
         if check:
             self.link.say("alive", phase="work", **self._progress(), sum=self._sum())
+        if self._parking is not None:
+            self._keep(self._parking)
         if self.link.done(step):
             self.attend(began_s)
+
+    def _keep(self, parking: Parking) -> None:
+        """Now and then, keep the state while training goes on."""
+        exchange = self.exchange
+        if exchange.parking:
+            exchange.parking = False
+            try:
+                parking.keep(self.replica, self.name if exchange.serves else "", exchange.shards)
+            except (RotaError, RuntimeError) as error:
+                print(f"The state of the training cannot be kept: {error}", flush=True)
+        elif exchange.rank == 0 and not exchange.serves:
+            exchange.parking = parking.due()
 
     def lost(self, error: str, began_s: float) -> None:
         """The others do not answer: tell the agent, and wait for a new group."""
@@ -79,6 +99,8 @@ class Membership:
     def close(self) -> None:
         """Leave everything."""
         self._forget(self.number + 1_000_000)
+        if self._parking is not None:
+            self._parking.finish(_WRITE_S)
         self.exchange.leave()
         self._door.close()
         self.link.close()
@@ -105,11 +127,11 @@ class Membership:
 
     def _park(self) -> None:
         """Keep the state of a training that is stopped, if there is a place for it."""
-        folder, exchange = os.environ.get(ENV_PARK), self.exchange
-        if not folder or not (exchange.serves or exchange.rank == 0):
+        parking, exchange = self._parking, self.exchange
+        if parking is None or not (exchange.serves or exchange.rank == 0):
             return
         try:
-            park(self.replica, folder, self.name if exchange.serves else "", exchange.shards)
+            parking.park(self.replica, self.name if exchange.serves else "", exchange.shards)
         except (OSError, RotaError) as error:
             # The daemon will see that it is missing; ending is more important.
             print(f"The state of the training cannot be kept: {error}", flush=True)

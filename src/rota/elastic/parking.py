@@ -1,23 +1,30 @@
-"""The state of a training on disk, between a stop and the next start.
+"""The state of a training on disk: at a stop, and now and then while it trains.
 
-    FOLDER/whole.state    from the first worker: parameters, buffers, position, schedule, optimizer
-    FOLDER/NAME.state     from each parameter server: what it keeps, with the optimizer's moments
-    FOLDER/parked.json    written last: the step, and which files belong to it
+    FOLDER/whole-RUN-STEP.state   from the first worker: parameters, buffers, optimizer, …
+    FOLDER/NAME-RUN-STEP.state    from each parameter server: what it keeps, with its moments
+    FOLDER/parked.json            written last: the step, and which files belong to it
 
-The files have the form in which members hand the state to each other; nothing is pickled.
+The files have the form in which members hand the state to each other; nothing is pickled. Each
+appears whole or not at all, and those of the former step go when all of the next are there: who
+dies at any moment leaves a whole state behind, once there has been one.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import threading
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.elastic.job import read_file, replace_file
-from rota.errors import JobError
+from rota.elastic.job import read_file
+from rota.errors import JobError, RotaError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rota.elastic.replica import Replica
 
@@ -27,6 +34,11 @@ ENV_RESUME: Final = "ROTA_RESUME"
 """Folder with the state of a training that was stopped; the first members go on from there."""
 MANIFEST: Final = "parked.json"
 _WHOLE: Final = "whole"
+_SHARDS_S: Final = 60.0
+"""For the servers to write their parts; then the former state stays."""
+_WRITING: Final = threading.Lock()
+_RARELY: Final = 20.0
+"""Training goes on for so many times as long as a copy in memory takes, before the next."""
 
 
 def parked(folder: Path | str) -> bool:
@@ -43,18 +55,99 @@ def _files(place: Path) -> list[str]:
         return []
 
 
-def park(replica: Replica, folder: str, name: str, shards: Mapping[str, tuple[int, ...]]) -> None:
-    """Write this member's part of the state; `name` is the server's, or empty for the first worker.
+class Parking:
+    """Keeps the state of a training that goes on: copied between two steps, written by a thread."""
 
-    `shards` says which parameters each server keeps; there are none without servers.
-    """
-    place = Path(folder)
-    place.mkdir(parents=True, exist_ok=True)
+    def __init__(self, folder: str, token: str, every_s: float) -> None:
+        self._place, self._every_s = Path(folder), every_s
+        # What another run has left behind is never taken for a part of this one's state.
+        self._run = sha256(token.encode()).hexdigest()[:8]
+        self._due_s = monotonic() + every_s
+        self._writer: threading.Thread | None = None
+
+    def park(self, replica: Replica, name: str, shards: Mapping[str, tuple[int, ...]]) -> None:
+        """Write this member's part of the state; `name` is the server's, or empty for a worker.
+
+        `shards` says which parameters each server keeps; there are none without servers.
+        """
+        self.finish(_SHARDS_S)
+        end = f"{self._run}-{replica.position.step}"
+        _store(_part(replica, name, shards), self._place, name, end, shards)
+
+    def due(self) -> bool:
+        """Whether it is time to keep the state again, and the last one is on disk."""
+        return monotonic() >= self._due_s and self._every_s > 0 and not self._writes()
+
+    def keep(self, replica: Replica, name: str, shards: Mapping[str, tuple[int, ...]]) -> None:
+        """Copy this member's part of the state, and write it behind the caller's back."""
+        if self._writes():
+            return  # the others will do without this one
+        began_s = monotonic()
+        tree = _copied(_part(replica, name, shards))
+        took_s = monotonic() - began_s
+        self._due_s = monotonic() + max(self._every_s, _RARELY * took_s)
+        facts = (tree, self._place, name, f"{self._run}-{replica.position.step}", dict(shards))
+        self._writer = threading.Thread(target=_try_to_store, args=facts, daemon=True)
+        self._writer.start()
+
+    def finish(self, limit_s: float) -> None:
+        """Wait for what is being written."""
+        if self._writer is not None:
+            self._writer.join(limit_s)
+
+    def _writes(self) -> bool:
+        return self._writer is not None and self._writer.is_alive()
+
+
+def _part(replica: Replica, name: str, shards: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     if name:
-        _write(place / f"{name}.state", {"keys": list(shards[name]), **replica.part(shards[name])})
+        return {"keys": list(shards[name]), **replica.part(shards[name])}
+    return replica.part(None)
+
+
+def _copied(tree: Any) -> Any:
+    """A tree that training does not change any more."""
+    if hasattr(tree, "detach"):
+        return tree.detach().clone()
+    if isinstance(tree, dict):
+        return {key: _copied(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        copied = [_copied(value) for value in tree]
+        return copied if isinstance(tree, list) else tuple(copied)
+    return tree
+
+
+def _try_to_store(*facts: Any) -> None:
+    try:
+        _store(*facts)
+    except (OSError, RotaError) as error:
+        # The former state is still there.
+        print(f"The state of the training cannot be kept: {error}", flush=True)
+
+
+def _store(
+    tree: Any, place: Path, name: str, end: str, shards: Mapping[str, tuple[int, ...]]
+) -> None:
+    """Write a part; with the last part, which is the worker's, the state is whole."""
+    place.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if name:
+        _write(place / f"{name}-{end}.state", tree)
         return
-    _write(place / f"{_WHOLE}.state", replica.part(None))
-    replace_file(place / MANIFEST, {"step": replica.position.step, "files": [_WHOLE, *shards]})
+    files = [f"{part}-{end}" for part in (_WHOLE, *shards)]
+    _write(place / f"{files[0]}.state", tree)
+    until_s = monotonic() + _SHARDS_S
+    while not all((place / f"{part}.state").exists() for part in files):
+        if monotonic() > until_s:
+            raise JobError(f"not all servers have written their part within {_SHARDS_S:g} s.")
+        sleep(0.01)
+    run, step = end.split("-")
+    _replace(place / MANIFEST, [json.dumps({"step": int(step), "files": files}).encode()])
+    for old in place.iterdir():
+        # What servers of this run write already for a later step stays.
+        head, _, when = old.stem.rpartition("-")
+        later = head.endswith(f"-{run}") and when.isdecimal() and int(when) > int(step)
+        if old.suffix in (".state", ".part") and old.stem not in files and not later:
+            old.unlink(missing_ok=True)
 
 
 def resume(replica: Replica, folder: str) -> None:
@@ -64,7 +157,7 @@ def resume(replica: Replica, folder: str) -> None:
     if not files:
         raise JobError(f"{place} does not hold the whole state of a training.")
     try:
-        replica.take(_read(place / f"{_WHOLE}.state", replica.places(None)), None, news=True)
+        replica.take(_read(place / f"{files[0]}.state", replica.places(None)), None, news=True)
         for name in files[1:]:
             shard = _read(place / f"{name}.state", ())
             # Servers know more than workers of the learning rate, too.
@@ -76,13 +169,30 @@ def resume(replica: Replica, folder: str) -> None:
 def _write(path: Path, tree: Any) -> None:
     from rota.elastic.state import parts_of
 
+    _replace(path, parts_of(tree))
+
+
+def _replace(path: Path, pieces: Iterable[Any]) -> None:
+    """Write a file that is there whole, also after a crash of the machine, or not at all."""
     part = path.with_suffix(".part")
-    with part.open("wb") as file:
-        for piece in parts_of(tree):
-            file.write(piece)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
+    with _WRITING:
+        try:
+            number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(number, "wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+                file.flush()
+                os.fsync(number)
+            part.replace(path)
+        except OSError:
+            with suppress(OSError):
+                part.unlink(missing_ok=True)
+            raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _read(path: Path, into: Any) -> Any:

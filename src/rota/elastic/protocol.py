@@ -145,6 +145,8 @@ class JobSpec:
     """Address at which the agent listens; that of the host, if members run on others."""
     port: int = 0
     """Port at which the agent listens; 0 lets the kernel choose."""
+    park_every_s: float = 300.0
+    """Seconds after which a training with ROTA_PARK keeps its state again; 0: only at a stop."""
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
@@ -158,6 +160,10 @@ class JobSpec:
             raise ConfigError(f"job.mode={self.mode!r} is unknown; there are {known}.")
         if not 0 <= self.port < 65536:
             raise ConfigError(f"job.port={self.port} is no port; 0 lets the kernel choose.")
+        if not (isinstance(self.park_every_s, int | float) and 0 <= self.park_every_s < 1e9):
+            raise ConfigError(
+                f"job.park_every_s={self.park_every_s!r} is not a number of seconds; 0 is never."
+            )
         check_env(self.env, "job.env")
         check_members(self.members, self.mode)
         if self.mode == "plain" and (guest := next((m for m in self.members if m.outside), None)):

@@ -69,7 +69,7 @@ class Servers:
 
     def __init__(self, replica: Replica, name: str, kind: str, door: Door) -> None:
         self.replica, self.name, self.serves = replica, name, kind == "server"
-        self.rank, self.size = 0, 1
+        self.rank, self.size, self.parking = 0, 1, False
         self._door = door
         self._lanes: Lanes | None = None
         self.shards: Mapping[str, tuple[int, ...]] = {}
@@ -109,7 +109,7 @@ class Servers:
     def leave(self, *, lost: bool = False) -> None:
         """Train in no group."""
         del lost
-        lanes, self._lanes = self._lanes, None
+        lanes, self._lanes, self.parking = self._lanes, None, False
         if lanes is not None:
             lanes.close()
 
@@ -128,7 +128,7 @@ class Servers:
         if loss is not None:
             self.backward(loss)
         lanes, step = self._joined(), self.replica.position.step
-        head = memoryview(_HEAD.pack(lanes.number, step))
+        head = memoryview(_HEAD.pack(lanes.number, step) + bytes([self.parking]))
         try:
             for server in lanes.servers:
                 parts = [bytes_of(_gradient(p)) for p in self._kept(server)]
@@ -140,11 +140,14 @@ class Servers:
     def serve(self) -> None:
         """A server's step: gradients in, parameters out."""
         lanes, step = self._joined(), self.replica.position.step
-        own = self._kept(self.name)
+        own, parking = self._kept(self.name), False
         try:
             for rank, worker in enumerate(lanes.workers):
                 lane = lanes.lanes[worker]
                 _expect(lane, lanes.number, step)
+                flag = bytearray(1)
+                receive_into(lane, memoryview(flag))
+                parking = parking or bool(flag[0])
                 for total, part in zip(self._sums, self._parts, strict=True):
                     receive_tensor(lane, total if rank == 0 else part)
                     if rank:
@@ -163,7 +166,7 @@ class Servers:
             raise Lost(str(error)) from None
         self._apply()
         self.replica.clear()
-        self._full = False
+        self._full, self.parking = False, parking
         self._push(lanes)
 
     def _apply(self) -> None:
