@@ -8,16 +8,19 @@ import re
 import signal
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from elastic_jobs import PATIENCE_S, runs
 from local_jobs import asked, elastic, python, site
 
+from rota.backends.local import live
 from rota.backends.local.seats import Seat
 from rota.backends.local.store import Held
 from rota.core import Cluster
 from rota.core.layout import FINISH, KILL
+from rota.elastic.protocol import JobSpec
 from rota.testing.backend import check_backend
 
 if TYPE_CHECKING:
@@ -108,6 +111,30 @@ def test_an_elastic_job_grows_shrinks_moves_and_waits_without_losing_work(tmp_pa
                 if "took" in line:
                     took.setdefault((line["epoch"], line["step"]), set()).update(line["took"])
         assert sum(map(len, took.values())) == samples * epochs
+        assert not list(here.store.folder(uid).glob("parked-*"))
+
+
+def test_a_job_whose_agent_is_killed_goes_on_from_the_last_state_it_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "JobSpec", partial(JobSpec, park_every_s=0.01))
+    with site(tmp_path / "state") as here:
+        config = {"samples": 240, "epochs": 60, "pace_s": 0.01, "gates": [500]}
+        uid = here.submit(elastic(tmp_path / "out", config))
+        here.backend.wait(0)
+        here.give({uid: [(0, 1)]})
+        manifest = here.store.park_folder(uid, 1) / "parked.json"
+        here.until(lambda: manifest.exists() and json.loads(manifest.read_text())["step"] > 5)
+        os.kill(here.agents()[0], signal.SIGKILL)
+        here.until(lambda: not here.job(uid).held.open)
+        assert here.job(uid).held.parked == 1
+        step = json.loads(manifest.read_text())["step"]
+        here.give({uid: [(0, 1)]})
+        here.trains(uid, 1)
+        (tmp_path / "out" / "gate500").touch()
+        assert here.ends(uid).state == "done"
+        again = (tmp_path / "out" / "w1.jsonl").read_text().splitlines()
+        assert json.loads(again[0])["step"] == step
         assert not list(here.store.folder(uid).glob("parked-*"))
 
 

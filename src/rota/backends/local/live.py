@@ -447,6 +447,7 @@ class LiveJob:
             self._note_parked()
             self.store.keep(self.uid, held)  # waits, or is started again elsewhere
         else:
+            self._adopt_state()
             held.failures += 1
             spent = self._count_failure(killed, time_s)
             self.trouble = self.trouble if healing else error or "it was stopped by somebody else"
@@ -470,17 +471,24 @@ class LiveJob:
 
     def _note_parked(self) -> None:
         """Did the run leave the state of its training behind?"""
-        if self.request.kind == "plain":
-            return
-        runs = self.held.run, self.held.parked
-        new, old = (self.store.park_folder(self.uid, run) for run in runs)
-        if parked(new):
-            self.held.parked = self.held.run
-            shutil.rmtree(old, ignore_errors=True)
-        elif self.held.samples:
+        if self.request.kind != "plain" and not self._adopt_state() and self.held.samples:
             self.trouble = "it was stopped, but left no state behind: it begins again" + (
                 " where it was stopped before" if self.held.parked else ""
             )
+
+    def _adopt_state(self) -> bool:
+        """Let the next run go on from the last state that this one has kept, if there is any."""
+        held = self.held
+        runs = held.run, held.parked
+        new, old = (self.store.park_folder(self.uid, run) for run in runs)
+        if not parked(new):
+            shutil.rmtree(new, ignore_errors=True)
+            return False
+        if new != old:
+            held.parked = held.run
+            self.store.keep(self.uid, held)  # before the former state goes
+            shutil.rmtree(old, ignore_errors=True)
+        return True
 
     def _end(self, ended: Ended) -> None:
         now_s = ended.time_s
@@ -488,7 +496,8 @@ class LiveJob:
         self.held.seats, self.held.leaving = {}, {}
         self.store.keep(self.uid, self.held)
         self.store.end(self.uid, ended)
-        shutil.rmtree(self.store.park_folder(self.uid, self.held.parked), ignore_errors=True)
+        for run in {self.held.run, self.held.parked}:
+            shutil.rmtree(self.store.park_folder(self.uid, run), ignore_errors=True)
         self.ended = ended
 
     def _end_time(self, now_s: float) -> float:
