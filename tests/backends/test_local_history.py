@@ -207,6 +207,19 @@ def test_a_damaged_history_stops_nobody(tmp_path: Path) -> None:
     assert (tmp_path / "history.db.damaged-1").exists()
 
 
+def test_an_end_that_was_damaged_before_it_was_put_away_is_set_aside(tmp_path: Path) -> None:
+    with site(tmp_path) as here:
+        store = here.store
+        uids = _secretive(store, 2)
+        for uid in uids:
+            store.end(uid, Ended("done", 1.0))
+        here.backend._scan()
+        (store.folder(1) / "ended.json").write_text("")
+        here.until(lambda: 1 in here.backend._aside and store.uids() == [1])
+        assert list(store.history.all()) == [2]
+        assert not list(tmp_path.glob("history.db.damaged*"))
+
+
 def test_a_cancel_that_nobody_told_of_is_noticed(tmp_path: Path) -> None:
     with site(tmp_path) as here:
         uid = here.submit(asked(["true"]))

@@ -36,8 +36,8 @@ def print_table(
         typer.secho(title, bold=True)
     typer.secho(line(rows[0]), bold=True)
     typer.echo("  ".join("─" * width for width in widths))
-    for row in rows[1:]:
-        typer.echo(line(row))
+    if rows[1:]:
+        typer.echo("\n".join(map(line, rows[1:])))  # at once: each call costs
 
 
 def print_json(facts: object) -> None:

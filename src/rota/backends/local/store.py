@@ -378,23 +378,28 @@ class Store:
         The row comes first: whatever is cut off is done again, and no job is lost or there twice.
         """
         uids = list(uids)
-        known = {uid for uid in uids if self.history.get(uid) is not None}
-        self.history.add(row for uid in uids if uid not in known if (row := self._past(uid)))
-        for uid in uids:
+        known = [uid for uid in uids if self.history.get(uid) is not None]
+        rows = [row for uid in uids if uid not in known if (row := self._past(uid))]
+        self.history.add(rows)
+        for uid in (*known, *(row[0] for row in rows)):
             folder = self.folder(uid)
             for path in folder.iterdir():
                 if path.name.startswith("run-") and path.is_dir() and not path.is_symlink():
                     _keep_logs(path)
                 elif path.name != ENDED:
                     _remove(path)
-            if any(folder.glob("run-*")):
-                folder.rename(self.over / str(uid))
-                _remove(self.over / str(uid) / ENDED)
-            else:
-                shutil.rmtree(folder)
+            away = self.over / str(uid)
+            silent = not any(folder.glob("run-*"))
+            _remove(away)
+            folder.rename(away)  # at once: nobody sees a job that has not ended
+            _remove(away if silent else away / ENDED)
 
     def _past(self, uid: int) -> tuple[int, float, dict[str, Any]] | None:
-        if (ended := self.ended(uid)) is None:
+        try:
+            ended = self.ended(uid)
+        except DamagedError:  # since it ended: the daemon will see to it
+            ended = None
+        if ended is None:
             return None
         facts: dict[str, Any] = {"ended": asdict(ended), "request": None, "held": None}
         with suppress(RotaError):
@@ -465,10 +470,11 @@ def _keep_logs(run: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    with suppress(FileNotFoundError):  # somebody else was faster
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _seize(lock: IO[str], patience_s: float = 0.5) -> bool:
