@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rota.backends.local.request import Request
 from rota.backends.local.store import Ended, Held, Store
+from rota.elastic.remains import end_remains
 
 LOOK_S = 20.0
 TIMES = 5
@@ -81,11 +82,9 @@ def main() -> None:
             size = sum(path.stat().st_size for path in store.root.glob("history.db*"))
             print(f"history      {size / 1e6:.0f} MB")
         finally:
-            subprocess.run([sys.executable, "-m", "rota", "cancel", "1", *state], check=False)
-            while store.folder(1).exists() and daemon.poll() is None:
-                time.sleep(0.1)
             daemon.terminate()
             daemon.wait()
+            end_remains(*store.jobs.glob("*/run-*"))
 
 
 if __name__ == "__main__":
