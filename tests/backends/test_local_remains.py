@@ -55,13 +55,19 @@ def _stranger(tmp_path: Path, here: Site) -> int:
     return int(found[0])
 
 
+def _started(tmp_path: Path, here: Site, way: str) -> int:
+    """A job that leaves a process behind in this way, on its seat."""
+    (tmp_path / "out").mkdir()
+    uid = here.submit(asked([*WAYS[way], str(tmp_path / "out")]))
+    here.backend.wait(0)
+    here.give({uid: [(0, 1)]})
+    return uid
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_what_a_script_left_behind_ends_with_its_agent(tmp_path: Path, way: str) -> None:
-    (tmp_path / "out").mkdir()
     with site(tmp_path / "state") as here:
-        uid = here.submit(asked([*WAYS[way], str(tmp_path / "out")]))
-        here.backend.wait(0)
-        here.give({uid: [(0, 1)]})
+        uid = _started(tmp_path, here, way)
         first = _stranger(tmp_path, here)
         os.kill(here.agents()[0], signal.SIGKILL)
         here.until(lambda: here.job(uid).held.failures == 1)
@@ -77,11 +83,8 @@ def test_what_a_script_left_behind_ends_with_its_agent(tmp_path: Path, way: str)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_a_script_left_behind_ends_with_it(tmp_path: Path, way: str) -> None:
     """Here the script ends by itself, and its agent sees to the rest."""
-    (tmp_path / "out").mkdir()
     with site(tmp_path / "state") as here:
-        uid = here.submit(asked([*WAYS[way], str(tmp_path / "out")]))
-        here.backend.wait(0)
-        here.give({uid: [(0, 1)]})
+        uid = _started(tmp_path, here, way)
         left = _stranger(tmp_path, here)
         (tmp_path / "out" / "end").touch()
         assert here.ends(uid).state == "done"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rota.core.cluster import Cluster
     from rota.core.jobs import Job
     from rota.core.speed import Contention, Curves
-    from rota.core.types import Records
+    from rota.core.types import Bools, Records
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,12 @@ class Snapshot:
                         workers * row[f"{what}_per_worker"] + servers * row[f"{what}_per_server"]
                     )
         return cls(time_s, cluster, table, nodes, np.array(entries, SHARE), curves, contention)
+
+    @property
+    def pinned(self) -> Bools:
+        """Which jobs run and may not be touched yet (J,)."""
+        jobs = self.jobs
+        return jobs.running & (self.time_s < jobs.since_s + jobs.min_run_s)
 
     def share(self, job: int) -> list[tuple[int, int, int]]:
         """What `job` (its index here) holds: (node, workers, servers), by node."""

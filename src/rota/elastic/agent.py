@@ -23,8 +23,8 @@ from time import monotonic, strftime
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rota.elastic.coordinator import Coordinator
+from rota.elastic.files import read_file, replace_file, reserve_file
 from rota.elastic.greeting import BACKLOG, Entrance, new_token
-from rota.elastic.job import read_file, replace_file, reserve_file
 from rota.elastic.messages import check_message, read_hello
 from rota.elastic.nursery import close_others
 from rota.elastic.peer import Peer

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from rota.errors import DamagedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 T = TypeVar("T")
@@ -28,14 +28,20 @@ _MOST_FILE: Final = 1 << 26
 
 
 def replace_file(path: Path, facts: dict[str, Any]) -> None:
-    """Write a JSON file that others see whole or not at all, and only its owner can read.
+    """Write a JSON file that others see whole or not at all, and only its owner can read."""
+    replace_bytes(path, [json.dumps(facts).encode()])
+
+
+def replace_bytes(path: Path, pieces: Iterable[Any]) -> None:
+    """The same with any contents.
 
     When it returns, the file is on the disk: not even a loss of power takes it back.
     """
     part = path.with_suffix(".part")
     try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT, 0o600), "w") as file:
-            json.dump(facts, file)
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            for piece in pieces:
+                file.write(piece)
             file.truncate()  # only now: reserved space is written over, not given back
             file.flush()
             os.fsync(file.fileno())

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.elastic.files import decode_as, read_file, replace_file, reserve_file
+from rota.elastic.files import decode_as, read_file, replace_file
 from rota.elastic.greeting import call_on
 from rota.elastic.protocol import (
     AGENT_FILE,
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
     from rota.elastic.cradle import Cradle
     from rota.elastic.protocol import JobSpec
-
-__all__ = ["AGENT_KILLED", "LAUNCH_S", "Job", "read_file", "replace_file", "reserve_file"]
 
 _ANSWER_S: Final = 10.0
 LAUNCH_S: Final = 20.0

@@ -11,20 +11,17 @@ dies at any moment leaves a whole state behind, once there has been one.
 
 from __future__ import annotations
 
-import json
-import os
 import threading
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.elastic.job import read_file
+from rota.elastic.files import read_file, replace_bytes, replace_file
 from rota.errors import JobError, RotaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from rota.elastic.replica import Replica
 
@@ -141,7 +138,8 @@ def _store(
             raise JobError(f"not all servers have written their part within {_SHARDS_S:g} s.")
         sleep(0.01)
     run, step = end.split("-")
-    _replace(place / MANIFEST, [json.dumps({"step": int(step), "files": files}).encode()])
+    with _WRITING:
+        replace_file(place / MANIFEST, {"step": int(step), "files": files})
     for old in place.iterdir():
         # What servers of this run write already for a later step stays.
         head, _, when = old.stem.rpartition("-")
@@ -169,30 +167,8 @@ def resume(replica: Replica, folder: str) -> None:
 def _write(path: Path, tree: Any) -> None:
     from rota.elastic.state import parts_of
 
-    _replace(path, parts_of(tree))
-
-
-def _replace(path: Path, pieces: Iterable[Any]) -> None:
-    """Write a file that is there whole, also after a crash of the machine, or not at all."""
-    part = path.with_suffix(".part")
     with _WRITING:
-        try:
-            number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(number, "wb") as file:
-                for piece in pieces:
-                    file.write(piece)
-                file.flush()
-                os.fsync(number)
-            part.replace(path)
-        except OSError:
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
-            raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        replace_bytes(path, parts_of(tree))
 
 
 def _read(path: Path, into: Any) -> Any:

@@ -124,10 +124,9 @@ def survey(snapshot: Snapshot, known: Known) -> View:
             gpu_type = row[FIELDS.index("gpu_type")]
             known.units[row] = reference(mine[0], gpu_type, snapshot.curves, snapshot.cluster)
     unit_speed = np.array([known.units[row] for row in rows]).reshape(len(rows))
-    pinned = jobs.running & (snapshot.time_s < jobs.since_s + jobs.min_run_s)
     view = View(
         snapshot, sizes, _work(jobs.remaining_s) * unit_speed, _work(jobs.estimate_s) * unit_speed,
-        [], pinned.tolist(), capacity, _smallest(jobs.rows, nodes),
+        [], snapshot.pinned.tolist(), capacity, _smallest(jobs.rows, nodes),
     )  # fmt: skip
     for job, (servers, workers) in enumerate(
         zip(jobs.held_servers.tolist(), jobs.held_workers.tolist(), strict=True)

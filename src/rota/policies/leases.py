@@ -123,7 +123,7 @@ def hand_out(
     only what is free is given out.
     """
     running = pools.held >= 0
-    fixed = _pinned(draft.snapshot) | _starting(draft.snapshot, lease_s) if renew else running
+    fixed = draft.snapshot.pinned | _starting(draft.snapshot, lease_s) if renew else running
     fixed = fixed | (running & (draft.rows["gpus"] == 0))
     order, goal = _choose(draft, pools, priority, fixed)
     before = {int(j): draft.held(int(j)) for j in np.flatnonzero(running & ~fixed)}
@@ -193,12 +193,6 @@ def _put_back(draft: Draft, job: int, share: list[tuple[int, int, int]]) -> None
     """Let a job that gave way for nothing go on where it was."""
     with suppress(DecisionError):
         draft.place(job, [(n, w) for n, w, _ in share], [(n, s) for n, _, s in share if s])
-
-
-def _pinned(snapshot: Snapshot) -> Bools:
-    """Which jobs run and may not be touched yet (J,)."""
-    jobs = snapshot.jobs
-    return jobs.running & (snapshot.time_s < jobs.since_s + jobs.min_run_s)
 
 
 def _starting(snapshot: Snapshot, lease_s: float) -> Bools:

@@ -121,8 +121,7 @@ def _workers_by_node(snapshot: Snapshot) -> Ints:
 def _fixed(snapshot: Snapshot, smallest: Floats) -> Bools:
     """Which jobs are within their minimum run time, or too large for what is up (J,)."""
     jobs = snapshot.jobs
-    pinned = jobs.running & (snapshot.time_s < jobs.since_s + jobs.min_run_s)
-    fixed: Bools = pinned | (jobs.waiting & (smallest.max(axis=1) == 0.0))
+    fixed: Bools = snapshot.pinned | (jobs.waiting & (smallest.max(axis=1) == 0.0))
     return fixed
 
 

@@ -13,8 +13,7 @@ from rota.policies.placing import PLACEMENTS, Placer
 
 if TYPE_CHECKING:
     from rota.core.draft import Draft
-    from rota.core.snapshot import Snapshot
-    from rota.core.types import Bools, Ints
+    from rota.core.types import Ints
 
 _NAMES = {code: name for name, (code, _) in PLACEMENTS.items()}
 
@@ -24,7 +23,7 @@ def shrink_back(draft: Draft) -> None:
     jobs = draft.snapshot.jobs
     if not jobs.waiting.any():
         return
-    grown = (jobs.held_workers > jobs.workers) & ~_pinned(draft.snapshot)
+    grown = (jobs.held_workers > jobs.workers) & ~draft.snapshot.pinned
     for job in np.flatnonzero(grown).tolist():
         surplus = int(jobs.held_workers[job] - jobs.workers[job])
         for node, workers, _ in reversed(draft.held(job)):
@@ -37,16 +36,10 @@ def shrink_back(draft: Draft) -> None:
 def grow(draft: Draft, place: int, order: Ints) -> None:
     """Let who runs grow into what is left, in `order`, one worker at a time."""
     jobs, find = draft.snapshot.jobs, Placer(_NAMES[place])
-    elastic = (jobs.max_workers > jobs.min_workers) & ~_pinned(draft.snapshot)
+    elastic = (jobs.max_workers > jobs.min_workers) & ~draft.snapshot.pinned
     growing = order[((draft.length > 0) & elastic)[order]].tolist()
     while growing:
         growing = [job for job in growing if _grow_by_one(draft, job, find)]
-
-
-def _pinned(snapshot: Snapshot) -> Bools:
-    """Which jobs run and may not be touched yet (J,)."""
-    jobs = snapshot.jobs
-    return jobs.running & (snapshot.time_s < jobs.since_s + jobs.min_run_s)
 
 
 def _grow_by_one(draft: Draft, job: int, find: Placer) -> bool:

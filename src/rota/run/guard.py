@@ -110,10 +110,11 @@ def _check_pins(plan: Plan, snapshot: Snapshot, policy: Policy) -> None:
 
     One that can never be stopped cannot be resized either: that would mean to begin again.
     """
+    pinned = snapshot.pinned
     for kind, job in zip(plan.kind.tolist(), plan.job.tolist(), strict=True):
         row = snapshot.jobs.rows[job]
         touched = (STOP, MOVE, RESIZE) if row["min_run_s"] == inf else (STOP, MOVE)
-        if kind in touched and snapshot.time_s < row["since_s"] + row["min_run_s"]:
+        if kind in touched and pinned[job]:
             until = "it has ended" if row["min_run_s"] == inf else f"{row['min_run_s']:g} s"
             raise PolicyError(
                 f"Policy {name_of(policy)!r} stops, moves or resizes job {row['uid']} "

@@ -176,11 +176,11 @@ def _wanted(decision: Decision) -> tuple[Any, ...]:
 
 
 def _check_pins(snapshot: Snapshot, decision: Decision) -> None:
-    rows = snapshot.jobs.rows
+    rows, pinned = snapshot.jobs.rows, snapshot.pinned
     plan = decision.diff(snapshot)
     for kind, job in zip(plan.kind.tolist(), plan.job.tolist(), strict=True):
         row = rows[job]
-        if kind in (STOP, MOVE) and snapshot.time_s < row["since_s"] + row["min_run_s"]:
+        if kind in (STOP, MOVE) and pinned[job]:
             what = "stopped" if kind == STOP else "moved"
             _fail(
                 f"job {row['uid']} is {what} {snapshot.time_s - row['since_s']:g} s after its "

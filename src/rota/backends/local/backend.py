@@ -132,7 +132,7 @@ class LocalBackend:
         wanted = {
             uid: share
             for uid, share in wanted.items()
-            if (job := self._jobs.get(uid)) and not job.leaving and self._may_change(job, share)
+            if (job := self._jobs.get(uid)) and not job.cancelled and self._may_change(job, share)
         }
         # Jobs may exchange seats: first it is noted who gives up what.
         taken = {

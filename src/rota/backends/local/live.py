@@ -79,7 +79,8 @@ class LiveJob:
         self.record: bytes | None = None
         """What snapshots say of it while it is fresh."""
         self.cancelled = store.cancelled(uid)
-        """Whether somebody has asked for its end; to be set when somebody does."""
+        """Whether somebody has asked for its end, so that nothing else is done with it any more; to
+        be set when somebody does."""
         self.settled_s = float("inf")
         """Since when it has held what it shall hold, and trained."""
         self.trouble = ""
@@ -113,11 +114,6 @@ class LiveJob:
     def gpus(self) -> int:
         """GPUs that it holds."""
         return sum(len(seat.gpus) for seat in self.held.seats.values())
-
-    @property
-    def leaving(self) -> bool:
-        """Whether it is on its way out: nothing can be done with it any more."""
-        return self.cancelled
 
     @property
     def fresh(self) -> bool:
@@ -174,7 +170,7 @@ class LiveJob:
             return
         held = self.held
         if not held.open:
-            if self.leaving:
+            if self.cancelled:
                 self._end(Ended("cancelled", now_s))
             elif held.seats and not any(blocked(self, seat) for seat in held.seats.values()):
                 self._launch()
@@ -196,7 +192,7 @@ class LiveJob:
     def _must_stop(self, blocked: Callable[[LiveJob, Seat], bool]) -> bool:
         if self._stopping:
             return False
-        if self.leaving or not self.held.seats:
+        if self.cancelled or not self.held.seats:
             return True
         if self.request.kind == "plain":
             try:
@@ -439,7 +435,7 @@ class LiveJob:
         self._asked, self.settled_s, self._stop_by_s = None, float("inf"), float("inf")
         if state == NEVER:
             self.store.keep(self.uid, held)
-        elif self.leaving and state != "done":
+        elif self.cancelled and state != "done":
             self._end(Ended("cancelled", time_s))
         elif state == "done":
             self._end(Ended("done", time_s))
