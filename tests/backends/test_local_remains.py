@@ -14,7 +14,7 @@ from elastic_jobs import runs
 from local_jobs import asked, elastic, python, site
 
 from rota.backends.local import live
-from rota.elastic.remains import MEMBERS, Process, end_remains, enlist, remains
+from rota.elastic.remains import MEMBERS, Process, end_remains, enlist, remains, with_offspring
 
 if TYPE_CHECKING:
     from local_jobs import Site
@@ -174,3 +174,12 @@ def test_a_number_that_was_given_again_is_nobody_elses_death(tmp_path: Path) -> 
 def test_a_full_disk_keeps_nobody_from_starting(tmp_path: Path) -> None:
     enlist(tmp_path / "nowhere", "w0")
     enlist(tmp_path / "nowhere", "w0", forked=True)
+
+
+def test_nobody_looks_at_all_processes_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    # An agent does so whenever a member ends, while the others wait for its word.
+    def look() -> dict[int, Process]:
+        raise AssertionError("all processes are looked at")
+
+    monkeypatch.setattr("rota.elastic.remains._processes", look)
+    assert with_offspring([]) == []

@@ -20,8 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from rota.elastic import Elastic
+from rota.elastic import Elastic, group
 from rota.elastic.batches import Batches, Dealer, Position
+from rota.elastic.gathering import unseal
 from rota.elastic.greeting import new_token
 from rota.elastic.group import Circle, _listening, bound_store
 from rota.elastic.handover import moves, rebalance
@@ -361,9 +362,49 @@ def test_a_group_can_be_joined_by_nobody_once_it_is_there() -> None:
         circle.close()
 
 
+_STRANGER = """
+import socket, sys
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as link:
+    print("in", flush=True)
+    try:
+        print(link.recv(1), flush=True)
+    except OSError as error:
+        print(b"", flush=True)
+"""
+
+
+def test_who_comes_while_a_group_connects_is_thrown_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    strangers: list[subprocess.Popen[str]] = []
+
+    def let_one_in(file: int) -> None:
+        unseal(file)
+        with socket.socket(fileno=os.dup(file)) as door:
+            port = str(door.getsockname()[1])
+        stranger = subprocess.Popen(
+            [sys.executable, "-c", _STRANGER, port], stdout=subprocess.PIPE, text=True
+        )
+        strangers.append(stranger)
+        assert stranger.stdout is not None
+        assert stranger.stdout.readline() == "in\n"
+
+    monkeypatch.setattr(group, "unseal", let_one_in)
+    circles = circle_of(2)
+    tensors = [torch.full((3,), float(rank)) for rank in range(2)]
+    works = [circles[rank].group.allreduce([tensors[rank]]) for rank in range(2)]
+    for work in works:
+        work.wait()
+    assert all(tensor.tolist() == [1.0, 1.0, 1.0] for tensor in tensors)
+    del work, works
+    assert len(strangers) == 2
+    for stranger in strangers:  # before the group is closed
+        assert stranger.communicate(timeout=PATIENCE_S)[0] == "b''\n"
+    for circle in circles.values():
+        circle.close()
+
+
 def test_a_store_of_torch_listens_where_it_is_told_to() -> None:
     store = bound_store("127.0.0.1")
-    assert ("127.0.0.1", store.port) in set(_listening())
+    assert ("127.0.0.1", store.port) in _listening().values()
     other = torch.distributed.TCPStore("127.0.0.1", store.port, wait_for_workers=False)
     store.set("a", "b")
     assert other.get("a") == b"b"

@@ -104,15 +104,24 @@ class Board(dist.Store):  # type: ignore[misc]
         return self._known
 
 
-def seal(door: socket.socket) -> None:
+def seal(file: int) -> None:
     """Let the kernel drop whatever comes to a listening socket; its connections go on."""
     program = ctypes.create_string_buffer(_DROP)
-    with suppress(OSError):
-        facts = struct.pack("HP", 1, ctypes.addressof(program))
-        door.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, facts)
+    _set(file, _ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(program)))
 
 
-def unseal(door: socket.socket) -> None:
+def unseal(file: int) -> None:
     """Let others connect again."""
+    _set(file, _DETACH_FILTER, struct.pack("i", 0))
+
+
+def _set(file: int, option: int, facts: bytes) -> None:
+    """Set an option of the socket with this number; -1 is none."""
+    if file < 0:
+        return
     with suppress(OSError):
-        door.setsockopt(socket.SOL_SOCKET, _DETACH_FILTER, 0)
+        door = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, file)
+        try:
+            door.setsockopt(socket.SOL_SOCKET, option, facts)
+        finally:
+            door.detach()

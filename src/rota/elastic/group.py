@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from time import sleep
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +21,7 @@ from rota.elastic.gathering import Board, Gathering, seal, unseal
 from rota.errors import JobError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rota.elastic.transfer import Door
 
@@ -77,35 +77,39 @@ class Circle:
         with _OPENING:
             before = set(_listening())
             options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
-            opened = set(_listening()) - before
+            opened = [(file, at) for file, at in _listening().items() if file not in before]
         # Should the script open a socket at the same moment, nobody's can be told apart.
-        own = opened.pop() if len(opened) == 1 else None
+        file, own = opened[0] if len(opened) == 1 else (-1, None)
 
         def share(keys: dict[str, str]) -> list[dict[str, str]]:
             found = gathering.share({"keys": keys, "door": own})
             self._doors = {tuple(said["door"]) for said in found if said["door"]}
-            _for_door(own, unseal)
+            unseal(file)
             gathering.share(None)  # all doors are open now
             return [said["keys"] for said in found]
 
-        _for_door(own, seal)
+        seal(file)
         try:
             board = Board(share)
             backend = dist.ProcessGroupGloo(board, self.rank, self.size, options)
         finally:
-            _for_door(own, seal)
+            seal(file)  # its number is still the same: `options` keeps gloo's device
         self._expel(gathering)
         backend._set_default_timeout(timedelta(seconds=step_s))
         self._register(board, backend, "gloo", torch.device("cpu"))
 
     def _expel(self, gathering: Gathering) -> None:
         """Cut connections of gloo's that no other member has; nothing was sent on them yet."""
-        own = [[link.getsockname()[:2], link.getpeername()[:2]] for link in self._links()]
-        known = {(tuple(b), tuple(a)) for ends in gathering.share(own) for a, b in ends}
-        for link in self._links():
-            with suppress(OSError):
-                if (link.getsockname()[:2], link.getpeername()[:2]) not in known:
-                    link.shutdown(socket.SHUT_RDWR)
+        with ExitStack() as stack:
+            links = {
+                (here, there): stack.enter_context(_dup(link))
+                for link, here, there in self._links()
+            }
+            known = {(there, here) for own in gathering.share([*links]) for here, there in own}
+            for ends, link in links.items():
+                if ends not in known:
+                    with suppress(OSError):
+                        link.shutdown(socket.SHUT_RDWR)
 
     def _connect_nccl(
         self, gathering: Gathering, host: str, connect_s: float, step_s: float
@@ -137,16 +141,19 @@ class Circle:
             return
         with suppress(RuntimeError):
             self.group.abort()
-        for link in self._links():
+        for link, *_ in self._links():
             with suppress(OSError):
                 link.shutdown(socket.SHUT_RDWR)
 
-    def _links(self) -> Iterator[socket.socket]:
-        """The connections of gloo's: they have an end where it listens."""
-        for link in _sockets():
+    def _links(self) -> Iterator[tuple[socket.socket, Address, Address]]:
+        """The connections of gloo's, with both ends: one of these is where it listens."""
+        for other in _sockets():
             with suppress(OSError):
-                if {link.getsockname()[:2], link.getpeername()[:2]} & self._doors:
-                    yield link
+                other.getpeername()  # a socket that listens has no peer
+                with _dup(other) as link:  # it may be closed at any time
+                    here, there = link.getsockname()[:2], link.getpeername()[:2]
+                    if {here, there} & self._doors:
+                        yield link, here, there
 
     def close(self, *, lost: bool = False) -> None:
         """Leave the group: behind the caller's back, since it takes some milliseconds."""
@@ -188,28 +195,33 @@ def is_loss(error: BaseException) -> bool:
 
 
 def _sockets() -> Iterator[socket.socket]:
-    """All TCP sockets of this process, by handles of their own."""
+    """All TCP sockets of this process, each until the next is asked for: they are not ours.
+
+    They are not duplicated, lest somebody else who looks finds a socket more than there is.
+    """
     for entry in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # no socket, or closed since
+            link = socket.socket(fileno=int(entry))
+            try:
+                if link.family in (socket.AF_INET, socket.AF_INET6):
+                    yield link
+            finally:
+                link.detach()
+
+
+def _dup(link: socket.socket) -> socket.socket:
+    """Another handle; `socket.dup` would have gloo's sockets block."""
+    return socket.socket(fileno=os.dup(link.fileno()))
+
+
+def _listening() -> dict[int, Address]:
+    """Where this process listens, by the number of the file."""
+    found = {}
+    for link in _sockets():
         with suppress(OSError):
-            if os.readlink(f"/proc/self/fd/{entry}").startswith("socket:"):
-                with socket.socket(fileno=os.dup(int(entry))) as link:
-                    if link.family in (socket.AF_INET, socket.AF_INET6):
-                        yield link
-
-
-def _for_door(address: Address | None, act: Callable[[socket.socket], None]) -> None:
-    """Do something to the socket that listens here."""
-    for link in _sockets():
-        listens = link.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-        if listens and link.getsockname()[:2] == address:
-            act(link)
-
-
-def _listening() -> Iterator[Address]:
-    """Where this process listens."""
-    for link in _sockets():
-        if link.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-            yield link.getsockname()[:2]
+            if link.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                found[link.fileno()] = link.getsockname()[:2]
+    return found
 
 
 def first_line(error: BaseException) -> str:
