@@ -81,6 +81,7 @@ def run(
     from rota.backends.local.store import Store
     from rota.elastic.cradle import Cradle
     from rota.run.guard import Guard
+    from rota.run.rehearsal import rehearse
 
     if backend not in BACKENDS:
         raise UnknownNameError("backend", backend, BACKENDS)
@@ -91,7 +92,7 @@ def run(
     cluster, real = machine(nodes, gpus)
     store = Store(state)
     for name in {policy, fallback} - {"none"}:
-        _warm_up(_policy(name, history), cluster)
+        rehearse(_policy(name, history), cluster)
     with ExitStack() as stack:
         stack.enter_context(store.locked(policy=policy, gpus=cluster.total_gpus))
         say = _Speaker(quiet)
@@ -157,15 +158,6 @@ def _policy(name: str, history: str | None) -> Policy:
     if learners(policies):
         raise ConfigError(f"Policy {name!r} draws on past jobs; name them with --history.")
     return policies[name]
-
-
-def _warm_up(policy: Policy, cluster: Cluster) -> None:
-    """Compile what a policy needs, before anybody waits for it; the one given is used up."""
-    from rota.core import Job, Snapshot
-
-    asked = [Job(workers=1, estimate_s=60.0), Job(workers=1, submit_s=1.0, estimate_s=60.0)]
-    with suppress(Exception):  # what is wrong with it will be told when it matters
-        policy.decide(Snapshot.of(cluster, asked, {0: [(0, 1)]}, time_s=2.0))
 
 
 @contextmanager
