@@ -8,19 +8,18 @@ import re
 import signal
 import sys
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 from elastic_jobs import PATIENCE_S, runs
 from local_jobs import asked, elastic, python, site
 
-from rota.backends.local import live
+from rota.backends.local.live import AHEAD_S
 from rota.backends.local.seats import Seat
 from rota.backends.local.store import Held
 from rota.core import Cluster
 from rota.core.layout import FINISH, KILL
-from rota.elastic.protocol import JobSpec
+from rota.elastic.protocol import Status
 from rota.testing.backend import check_backend
 
 if TYPE_CHECKING:
@@ -114,13 +113,10 @@ def test_an_elastic_job_grows_shrinks_moves_and_waits_without_losing_work(tmp_pa
         assert not list(here.store.folder(uid).glob("parked-*"))
 
 
-def test_a_job_whose_agent_is_killed_goes_on_from_the_last_state_it_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live, "JobSpec", partial(JobSpec, park_every_s=0.01))
+def test_a_job_whose_agent_is_killed_goes_on_from_the_last_state_it_kept(tmp_path: Path) -> None:
     with site(tmp_path / "state") as here:
         config = {"samples": 240, "epochs": 60, "pace_s": 0.01, "gates": [500]}
-        uid = here.submit(elastic(tmp_path / "out", config))
+        uid = here.submit(elastic(tmp_path / "out", config, park_every_s=0.01))
         here.backend.wait(0)
         here.give({uid: [(0, 1)]})
         manifest = here.store.park_folder(uid, 1) / "parked.json"
@@ -136,6 +132,38 @@ def test_a_job_whose_agent_is_killed_goes_on_from_the_last_state_it_kept(
         again = (tmp_path / "out" / "w1.jsonl").read_text().splitlines()
         assert json.loads(again[0])["step"] == step
         assert not list(here.store.folder(uid).glob("parked-*"))
+
+
+def test_progress_is_told_as_of_now(tmp_path: Path) -> None:
+    with site(tmp_path / "state") as here:
+        uid = here.submit(elastic(tmp_path / "out", {}))
+        here.backend.wait(0)
+        job = here.job(uid)
+        job.held.samples, job.held.total = 100, 1000
+        assert job.samples(50.0) == 100
+        job.status = Status(state="running", samples=100, samples_per_s=40.0, ago_s=0.5)
+        job._heard_s = 50.0
+        assert job.samples(50.25) == 100  # while it changes
+        job.settled_s = 40.0
+        assert job.samples(50.25) == 130
+        assert job.samples(99.0) == 100 + AHEAD_S * 40
+        job.held.total = 120
+        assert job.samples(50.25) == 120
+        job.status = None  # its processes are its own
+
+
+def test_speed_is_seen_from_when_a_job_has_what_it_shall_have(tmp_path: Path) -> None:
+    # What a job does on its way there tells nothing of its speed when it is there.
+    with site(tmp_path / "state", every_s=1e6) as here:
+        uid = here.submit(elastic(tmp_path / "out", {"epochs": 10**6, "pace_s": 0.005}))
+        here.backend.wait(0)
+        here.give({uid: [(0, 1)]})
+        for workers in (1, 2):
+            here.give({uid: [(0, workers)]})
+            here.trains(uid, workers)
+            here.until(lambda: here.job(uid).held.rate)
+            book = here.backend._speeds._by[True].book
+            assert book["seen_s"][0] >= here.job(uid).settled_s
 
 
 def test_a_lost_worker_is_replaced_and_a_killed_agent_begins_again(tmp_path: Path) -> None:

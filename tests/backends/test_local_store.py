@@ -71,6 +71,7 @@ def test_one_daemon_at_a_time(tmp_path: Path) -> None:
         ({"servers": 1}, "kind=plain does not go with servers=1"),
         ({"kind": "magic"}, "kind='magic' is unknown"),
         ({"estimate_s": -1.0}, "estimate_s=-1.0 must be above 0"),
+        ({"park_every_s": -1.0}, "park_every_s=-1.0 must be a number of at least 0"),
     ],
 )
 def test_requests_that_make_no_sense(change: dict, message: str) -> None:

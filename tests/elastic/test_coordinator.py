@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.elastic.coordinator import Coordinator
+from rota.elastic.progress import Progress
 from rota.elastic.protocol import JobSpec, Member
 from rota.errors import ConfigError
 
@@ -186,6 +187,38 @@ def test_the_time_of_steps_leaves_out_pauses() -> None:
     hear("a", "alive", 12, 9)
     status = mind.status(12)
     assert (status.busy_s, status.changes, status.paused_s) == (7.5, 2, 1.5)
+
+
+def test_speed_does_not_depend_on_when_members_tell() -> None:
+    progress = Progress(0.0)
+
+    def hear(op: str, now_s: float, step: int, **facts: float) -> None:
+        message = {"op": op, "step": step, "epoch": 0, "samples": 10 * step, **facts}
+        progress.note(message, now_s, since_s=0.0)
+
+    hear("joined", 1.0, 0, pause_s=1.0)
+    assert progress.samples_per_s(1.4) == 0
+    # A step takes .25 s; news come at odd times, some of them late.
+    for now_s in (1.6, 2.1, 2.55, 3.3):
+        done = int((now_s - 1.0) / 0.25)
+        hear("alive", now_s, done, ago_s=now_s - 1.0 - 0.25 * done)
+        assert progress.samples_per_s(now_s) == pytest.approx(40)
+        assert progress.samples_per_s(now_s + 0.9) == pytest.approx(40)
+        assert progress.busy_s == pytest.approx(1.0 + 0.25 * done)
+    assert progress.samples_per_s(60.0) < 2  # it stands still
+    hear("joined", 61.0, progress.step, pause_s=57.75)
+    assert progress.samples_per_s(61.5) == 0  # with others now
+    hear("alive", 62.1, progress.step + 4, ago_s=0.1)
+    assert progress.samples_per_s(62.1) == pytest.approx(40)
+
+
+def test_a_step_that_takes_long_has_a_speed_all_the_time() -> None:
+    progress = Progress(0.0)
+    for step, now_s in ((1, 30.2), (2, 60.4)):
+        message = {"op": "alive", "step": step, "epoch": 0, "samples": 64 * step}
+        progress.note({**message, "ago_s": now_s - 30 * step}, now_s, since_s=0.0)
+        for later_s in (0, 10, 29):
+            assert progress.samples_per_s(now_s + later_s) == pytest.approx(64 / 30, rel=1e-3)
 
 
 def test_members_that_differ_fail_a_job_that_has_not_begun() -> None:

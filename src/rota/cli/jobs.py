@@ -65,6 +65,10 @@ def submit(
     threads: Annotated[int, typer.Option(min=1, help="OMP_NUM_THREADS of each worker.")] = 1,
     retries: Annotated[int, typer.Option(min=0, help="Start it again if it fails.")] = 0,
     grace: Annotated[float, typer.Option(min=0, help="Seconds it may take to end.")] = 30.0,
+    park_every: Annotated[
+        str,
+        typer.Option(metavar="5m", help="Keep the state of an elastic job so often; 0: never."),
+    ] = "5m",
     state: State = STATE,
     as_json: AsJson = False,
 ) -> None:
@@ -99,6 +103,7 @@ def submit(
         threads=threads,
         retries=retries,
         grace_s=grace,
+        park_every_s=seconds("--park-every", park_every),
     )
     if servers and not elastic:
         raise ConfigError("--servers needs a script that uses rota.elastic; say --elastic, too.")

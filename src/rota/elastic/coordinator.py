@@ -97,6 +97,7 @@ class Coordinator:
             epoch=progress.epoch,
             samples=progress.samples,
             samples_per_s=progress.samples_per_s(now_s),
+            ago_s=max(0.0, now_s - progress.stepped_s),
             total=self._known[1].total if self._known else 0,
             busy_s=progress.busy_s,
             changes=self.changes.count,

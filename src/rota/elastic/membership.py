@@ -49,6 +49,7 @@ class Membership:
         self._parking = Parking(folder, seating.token, every_s) if folder else None
         self.link.on_prepare, self.link.on_drop = self._connect, self._forget
         self.link.on_shut, self.link.on_cut = self._door.shut, self.exchange.cut
+        self._stepped_s = perf_counter()
         self.link.progress = self._progress
         self.link.start()
 
@@ -59,7 +60,8 @@ class Membership:
 
     def stepped(self, check: bool) -> None:
         """A step is done; take part in whatever is to happen before the next."""
-        began_s, step = perf_counter(), self.replica.position.step
+        began_s = self._stepped_s = perf_counter()
+        step = self.replica.position.step
         if check:
             self.link.say("alive", phase="work", **self._progress(), sum=self._sum())
         if self._parking is not None:
@@ -238,5 +240,5 @@ class Membership:
         return None if self.exchange.serves else self.replica.checksum()
 
     def _progress(self) -> dict[str, Any]:
-        at = self.replica.position
-        return {"step": at.step, "epoch": at.epoch, "samples": at.samples}
+        at, ago_s = self.replica.position, perf_counter() - self._stepped_s
+        return {"step": at.step, "epoch": at.epoch, "samples": at.samples, "ago_s": ago_s}

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 RATE_S: Final = 5.0
 """Window of the samples per second."""
+NEWS_S: Final = 1.0
+"""By then a step has been heard of: members tell twice a second."""
 KEPT_SUMS: Final = 16
 """Comparisons of parameters for which some members' words may still be on their way."""
 
@@ -21,9 +23,12 @@ class Progress:
         self.step = self.epoch = self.samples = 0
         self.moved_s = now_s
         """When the last step was heard of."""
+        self.stepped_s = now_s
+        """When it ended."""
         self.busy_s = 0.0
         """How long the steps until then took, without pauses."""
-        self._rates: deque[tuple[float, int]] = deque([(now_s, 0)])
+        # When a step ended, its number, samples by then; of the last seconds, since the last change
+        self._heard: deque[tuple[float, int, int]] = deque([(now_s, 0, 0)])
         self._sums: dict[int, tuple[Any, str]] = {}  # by step, the last ones: who said it first
 
     def note(self, message: Mapping[str, Any], now_s: float, since_s: float) -> bool:
@@ -31,29 +36,32 @@ class Progress:
 
         Without any pause the first step would have begun at `since_s`.
         """
-        moved = bool(message["step"] > self.step)
-        if (
-            moved and self.step == 0 and message.get("op") == "joined"
-        ):  # goes on where it was stopped
+        moved, joined = bool(message["step"] > self.step), message.get("op") == "joined"
+        resumes = moved and joined and self.step == 0  # goes on where it was stopped
+        if moved:
             self.step, self.epoch = message["step"], message["epoch"]
             self.samples = message["samples"]
-            self._rates = deque([(now_s, self.samples)])
-        elif moved:
+        if moved and not resumes:
             self.moved_s = now_s
-            self.step, self.epoch = message["step"], message["epoch"]
-            self.samples = message["samples"]
             # Who has just joined made its last step before its pause.
-            worked_s = now_s - message.get("pause_s", 0.0) - since_s
-            self.busy_s = max(self.busy_s, worked_s)
-        self._rates.append((now_s, self.samples))
-        while len(self._rates) > 2 and now_s - self._rates[1][0] > RATE_S:
-            self._rates.popleft()
+            self.stepped_s = now_s - message.get("pause_s" if joined else "ago_s", 0.0)
+            self.busy_s = max(self.busy_s, self.stepped_s - since_s)
+        if joined:
+            self._heard = deque([(now_s, self.step, self.samples)])
+        elif moved:
+            self._heard.append((self.stepped_s, self.step, self.samples))
+            while len(self._heard) > 2 and self.stepped_s - self._heard[1][0] > RATE_S:
+                self._heard.popleft()
         return moved
 
     def samples_per_s(self, now_s: float) -> float:
-        """Of the last seconds."""
-        begun_s, begun = self._rates[0]
-        return (self.samples - begun) / max(now_s - begun_s, 0.5)
+        """Of the last seconds; 0 until a step has been heard of after a change."""
+        (begun_s, begun_step, begun), (last_s, step, samples) = self._heard[0], self._heard[-1]
+        if step == begun_step:
+            return 0.0
+        span_s = max(last_s - begun_s, 1e-3)
+        late_s = now_s - last_s - span_s / (step - begun_step) - NEWS_S
+        return (samples - begun) / (span_s + max(late_s, 0.0))
 
     def differs(self, name: str, step: int, value: Any) -> str:
         """Who had other parameters after the same step, or nobody."""

@@ -232,7 +232,9 @@ class Status:
     samples: int = 0
     """Samples done, over all workers and epochs."""
     samples_per_s: float = 0.0
-    """Of the last seconds."""
+    """Of the last seconds; 0 until a step has been heard of after a change."""
+    ago_s: float = 0.0
+    """Since the end of the last step that was heard of."""
     total: int = 0
     """Samples of the whole training, over all epochs; 0 before the members have said so."""
     busy_s: float = 0.0

@@ -80,6 +80,7 @@ class LocalBackend:
         self._turn: Iterator[int] = iter(())
         self._put_away_s = self._purge_s = self._list_s = -math.inf
         self._overview = Overview(store)
+        self._settled = False  # whether a job has since the last look at all
         self.stopped = False
         """Set it to have `wait` return False; jobs go on."""
         self._say = say
@@ -182,6 +183,9 @@ class LocalBackend:
         while True:
             if self._push():
                 self._news = True
+            if self._settled:
+                self._settled = False
+                self.observe()  # what a job does from now on tells how fast it is with what it has
             self._put_away(BATCH)
             now_s = self.now_s
             if self.stopped or (self.drain and not self._jobs and not self._news):
@@ -250,13 +254,14 @@ class LocalBackend:
         self._hear()
         for uid in sorted(self._active):
             job = self._jobs[uid]
-            before, trouble = len(job.held.seats), job.trouble
+            before, trouble, settled_s = len(job.held.seats), job.trouble, job.settled_s
             try:
                 job.step(self._blocked, self.now_s)
             except OSError as error:
                 job.trouble = f"{error.strerror or error}; tried again"
             if job.trouble and job.trouble != trouble:
                 self._say(f"job {uid}: {job.trouble}")
+            self._settled |= math.isfinite(job.settled_s) and job.settled_s != settled_s
             if not job.busy or job.ended:
                 self._active.discard(uid)
             if job.ended is not None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.25
 """Between two looks at a running job."""
+AHEAD_S: Final = 2.0
+"""So long a job that trains is taken to go on as it did."""
 MOST_HEALS: Final = 3
 """So many times in a row a lost worker is replaced; then the job has failed."""
 MOST_KILLS: Final = 3
@@ -87,11 +89,12 @@ class LiveJob:
         self._asked: frozenset[str] | None = None  # members, last time; None: not known
         self._stopping = False
         self._heals, self._healed_at = 0, 0
-        self._began = 0  # samples when it settled
+        self._began = 0, 0.0  # samples when it settled, and what they took
         self._call: tuple[str, Future[Any]] | None = None
         self._looked_s = -1e9
         self._launched_s: float | None = None  # on this process' clock, until it trains
-        self._counted: tuple[float, int, int] | None = None  # time, samples, group, last look
+        self._counted: tuple[int, float, int] | None = None  # samples, their time, group, last look
+        self._heard_s = 0.0  # when `status` was told
         self._job: Job | None = None
         self._outcome: _Outcome | None = None  # of a run whose processes are not all gone yet
         self._stop_by_s = float("inf")  # on this process' clock
@@ -128,6 +131,14 @@ class LiveJob:
     def attained_gpu_s(self, now_s: float) -> float:
         """GPU-seconds that it has held."""
         return self.held.attained_gpu_s + self.gpus * max(0.0, now_s - self.held.settled_s)
+
+    def samples(self, now_s: float) -> float:
+        """Samples that it has done: as was heard, and what it makes of the time since."""
+        held, status = self.held, self.status
+        if status is None or self.settled_s == float("inf"):
+            return held.samples
+        since_s = min(status.ago_s + now_s - self._heard_s, AHEAD_S)
+        return min(held.samples + status.samples_per_s * since_s, held.total or float("inf"))
 
     # What it shall hold.
 
@@ -236,6 +247,7 @@ class LiveJob:
             cwd=request.cwd,
             threads=request.threads,
             preload=request.preload,
+            park_every_s=request.park_every_s,
         )
         self._asked, self._stopping, self.status = names, False, None
         self._launched_s = monotonic()
@@ -301,22 +313,23 @@ class LiveJob:
             end_s = self._end_time(now_s)
             self._finish(_Outcome(status.state, status.error, end_s, ours=True))
             return
-        self.status = status
+        self.status, self._heard_s = status, now_s
         self._note("")
         if self._asked is None and self.request.kind != "plain":
             here = {*status.active, *status.waiting}
             self._asked = frozenset(here & {*self.held.seats, *self.held.leaving})
         self._note_start(status)
-        self._count(status, now_s)
+        self._count(status)
         if status.samples:
             self.held.samples, self.held.total = status.samples, status.total
         self._let_go(status)
         self._heal(status)
         there = status.reached == status.target and status.state == "running"
-        if not there or self._asked != frozenset(self.held.seats):
+        trains = self.request.kind == "plain" or status.samples_per_s > 0.0
+        if not (there and trains) or self._asked != frozenset(self.held.seats):
             self.settled_s = float("inf")
         elif self.settled_s == float("inf"):
-            self.settled_s, self._began = now_s, status.samples
+            self.settled_s, self._began = now_s, (status.samples, status.busy_s)
         self._measure(status, now_s)
 
     def _note_start(self, status: Status) -> None:
@@ -364,25 +377,29 @@ class LiveJob:
             self.held.serial += 1
         self.store.keep(self.uid, self.held)
 
-    def _count(self, status: Status, now_s: float) -> None:
+    def _count(self, status: Status) -> None:
         """How fast it is with as many workers as it has, as long as nothing changes."""
-        before, self._counted = self._counted, (now_s, status.samples, status.generation)
+        before, self._counted = self._counted, (status.samples, status.busy_s, status.generation)
         if before is None or self.settled_s == float("inf") or status.generation != before[2]:
             return
         seats = list(self.held.seats.values())
         workers = sum(seat.kind == "worker" for seat in seats)
         tally = self.held.seen.setdefault(f"{workers}+{len(seats) - workers}", [0.0, 0.0])
-        tally[0] += max(0, status.samples - before[1])
-        tally[1] += now_s - before[0]
+        tally[0] += max(0, status.samples - before[0])
+        tally[1] += max(0.0, status.busy_s - before[1])
 
     def _measure(self, status: Status, now_s: float) -> None:
-        """Once it has trained steadily for a while: what is its unit of speed?"""
+        """Once it has trained steadily for a while: what is its unit of speed?
+
+        What it has done until then has had no unit: its speed is seen from here on.
+        """
         if self.held.rate or self.settled_s == float("inf"):
             return
-        span_s, done = now_s - self.settled_s, status.samples - self._began
+        done, span_s = status.samples - self._began[0], status.busy_s - self._began[1]
         workers = sum(seat.kind == "worker" for seat in self.held.seats.values())
         if span_s >= STEADY_S and done:
             self.held.rate = done / span_s / workers * self.request.workers
+            self.settled_s = now_s
             self.store.keep(self.uid, self.held)
 
     # The end of a run.

@@ -18,6 +18,7 @@ _AT_LEAST: Final = {
     "workers": 1, "min_workers": 1, "max_workers": 1, "servers": 0, "min_servers": 0,
     "max_servers": 0, "gpus_per_worker": 0, "cpus_per_worker": 0, "memory_gb_per_worker": 0,
     "threads": 1, "retries": 0, "grace_s": 0, "restart_s": 0,
+    "park_every_s": 0,
 }  # fmt: skip
 _WHOLE: Final = ("gpus_per_worker", "workers", "min_workers", "max_workers", "servers",
                  "min_servers", "max_servers", "threads", "retries")  # fmt: skip
@@ -60,6 +61,8 @@ class Request:
     """How long it may take to end when it is told to."""
     restart_s: float = 10.0
     """What stopping and starting again is thought to cost it, until that was seen."""
+    park_every_s: float = 300.0
+    """How often an elastic job keeps its state, should its agent be killed; 0 is never."""
 
     def __post_init__(self) -> None:
         for low, base in (("min_workers", "workers"), ("max_workers", "workers"),

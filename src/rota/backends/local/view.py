@@ -114,14 +114,14 @@ def work(job: LiveJob, now_s: float) -> tuple[float, float]:
         return held.ran_s + (now_s - held.since_s if held.since_s is not None else 0.0), said
     if not held.rate:
         return 0.0, said
-    done = held.samples / held.rate
+    done = job.samples(now_s) / held.rate
     total = held.total / held.rate if held.total else said
     return done, max(total, done)
 
 
 def pace(job: LiveJob) -> float:
-    """Progress per second now."""
-    if job.status is None or job.request.kind == "plain" or not job.held.rate:
+    """Progress per second now; until it is seen, in proportion to its workers."""
+    if job.status is None or not (job.held.rate and job.status.samples_per_s):
         return sum(workers for _, workers, _ in job.share) / job.request.workers
     return job.status.samples_per_s / job.held.rate
 
