@@ -2,7 +2,7 @@
 
 A stranger is a process that sees every listening port, connects, and says nothing, rubbish, or a
 byte now and then. It takes a part of this machine, whoever it connects to; so windows in which
-it is at the training's ports are compared with windows in which it is at a port of its own.
+it is at the training's ports are compared with windows in which it is at a port where nobody is.
 """
 
 from __future__ import annotations
@@ -45,6 +45,13 @@ def connect(port: int) -> socket.socket | None:
         link.close()
         return None
     return link
+
+
+def answers(port: int) -> bool:
+    link = connect(port)
+    if link:
+        link.close()
+    return link is not None
 
 
 def churn(ports: list[int], _held: list[socket.socket]) -> None:
@@ -103,33 +110,25 @@ def stranger(manner: str, ports: Any, chosen: Any) -> None:
             MANNERS[manner](ports[before], held)
 
 
-def host(pipe: Any) -> None:
-    """Somebody who takes in everybody, as the training would if it were idle."""
-    with socket.create_server(("127.0.0.1", 0), backlog=1024) as door:
-        pipe.send(door.getsockname()[1])
-        while True:
-            door.accept()[0].close()
-
-
 def steps_since(out: Path, since_s: float) -> int:
     return sum(t > since_s for t, _, _ in lines(out)["w0"])
 
 
 def slowdown(manner: str) -> float:
     """The part of its steps that a training makes while strangers are at its ports."""
-    here, there = mp.Pipe()
-    idle = mp.Process(target=host, args=(there,), daemon=True)
-    idle.start()
-    own, before = here.recv(), listening()
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        nobody, before = door.getsockname()[1], listening()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
         out.mkdir()
         with job(out, "elastic", "26 k", [Member("w0"), Member("w1")]) as run:
             run.settle()
             more_steps(out, 20)
-            ports = sorted(listening() - before)
+            ports = [port for port in sorted(listening() - before) if answers(port)]
             chosen = mp.Value("i", -1)
-            other = mp.Process(target=stranger, args=(manner, [[own], ports], chosen), daemon=True)
+            other = mp.Process(
+                target=stranger, args=(manner, [[nobody], ports], chosen), daemon=True
+            )
             other.start()
             ratios = []
             for _ in range(WINDOWS):
@@ -144,7 +143,6 @@ def slowdown(manner: str) -> float:
             other.kill()
             say(f"{manner}: at {len(ports)} ports")
             assert run.observe().state == "running"
-    idle.kill()
     return median(ratios)
 
 

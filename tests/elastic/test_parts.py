@@ -21,10 +21,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from rota.elastic import Elastic, group
+from rota.elastic.allreduce import warm_up
 from rota.elastic.batches import Batches, Dealer, Position
 from rota.elastic.gathering import unseal
 from rota.elastic.greeting import new_token
-from rota.elastic.group import Circle, _listening, bound_store
+from rota.elastic.group import Circle, _listening, bound_store, gloo_options
 from rota.elastic.handover import moves, rebalance
 from rota.elastic.parking import Parking, parked, resume
 from rota.elastic.replica import Replica
@@ -360,6 +361,32 @@ def test_a_group_can_be_joined_by_nobody_once_it_is_there() -> None:
     del work, works
     for circle in circles.values():
         circle.close()
+
+
+def test_what_is_done_before_a_group_opens_no_door() -> None:
+    before = set(_listening().values())
+    warm_up()
+    for address in set(_listening().values()) - before:
+        with pytest.raises(TimeoutError):
+            socket.create_connection(address, 0.3).close()
+
+
+def test_gloo_is_sealed_also_while_a_script_opens_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    others, gloo = [], torch.distributed.ProcessGroupGloo.create_device
+
+    def create(**facts: str) -> Any:
+        if len(others) < 2:
+            others.append(socket.create_server(("127.0.0.1", 0)))
+        return gloo(**facts)
+
+    monkeypatch.setattr(torch.distributed.ProcessGroupGloo, "create_device", create)
+    options, _, address = gloo_options("127.0.0.1", 1.0)
+    with pytest.raises(TimeoutError):
+        socket.create_connection(address, 0.3).close()
+    for other in others:
+        socket.create_connection(other.getsockname(), PATIENCE_S).close()
+        other.close()
+    del options
 
 
 _STRANGER = """

@@ -7,7 +7,6 @@ the last backward, and workers need not call `backward` equally often.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -16,7 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rota.elastic.exchange import Lost
-from rota.elastic.group import Circle, dispose, dist, first_line, is_loss
+from rota.elastic.group import Circle, dispose, dist, first_line, gloo_options, is_loss
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -154,7 +153,8 @@ def warm_up() -> None:
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     store = dist.HashStore()
-    backend = dist.ProcessGroupGloo(store, 0, 1, timedelta(seconds=10))
+    options, _, _ = gloo_options("127.0.0.1", 10.0)
+    backend = dist.ProcessGroupGloo(store, 0, 1, options)
     group = dist.ProcessGroup(store, 0, 1)
     group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
     group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)

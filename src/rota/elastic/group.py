@@ -32,6 +32,7 @@ dist: Any = torch.distributed
 
 Address = tuple[str, int]
 _OPENING: Final = threading.Lock()
+_TRIES: Final = 10
 _QUIET_S: Final = 1.0
 """Between the end of a group's work and its end."""
 
@@ -72,23 +73,15 @@ class Circle:
         self, gathering: Gathering, host: str, connect_s: float, step_s: float
     ) -> None:
         """gloo listens to anybody, and dies of too many: only while members connect can they."""
-        options = dist.ProcessGroupGloo._Options()
-        options._timeout, options._threads = timedelta(seconds=connect_s), 2
-        with _OPENING:
-            before = set(_listening())
-            options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
-            opened = [(file, at) for file, at in _listening().items() if file not in before]
-        # Should the script open a socket at the same moment, nobody's can be told apart.
-        file, own = opened[0] if len(opened) == 1 else (-1, None)
+        options, file, own = gloo_options(host, connect_s)
 
         def share(keys: dict[str, str]) -> list[dict[str, str]]:
             found = gathering.share({"keys": keys, "door": own})
-            self._doors = {tuple(said["door"]) for said in found if said["door"]}
+            self._doors = {tuple(said["door"]) for said in found}
             unseal(file)
             gathering.share(None)  # all doors are open now
             return [said["keys"] for said in found]
 
-        seal(file)
         try:
             board = Board(share)
             backend = dist.ProcessGroupGloo(board, self.rank, self.size, options)
@@ -162,6 +155,25 @@ class Circle:
         group, self.group = self.group, None
         if group is not None:
             dispose(group)
+
+
+def gloo_options(host: str, limit_s: float) -> tuple[Any, int, Address]:
+    """Options for a group of gloo's, and the file and the address at which it will listen.
+
+    Nobody can connect there before `unseal`.
+    """
+    options = dist.ProcessGroupGloo._Options()
+    options._timeout, options._threads = timedelta(seconds=limit_s), 2
+    with _OPENING:
+        for _ in range(_TRIES):
+            before = set(_listening())
+            options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
+            opened = [(file, at) for file, at in _listening().items() if file not in before]
+            if len(opened) == 1:
+                seal(opened[0][0])
+                return options, *opened[0]
+    # The script opens sockets all the time, and nobody's can be told apart.
+    raise JobError("It cannot be seen where gloo listens.")
 
 
 def bound_store(host: str) -> Any:
