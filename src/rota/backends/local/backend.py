@@ -47,7 +47,10 @@ LISTED_S: Final = 5.0
 TURN: Final = 1000
 """In so many ticks every job is looked at for a cancel that nobody told of."""
 LIST_S: Final = 1.0
-"""Between two looks for new jobs if the folder's time does not change: it may be a coarse one."""
+"""Between two looks for new jobs if the folder's time has not changed since, but not long ago did: it
+may be a coarse one."""
+COARSE_S: Final = 5.0
+"""No folder's time is coarser."""
 _ENDINGS: Final = {"done": FINISH, "failed": GIVE_UP, "cancelled": KILL}
 
 
@@ -95,7 +98,7 @@ class LocalBackend:
         self._users: dict[str, int] = {}
         self._speeds = Speeds(store.root / SPEEDS, say)
         self._known: set[int] = set()
-        self._seen_ns, self._listed_s = -1, -math.inf
+        self._seen_ns, self._changed_s, self._listed_s = -1, -math.inf, -math.inf
         self._began_s, self._clock_s = max(0.0, time() - store.origin), monotonic()
         self._round_s = -math.inf
         self._began_s = max(self._began_s, self._latest_s())
@@ -357,11 +360,12 @@ class LocalBackend:
 
     def _scan(self) -> bool:
         """Take in what was submitted since; True if something was."""
-        changed_ns = self.store.jobs.stat().st_mtime_ns
-        due = monotonic() >= self._listed_s + LIST_S
-        if changed_ns == self._seen_ns and not due:
+        changed_ns, now = self.store.jobs.stat().st_mtime_ns, monotonic()
+        if changed_ns != self._seen_ns:
+            self._seen_ns, self._changed_s = changed_ns, now
+        elif self._listed_s >= self._changed_s + COARSE_S or now < self._listed_s + LIST_S:
             return False
-        self._seen_ns, self._listed_s = changed_ns, monotonic()
+        self._listed_s = now
         new = [uid for uid in self.store.uids() if uid not in self._known]
         for uid in new:
             self._known.add(uid)
