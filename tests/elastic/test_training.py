@@ -234,12 +234,12 @@ def test_a_few_resizes_and_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
-def test_a_hundred_resizes_and_twenty_kills(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("seed", range(10))
+def test_hundreds_of_resizes_and_dozens_of_kills(tmp_path: Path, seed: int) -> None:
     soak(tmp_path, seed, resizes=25, kills=5)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(10))
 def test_resizes_and_kills_with_servers(tmp_path: Path, seed: int) -> None:
     soak(tmp_path, seed, resizes=15, kills=5, mode="servers")

@@ -47,8 +47,8 @@ LISTED_S: Final = 5.0
 TURN: Final = 1000
 """In so many ticks every job is looked at for a cancel that nobody told of."""
 LIST_S: Final = 1.0
-"""Between two looks for new jobs if the folder's time has not changed since, but not long ago did: it
-may be a coarse one."""
+"""Between two looks for new jobs when the folder's time is the same, but young: it may be a coarse
+one."""
 COARSE_S: Final = 5.0
 """No folder's time is coarser."""
 _ENDINGS: Final = {"done": FINISH, "failed": GIVE_UP, "cancelled": KILL}
