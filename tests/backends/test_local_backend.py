@@ -149,6 +149,9 @@ def test_progress_is_told_as_of_now(tmp_path: Path) -> None:
         assert job.samples(99.0) == 100 + AHEAD_S * 40
         job.held.total = 120
         assert job.samples(50.25) == 120
+        for rate in (float("nan"), float("inf"), -3.0):
+            job.status = replace(job.status, samples_per_s=rate)
+            assert job.samples(50.25) == 100
         job.status = None  # its processes are its own
 
 

@@ -212,6 +212,16 @@ def test_speed_does_not_depend_on_when_members_tell() -> None:
     assert progress.samples_per_s(62.1) == pytest.approx(40)
 
 
+@pytest.mark.parametrize("ago_s", [None, -5.0, 1e18])
+def test_a_member_cannot_turn_the_time_of_steps_back_or_on(ago_s: float | None) -> None:
+    progress = Progress(0.0)
+    for step, now_s in ((1, 1.0), (2, 2.0)):
+        message = {"op": "alive", "step": step, "epoch": 0, "samples": step, "ago_s": 0.0}
+        progress.note({**message, "ago_s": ago_s if step == 2 else 0.0}, now_s, since_s=0.0)
+    assert 1.0 <= progress.stepped_s <= 2.0
+    assert 0.0 < progress.samples_per_s(2.0) < 2000
+
+
 def test_a_step_that_takes_long_has_a_speed_all_the_time() -> None:
     progress = Progress(0.0)
     for step, now_s in ((1, 30.2), (2, 60.4)):

@@ -14,6 +14,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "epoch": (int,),
     "samples": (int,),
     "pause_s": (int, float),
+    "ago_s": (int, float),
     "phase": (str,),
     "error": (str, type(None)),
     "sum": (int, type(None)),

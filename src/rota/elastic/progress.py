@@ -44,7 +44,8 @@ class Progress:
         if moved and not resumes:
             self.moved_s = now_s
             # Who has just joined made its last step before its pause.
-            self.stepped_s = now_s - message.get("pause_s" if joined else "ago_s", 0.0)
+            ago_s = message.get("pause_s" if joined else "ago_s") or 0.0
+            self.stepped_s = min(max(now_s - ago_s, self.stepped_s), now_s)
             self.busy_s = max(self.busy_s, self.stepped_s - since_s)
         if joined:
             self._heard = deque([(now_s, self.step, self.samples)])

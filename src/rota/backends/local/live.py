@@ -137,8 +137,11 @@ class LiveJob:
         held, status = self.held, self.status
         if status is None or self.settled_s == float("inf"):
             return held.samples
-        since_s = min(status.ago_s + now_s - self._heard_s, AHEAD_S)
-        return min(held.samples + status.samples_per_s * since_s, held.total or float("inf"))
+        since_s = min(max(0.0, status.ago_s + now_s - self._heard_s), AHEAD_S)
+        more = status.samples_per_s * since_s
+        if not 0 <= more < float("inf"):  # one job must not mislead the others
+            return held.samples
+        return min(held.samples + more, held.total or float("inf"))
 
     # What it shall hold.
 

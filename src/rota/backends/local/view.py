@@ -121,9 +121,10 @@ def work(job: LiveJob, now_s: float) -> tuple[float, float]:
 
 def pace(job: LiveJob) -> float:
     """Progress per second now; until it is seen, in proportion to its workers."""
-    if job.status is None or not (job.held.rate and job.status.samples_per_s):
+    told = 0.0 if job.status is None else job.status.samples_per_s
+    if not (job.held.rate and 0 < told < np.inf):
         return sum(workers for _, workers, _ in job.share) / job.request.workers
-    return job.status.samples_per_s / job.held.rate
+    return told / job.held.rate
 
 
 def restart_cost(job: LiveJob) -> float:
