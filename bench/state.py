@@ -16,8 +16,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from rota.backends.local.held import Ended, Held
 from rota.backends.local.request import Request
-from rota.backends.local.store import Ended, Held, Store
+from rota.backends.local.store import Store
 from rota.elastic.remains import end_remains
 
 LOOK_S = 20.0

@@ -39,7 +39,7 @@ from rich.table import Table
 
 from rota.backends.local import Request, Store
 from rota.backends.local.backend import TICK_S
-from rota.backends.local.store import STEADY_S
+from rota.backends.local.held import STEADY_S
 from rota.core import Cluster, JobTable
 from rota.core.speed import Curves
 from rota.dash.gantt import Course, gantt

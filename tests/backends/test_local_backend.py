@@ -14,9 +14,9 @@ import pytest
 from elastic_jobs import PATIENCE_S, runs
 from local_jobs import asked, elastic, python, site
 
+from rota.backends.local.held import Held
 from rota.backends.local.live import AHEAD_S
 from rota.backends.local.seats import Seat
-from rota.backends.local.store import Held
 from rota.core import Cluster
 from rota.core.layout import FINISH, KILL
 from rota.elastic.protocol import Status

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from local_jobs import asked, python, site
 
 from rota.backends.local import Request, Store
+from rota.backends.local.held import Ended, Held
 from rota.backends.local.seats import Seat
-from rota.backends.local.store import Ended, Held
 from rota.cli.app import run
 from rota.elastic.files import read_file, replace_file
 from rota.errors import DamagedError, RotaError

@@ -15,7 +15,8 @@ import pytest
 from local_jobs import asked, python, site
 
 from rota.backends.local import Store
-from rota.backends.local.store import Ended
+from rota.backends.local.archive import forget, put_away
+from rota.backends.local.held import Ended
 from rota.cli.app import run
 from rota.core.layout import FINISH
 
@@ -109,13 +110,13 @@ def test_who_is_killed_while_putting_away_loses_no_job(
         patch.setattr(Path, "rename", counting(Path.rename))
         patch.setattr(shutil, "rmtree", counting(shutil.rmtree))
         with suppress(Killed):
-            store.archive(uids)
+            put_away(store, uids)
     for again in (Store(tmp_path), Store(tmp_path)):
         assert [again.ended(uid).time_s for uid in uids] == [1.0, 2.0]
         assert [again.request(uid).name for uid in uids] == ["n0", "n1"]
         for uid in uids:
             assert (again.log_folder(uid) / "run-1/logs/w0.log").read_text() == f"said by {uid}"
-        again.archive(again.uids())
+        put_away(again, again.uids())
         assert again.uids() == []
         assert sorted(again.history.all()) == uids
     assert _anywhere(tmp_path, SECRET) == []
@@ -126,8 +127,8 @@ def test_numbers_are_never_given_again(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for uid in _secretive(store, 3):
         store.end(uid, Ended("done", float(uid)))
-    store.archive([1, 2, 3])
-    assert store.purge(1e9, 0) == 3
+    put_away(store, [1, 2, 3])
+    assert forget(store, 1e9, 0) == 3
     assert store.history.all() == {}
     assert Store(tmp_path).submit(asked(["true"])) == 4
     for damage in ("", "{", '{"uid": -1}', '{"uid": "x"}', "[]"):
@@ -136,7 +137,7 @@ def test_numbers_are_never_given_again(tmp_path: Path) -> None:
         assert store.submit(asked(["true"])) == before + 1
     (tmp_path / "last.json").unlink()
     store.end(9, Ended("done", 1.0))
-    store.archive([9])
+    put_away(store, [9])
     assert store.submit(asked(["true"])) == 10
 
 
@@ -145,8 +146,8 @@ def _submit_and_end(root: str) -> list[int]:
     for _ in range(10):
         uids.append(uid := store.submit(asked(["true"])))
         store.end(uid, Ended("done", 1.0))
-        store.archive([uid])
-        store.purge(1e9, 0)
+        put_away(store, [uid])
+        forget(store, 1e9, 0)
     return uids
 
 
@@ -165,10 +166,10 @@ def test_what_is_kept_is_a_setting(tmp_path: Path) -> None:
             json.dumps({"seats": {}, "leaving": {}, "serial": 1, "run": 1, "open": False})
         )
         store.end(uid, Ended("done", float(uid)))
-    store.archive(range(1, 7))
-    assert store.purge(3.0, 100) == 2
+    put_away(store, range(1, 7))
+    assert forget(store, 3.0, 100) == 2
     assert sorted(store.history.all()) == [3, 4, 5, 6]
-    assert store.purge(0.0, 2) == 2
+    assert forget(store, 0.0, 2) == 2
     assert sorted(store.history.all()) == [5, 6]
     assert sorted(os.listdir(store.over)) == ["5", "6"]
     with site(tmp_path, keep_s=0.0) as here:

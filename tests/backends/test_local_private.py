@@ -12,7 +12,7 @@ import pytest
 from local_jobs import asked
 
 from rota.backends.local import Store
-from rota.backends.local.store import Ended
+from rota.backends.local.held import Ended
 from rota.cli.app import run
 from rota.cli.table import shown
 from rota.errors import ConfigError, DamagedError

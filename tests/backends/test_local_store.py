@@ -10,8 +10,8 @@ import pytest
 from local_jobs import asked
 
 from rota.backends.local import Request, Store
+from rota.backends.local.held import Ended, Held
 from rota.backends.local.seats import Seat
-from rota.backends.local.store import Ended, Held
 from rota.errors import ConfigError, JobError
 
 if TYPE_CHECKING:

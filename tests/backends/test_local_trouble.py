@@ -18,8 +18,8 @@ from elastic_jobs import PATIENCE_S
 from local_jobs import Site, asked, elastic, site, sweep
 
 from rota.backends.local import Store, backend, live
+from rota.backends.local.held import Held
 from rota.backends.local.seats import Seat
-from rota.backends.local.store import Held
 from rota.cli.app import run
 from rota.elastic.cradle import Cradle
 from rota.elastic.job import Job

@@ -16,8 +16,9 @@ from rota.cli.table import print_json, print_table
 from rota.errors import ConfigError, InputError, RotaError
 
 if TYPE_CHECKING:
+    from rota.backends.local.held import Held
     from rota.backends.local.overview import Overview
-    from rota.backends.local.store import Held, Store
+    from rota.backends.local.store import Store
 
 State = Annotated[
     Path,

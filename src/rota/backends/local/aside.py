@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
-from rota.backends.local.store import Ended
+from rota.backends.local.held import Ended
 from rota.elastic.job import Job
 from rota.elastic.remains import agent_of, end_remains
 from rota.errors import RotaError

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from rota.backends.local.archive import forget, put_away
 from rota.backends.local.aside import Aside
 from rota.backends.local.calls import Calls
+from rota.backends.local.held import Ended
 from rota.backends.local.live import LiveJob, Means
 from rota.backends.local.machine import device_names
 from rota.backends.local.overview import Overview
 from rota.backends.local.private import put_aside
 from rota.backends.local.seats import stayers
-from rota.backends.local.store import SPEEDS, Ended
+from rota.backends.local.store import SPEEDS
 from rota.backends.local.view import snapshot_of
 from rota.core.layout import FINISH, GIVE_UP, KILL
 from rota.core.plan import Stop
@@ -331,7 +333,7 @@ class LocalBackend:
         try:
             if self._done:
                 batch = [uid for uid in self._done[:most] if self.store.folder(uid).exists()]
-                self.store.archive(batch)
+                put_away(self.store, batch)
                 for uid in self._done[:most]:
                     self._over.pop(uid, None)
                     self._known.discard(uid)
@@ -342,7 +344,7 @@ class LocalBackend:
             elif now >= self._purge_s:
                 self._purge_s = now + PURGE_S
                 keep_s, keep_jobs = self._keep
-                self.store.purge(self.now_s - keep_s, keep_jobs)
+                forget(self.store, self.now_s - keep_s, keep_jobs)
         except DamagedError as error:
             self._say(f"{error} It is put aside: {put_aside(self.store.history.path)}")
         except OSError as error:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
 
+from rota.backends.local.held import STEADY_S, Ended
 from rota.backends.local.seats import reseat, share_of
-from rota.backends.local.store import STEADY_S, Ended
 from rota.elastic.files import read_file
 from rota.elastic.job import AGENT_KILLED, LAUNCH_S, Job
 from rota.elastic.parking import ENV_PARK, ENV_RESUME, parked

@@ -28,17 +28,16 @@ import os
 import re
 import shutil
 import tempfile
-from collections import Counter
 from contextlib import contextmanager, suppress
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic, sleep, time
-from typing import IO, TYPE_CHECKING, Any, Final, Literal
+from typing import IO, TYPE_CHECKING, Any, Final
 
+from rota.backends.local.held import Ended, Held
 from rota.backends.local.history import History
 from rota.backends.local.private import make_private
 from rota.backends.local.request import Request
-from rota.backends.local.seats import decode_seats
 from rota.elastic.files import (
     decode_as,
     is_count,
@@ -47,118 +46,20 @@ from rota.elastic.files import (
     replace_file,
     sync_folder,
 )
-from rota.elastic.protocol import LOGS
-from rota.errors import ConfigError, DamagedError, JobError, RotaError
+from rota.errors import ConfigError, DamagedError, JobError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from rota.backends.local.seats import Seats
 
 FORMAT: Final = 1
-STEADY_S: Final = 2.0
-"""Seconds of undisturbed training from which a speed is taken."""
 REQUEST, HELD, ENDED, CANCEL = "request.json", "held.json", "ended.json", "cancel"
 LOCK, DAEMON, ORIGIN, JOURNAL = "daemon.lock", "daemon.json", "origin.json", "journal.db"
 SPEEDS: Final = "speeds.npz"
 LAST, SUBMIT = "last.json", "submit.lock"
 SUBMIT_S: Final = 30.0
 """Submitters take turns, each for some milliseconds."""
-STALE_S: Final = 86400.0
-"""After so long whoever was to submit a job has been killed."""
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,14}")
-
-
-@dataclass
-class Held:
-    """What a job shall hold and has had so far."""
-
-    seats: Seats = field(default_factory=dict)
-    leaving: Seats = field(default_factory=dict)
-    """Of members that are to go and have not gone yet."""
-    serial: int = 0
-    """Number of the next member."""
-    run: int = 0
-    """Number of the present run, or of the last one."""
-    open: bool = False
-    """Whether that run has begun and is not known to be over."""
-    started_s: float | None = None
-    since_s: float | None = None
-    settled_s: float = 0.0
-    """Up to when `attained_gpu_s` was counted."""
-    attained_gpu_s: float = 0.0
-    preemptions: int = 0
-    failures: int = 0
-    """Runs that ended otherwise than they should, of these `faults` by its own doing."""
-    faults: int = 0
-    losses: int = 0
-    """Agents lost in a row since it came further than `lost_at` samples."""
-    lost_at: int = 0
-    parked: int = 0
-    """The run that left its state behind, from which the next one goes on; 0: none."""
-    rate: float = 0.0
-    """Samples per second that count as pace 1."""
-    samples: int = 0
-    """Done, as far as was seen; of `total`, if that is known."""
-    total: int = 0
-    ran_s: float = 0.0
-    """Running time of earlier runs."""
-    starts: int = 0
-    """Launches of which it was seen how long they took: `starting_s` in all, to the first step."""
-    starting_s: float = 0.0
-    seen: dict[str, list[float]] = field(default_factory=dict)
-    """Samples done and seconds taken, by workers+servers, when nothing else was going on."""
-    changes: int = 0
-    """Resizes and moves of earlier runs, and what they paused in all: `paused_s`."""
-    paused_s: float = 0.0
-    note: str = ""
-    """What holds it up, if anything does."""
-    stopped: str = ""
-    """When, by whom and for whom it was stopped the last time."""
-
-    def latest_s(self) -> float:
-        """The latest time that is written down here."""
-        return max(self.settled_s, self.since_s or 0.0, self.started_s or 0.0)
-
-    def speed(self, workers: int, servers: int) -> float:
-        """Samples per second at a size: as was seen, or in proportion; 0: not known."""
-        done, span_s = self.seen.get(f"{workers}+{servers}", (0.0, 0.0))
-        return done / span_s if span_s >= STEADY_S else self.rate
-
-    def misfit(self, request: Request) -> str:
-        """What a job cannot have been given that asked for this, if there is such a thing."""
-        count = Counter[str](seat.kind for seat in self.seats.values())
-        for kind, most in (("worker", request.max_workers), ("server", request.max_servers)):
-            if count[kind] > most:
-                return f"{count[kind]} {kind}s are more than it can have"
-        for seat in (*self.seats.values(), *self.leaving.values()):
-            if len(seat.gpus) != (request.gpus_per_worker if seat.kind == "worker" else 0):
-                return f"a {seat.kind} with {len(seat.gpus)} GPUs is not what was asked for"
-        return ""
-
-    @classmethod
-    def decode(cls, facts: dict[str, Any], path: Path) -> Held:
-        """Read what `asdict` gave, or DamagedError."""
-        if missing := sorted({"seats", "leaving", "serial", "run", "open"} - facts.keys()):
-            raise DamagedError(path, f"{missing[0]} is missing")
-        held = decode_as(cls, facts, path)
-        try:
-            held.seats, held.leaving = decode_seats(held.seats), decode_seats(held.leaving)
-        except (ValueError, TypeError, ConfigError) as error:
-            raise DamagedError(path, str(error).rstrip(".")) from None
-        for tally in held.seen.values():
-            if not (isinstance(tally, list) and len(tally) == 2 and all(map(is_number, tally))):
-                raise DamagedError(path, "what was seen of its speed is no number")
-        return held
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a job ended, and when."""
-
-    state: Literal["done", "failed", "cancelled"]
-    time_s: float
-    error: str = ""
 
 
 class Store:
@@ -372,55 +273,6 @@ class Store:
             path.rename(path.with_name(f"{ENDED}.damaged"))
         replace_file(path, asdict(ended))
 
-    def archive(self, uids: Iterable[int]) -> None:
-        """Put jobs away that are over: a row for each in the history, and what they printed.
-
-        The row comes first: whatever is cut off is done again, and no job is lost or there twice.
-        """
-        uids = list(uids)
-        known = [uid for uid in uids if self.history.get(uid) is not None]
-        rows = [row for uid in uids if uid not in known if (row := self._past(uid))]
-        self.history.add(rows)
-        for uid in (*known, *(row[0] for row in rows)):
-            folder = self.folder(uid)
-            for path in folder.iterdir():
-                if path.name.startswith("run-") and path.is_dir() and not path.is_symlink():
-                    _keep_logs(path)
-                elif path.name != ENDED:
-                    _remove(path)
-            away = self.over / str(uid)
-            silent = not any(folder.glob("run-*"))
-            _remove(away)
-            folder.rename(away)  # at once: nobody sees a job that has not ended
-            _remove(away if silent else away / ENDED)
-
-    def _past(self, uid: int) -> tuple[int, float, dict[str, Any]] | None:
-        try:
-            ended = self.ended(uid)
-        except DamagedError:  # since it ended: the daemon will see to it
-            ended = None
-        if ended is None:
-            return None
-        facts: dict[str, Any] = {"ended": asdict(ended), "request": None, "held": None}
-        with suppress(RotaError):
-            facts["request"] = _without_defaults(replace(self.request(uid), env={}))
-        with suppress(RotaError):
-            facts["held"] = asdict(self.held(uid))
-        return uid, ended.time_s, facts
-
-    def purge(self, before_s: float, most: int) -> int:
-        """Forget jobs that ended before a time, or are not among the last `most`; how many."""
-        outdated = self.history.outdated(before_s, most)
-        for uid in outdated:  # first, so that none is left that nobody knows of
-            _remove(self.over / str(uid))
-        if outdated:
-            self.history.drop(outdated)
-        for path in self.jobs.glob(".new-*"):  # of submitters that were killed
-            with suppress(OSError):
-                if path.stat().st_mtime < time() - STALE_S:
-                    _remove(path)
-        return len(outdated)
-
     @contextmanager
     def locked(self, **facts: Any) -> Iterator[None]:
         """Be the only daemon of this directory; `facts` are for others to read."""
@@ -449,32 +301,6 @@ class Store:
                 return read_file(self.root / DAEMON) or {}
             return {}  # somebody does, but nobody can tell who
         return None  # it has ended, or was killed
-
-
-def _without_defaults(request: Request) -> dict[str, Any]:
-    facts = request.encode()
-    return {
-        item.name: facts[item.name]
-        for item in fields(request)
-        if item.name != "env" and (item.default is MISSING or facts[item.name] != item.default)
-    }
-
-
-def _keep_logs(run: Path) -> None:
-    """Of a run, keep what was printed: the rest holds the environment of its user."""
-    for path in run.iterdir():
-        if path.name != LOGS:
-            _remove(path)
-    if not any(run.glob(f"{LOGS}/*")):
-        _remove(run)
-
-
-def _remove(path: Path) -> None:
-    with suppress(FileNotFoundError):  # somebody else was faster
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
 
 
 def _seize(lock: IO[str], patience_s: float = 0.5) -> bool:

@@ -1,0 +1,112 @@
+"""What a job of the state directory shall hold and has had, and how it ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from rota.backends.local.seats import decode_seats
+from rota.elastic.files import decode_as, is_number
+from rota.errors import ConfigError, DamagedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rota.backends.local.request import Request
+    from rota.backends.local.seats import Seats
+
+STEADY_S: Final = 2.0
+"""Seconds of undisturbed training from which a speed is taken."""
+
+
+@dataclass
+class Held:
+    """What a job shall hold and has had so far."""
+
+    seats: Seats = field(default_factory=dict)
+    leaving: Seats = field(default_factory=dict)
+    """Of members that are to go and have not gone yet."""
+    serial: int = 0
+    """Number of the next member."""
+    run: int = 0
+    """Number of the present run, or of the last one."""
+    open: bool = False
+    """Whether that run has begun and is not known to be over."""
+    started_s: float | None = None
+    since_s: float | None = None
+    settled_s: float = 0.0
+    """Up to when `attained_gpu_s` was counted."""
+    attained_gpu_s: float = 0.0
+    preemptions: int = 0
+    failures: int = 0
+    """Runs that ended otherwise than they should, of these `faults` by its own doing."""
+    faults: int = 0
+    losses: int = 0
+    """Agents lost in a row since it came further than `lost_at` samples."""
+    lost_at: int = 0
+    parked: int = 0
+    """The run that left its state behind, from which the next one goes on; 0: none."""
+    rate: float = 0.0
+    """Samples per second that count as pace 1."""
+    samples: int = 0
+    """Done, as far as was seen; of `total`, if that is known."""
+    total: int = 0
+    ran_s: float = 0.0
+    """Running time of earlier runs."""
+    starts: int = 0
+    """Launches of which it was seen how long they took: `starting_s` in all, to the first step."""
+    starting_s: float = 0.0
+    seen: dict[str, list[float]] = field(default_factory=dict)
+    """Samples done and seconds taken, by workers+servers, when nothing else was going on."""
+    changes: int = 0
+    """Resizes and moves of earlier runs, and what they paused in all: `paused_s`."""
+    paused_s: float = 0.0
+    note: str = ""
+    """What holds it up, if anything does."""
+    stopped: str = ""
+    """When, by whom and for whom it was stopped the last time."""
+
+    def latest_s(self) -> float:
+        """The latest time that is written down here."""
+        return max(self.settled_s, self.since_s or 0.0, self.started_s or 0.0)
+
+    def speed(self, workers: int, servers: int) -> float:
+        """Samples per second at a size: as was seen, or in proportion; 0: not known."""
+        done, span_s = self.seen.get(f"{workers}+{servers}", (0.0, 0.0))
+        return done / span_s if span_s >= STEADY_S else self.rate
+
+    def misfit(self, request: Request) -> str:
+        """What a job cannot have been given that asked for this, if there is such a thing."""
+        count = Counter[str](seat.kind for seat in self.seats.values())
+        for kind, most in (("worker", request.max_workers), ("server", request.max_servers)):
+            if count[kind] > most:
+                return f"{count[kind]} {kind}s are more than it can have"
+        for seat in (*self.seats.values(), *self.leaving.values()):
+            if len(seat.gpus) != (request.gpus_per_worker if seat.kind == "worker" else 0):
+                return f"a {seat.kind} with {len(seat.gpus)} GPUs is not what was asked for"
+        return ""
+
+    @classmethod
+    def decode(cls, facts: dict[str, Any], path: Path) -> Held:
+        """Read what `asdict` gave, or DamagedError."""
+        if missing := sorted({"seats", "leaving", "serial", "run", "open"} - facts.keys()):
+            raise DamagedError(path, f"{missing[0]} is missing")
+        held = decode_as(cls, facts, path)
+        try:
+            held.seats, held.leaving = decode_seats(held.seats), decode_seats(held.leaving)
+        except (ValueError, TypeError, ConfigError) as error:
+            raise DamagedError(path, str(error).rstrip(".")) from None
+        for tally in held.seen.values():
+            if not (isinstance(tally, list) and len(tally) == 2 and all(map(is_number, tally))):
+                raise DamagedError(path, "what was seen of its speed is no number")
+        return held
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a job ended, and when."""
+
+    state: Literal["done", "failed", "cancelled"]
+    time_s: float
+    error: str = ""
