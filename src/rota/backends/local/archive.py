@@ -95,7 +95,7 @@ def _keep_logs(run: Path) -> None:
 
 def _remove(path: Path) -> None:
     with suppress(FileNotFoundError):  # somebody else was faster
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
+        try:
             path.unlink()
+        except IsADirectoryError:
+            shutil.rmtree(path)
