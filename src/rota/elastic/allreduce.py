@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rota.elastic.exchange import Lost
-from rota.elastic.group import Circle, dispose, dist, first_line, gloo_options, is_loss
+from rota.elastic.group import Circle, dispose, dist, first_line, gloo_options, group_of, is_loss
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -155,9 +155,7 @@ def warm_up() -> None:
     store = dist.HashStore()
     options, _, _ = gloo_options("127.0.0.1", 10.0)
     backend = dist.ProcessGroupGloo(store, 0, 1, options)
-    group = dist.ProcessGroup(store, 0, 1)
-    group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
-    group._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)
+    group = group_of(store, 0, 1, backend, "gloo", torch.device("cpu"))
     bound = DistributedDataParallel(model, process_group=group, init_sync=False)
     for _ in range(2):
         reach = _Reach.apply(*model.parameters())  # type: ignore[no-untyped-call]

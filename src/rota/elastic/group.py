@@ -118,11 +118,8 @@ class Circle:
         self._register(store, backend, "nccl", torch.device("cuda"))
 
     def _register(self, store: Any, backend: Any, name: str, device: torch.device) -> None:
-        kind = getattr(dist.ProcessGroup.BackendType, name.upper())
         self._store = store  # torch does not keep what is written in Python
-        self.group = dist.ProcessGroup(store, self.rank, self.size)
-        self.group._set_default_backend(kind)
-        self.group._register_backend(device, kind, backend)
+        self.group = group_of(store, self.rank, self.size, backend, name, device)
 
     def cut(self) -> None:
         """Let every call that waits in this group fail at once, here and at the others.
@@ -155,6 +152,17 @@ class Circle:
         group, self.group = self.group, None
         if group is not None:
             dispose(group)
+
+
+def group_of(
+    store: Any, rank: int, size: int, backend: Any, name: str, device: torch.device
+) -> Any:
+    """A process group of torch that is not the default one, around one backend."""
+    kind = getattr(dist.ProcessGroup.BackendType, name.upper())
+    group = dist.ProcessGroup(store, rank, size)
+    group._set_default_backend(kind)
+    group._register_backend(device, kind, backend)
+    return group
 
 
 def gloo_options(host: str, limit_s: float) -> tuple[Any, int, Address]:

@@ -182,10 +182,7 @@ class Processes:
     def _reap_orphans(self) -> None:
         with suppress(ChildProcessError):
             while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                known = {process.pid for process in self._running.values()}
-                if self._nursery is not None:
-                    known.add(self._nursery.pid)
-                if found.si_pid in known:
+                if found.si_pid in self._watched():
                     return  # its own watch will tell
                 os.waitpid(found.si_pid, 0)
 
@@ -216,15 +213,18 @@ class Processes:
 
     def _end_orphans(self) -> None:
         """End what members that are gone have left behind, which is this process' by now."""
-        known = [process.pid for process in self._running.values()]
-        if self._nursery is not None:
-            known.append(self._nursery.pid)
-        found = {pid: member_of(pid, self.folder) for pid in orphans(known) if Process.of(pid)}
+        left = orphans(self._watched())
+        found = {pid: member_of(pid, self.folder) for pid in left if Process.of(pid)}
         kill_processes(with_offspring(pid for pid, name in found.items() if name in self._gone))
         for name, pid in list(self._gone.items()):
             if name not in found.values() and not _is_group(pid):
                 del self._gone[name]
                 strike(self.folder, name)
+
+    def _watched(self) -> set[int]:
+        """Processes whose end is told by a watch of their own."""
+        pids = {process.pid for process in self._running.values()}
+        return pids if self._nursery is None else {*pids, self._nursery.pid}
 
     def _enlist(self, name: str) -> Callable[[], None]:
         """What a member does before it becomes what it shall be."""

@@ -266,7 +266,7 @@ class LocalBackend:
                 job.trouble = f"{error.strerror or error}; tried again"
             if job.trouble and job.trouble != trouble:
                 self._say(f"job {uid}: {job.trouble}")
-            self._settled |= math.isfinite(job.settled_s) and job.settled_s != settled_s
+            self._settled |= job.settled and job.settled_s != settled_s
             if not job.busy or job.ended:
                 self._active.discard(uid)
             if job.ended is not None:

@@ -124,6 +124,11 @@ class LiveJob:
         return not (self.held.seats or self.held.run) and self.held.started_s is None
 
     @property
+    def settled(self) -> bool:
+        """Whether it holds what it shall hold, and trains."""
+        return self.settled_s < float("inf")
+
+    @property
     def busy(self) -> bool:
         """Whether there is anything to do about it but to wait."""
         return bool(self.held.seats or self.held.open or self._call or self.cancelled)
@@ -135,7 +140,7 @@ class LiveJob:
     def samples(self, now_s: float) -> float:
         """Samples that it has done: as was heard, and what it makes of the time since."""
         held, status = self.held, self.status
-        if status is None or self.settled_s == float("inf"):
+        if status is None or not self.settled:
             return held.samples
         since_s = min(max(0.0, status.ago_s + now_s - self._heard_s), AHEAD_S)
         more = status.samples_per_s * since_s
@@ -331,7 +336,7 @@ class LiveJob:
         trains = self.request.kind == "plain" or status.samples_per_s > 0.0
         if not (there and trains) or self._asked != frozenset(self.held.seats):
             self.settled_s = float("inf")
-        elif self.settled_s == float("inf"):
+        elif not self.settled:
             self.settled_s, self._began = now_s, (status.samples, status.busy_s)
         self._measure(status, now_s)
 
@@ -383,7 +388,7 @@ class LiveJob:
     def _count(self, status: Status) -> None:
         """How fast it is with as many workers as it has, as long as nothing changes."""
         before, self._counted = self._counted, (status.samples, status.busy_s, status.generation)
-        if before is None or self.settled_s == float("inf") or status.generation != before[2]:
+        if before is None or not self.settled or status.generation != before[2]:
             return
         seats = list(self.held.seats.values())
         workers = sum(seat.kind == "worker" for seat in seats)
@@ -396,7 +401,7 @@ class LiveJob:
 
         What it has done until then has had no unit: its speed is seen from here on.
         """
-        if self.held.rate or self.settled_s == float("inf"):
+        if self.held.rate or not self.settled:
             return
         done, span_s = status.samples - self._began[0], status.busy_s - self._began[1]
         workers = sum(seat.kind == "worker" for seat in self.held.seats.values())
