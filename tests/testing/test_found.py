@@ -197,3 +197,13 @@ def test_who_starts_slower_than_a_slot_goes_on_under_the_baselines_of_dl2(policy
             _job(0.0, 1790.0, 8, cpus_per_worker=0.1, **bare)]  # fmt: skip
     cluster = {"gpus": [0, 0, 0, 0], "cpus": [96, 7.5, 1, 4]}
     _assert_sound(policy, jobs, cluster=cluster, when={"min_run_s": 1728.0, "slot_s": 864.0})
+
+
+@pytest.mark.parametrize("policy", ["srtf", "tiresias", "srsf+fgd"])
+def test_a_job_that_gives_back_and_takes_again_the_same_is_not_changed(policy: str) -> None:
+    # The first job has grown to three workers; the second needs all four GPUs and waits. In every
+    # round the first shrank, which nobody could use, and grew again: that counted as a change, so
+    # the policy asked to be woken when its minimum run time would be over, for ever.
+    jobs = [_job(0.0, 1e9, 1, min_workers=1, max_workers=3), _job(10.0, 1e11, 4)]
+    when = {"restart_s": 5.0, "resize_s": 5.0, "min_run_s": 120.0}
+    _assert_sound(f"{policy}+elastic", jobs, cluster={"gpus": [4]}, when=when)

@@ -164,3 +164,28 @@ def held_gpus(d: Desk, job: Any, j: int) -> int:
     for k in range(d.at[j], d.at[j] + d.length[j]):
         gpus += d.shares[k]["workers"] * job["gpus_per_worker"]
     return gpus
+
+
+@part
+def same(job: Any, shares: Records, first: int, count: int) -> bool:
+    """Whether the job holds exactly shares[first : first + count]."""
+    at = job["share_at"]
+    if job["share_len"] != count:
+        return False
+    if at == first:
+        return True
+    for k in range(count):
+        a, b = shares[at + k], shares[first + k]
+        if a["node"] != b["node"] or a["workers"] != b["workers"] or a["servers"] != b["servers"]:
+            return False
+    return True
+
+
+@part
+def same_size(job: Any, shares: Records, first: int, count: int) -> bool:
+    """Whether shares[first : first + count] are as many workers and servers as the job holds."""
+    workers, servers = 0, 0
+    for k in range(first, first + count):
+        workers += shares[k]["workers"]
+        servers += shares[k]["servers"]
+    return workers == job["held_workers"] and servers == job["held_servers"]

@@ -12,7 +12,7 @@ from rota.policies.backfill_kernels import decide_once_with_backfill
 from rota.policies.draft_kernels import Desk
 from rota.policies.gittins import gittins_table
 from rota.policies.place_kernels import FGD, new_index
-from rota.policies.round_kernels import decide_once
+from rota.policies.round_kernels import decide_once, wake_once
 from rota.policies.rule import EASY, ELASTIC, GITTINS
 from rota.policies.sizing import grow, shrink_back
 
@@ -67,14 +67,18 @@ class Heuristic:
         play = decide_once if rule.passing < EASY else decide_once_with_backfill
         node, part = np.empty((2, len(snapshot.cluster)), np.int64)
         level = new_index(draft.nodes)
-        desk = Desk(draft.nodes, level, draft.at, draft.length, draft.shares, node, part)
+
+        def desk() -> Desk:
+            d = draft
+            return Desk(d.nodes, level, d.at, d.length, d.shares, node, part)
+
         rows = snapshot.jobs.rows.copy()  # a snapshot is read-only, which is another type to Numba
-        order = np.arange(n)
-        draft.used, wake_s = play(
-            rule, rows, order, n, snapshot.time_s, np.empty(n), desk, draft.used
-        )
+        order, now_s = np.arange(n), snapshot.time_s
+        draft.used, wake_s = play(rule, rows, order, n, now_s, np.empty(n), desk(), draft.used)
         if rule.sizing == ELASTIC:
+            # Shrunk and grown back is no change, so only now is it known whom the round changes.
             grow(draft, rule.place, order)
+            wake_s = wake_once(rule, rows, order, n, now_s, desk())
         return draft.commit(wake_s=wake_s)
 
     def _most_shares(self, snapshot: Snapshot) -> int:

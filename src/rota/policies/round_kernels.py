@@ -13,7 +13,17 @@ import numpy as np
 
 from rota.core.layout import RUNNING
 from rota.jit import allocating_part, inline, kernel, part
-from rota.policies.draft_kernels import Desk, claim, claim_fewer, give, held_gpus, still_free, take
+from rota.policies.draft_kernels import (
+    Desk,
+    claim,
+    claim_fewer,
+    give,
+    held_gpus,
+    same,
+    same_size,
+    still_free,
+    take,
+)
 from rota.policies.fair_kernels import fill_fairly
 from rota.policies.order_kernels import next_turn_s, rank
 from rota.policies.place_kernels import build, hold, largest_node
@@ -295,6 +305,18 @@ def keep(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, d: Desk, 
     return used
 
 
+@inline
+def begins_anew(job: Any, j: int, d: Desk) -> bool:
+    """Whether the draft changes running job j so that its minimum run time starts again.
+
+    A resize does, and a move that costs; a free move does not. The same shares written at another
+    place of the draft are no change.
+    """
+    if same(job, d.shares, d.at[j], d.length[j]):
+        return False
+    return job["resize_s"] > 0.0 or not same_size(job, d.shares, d.at[j], d.length[j])
+
+
 @part
 def ask_again_s(
     rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, d: Desk, waiting: bool
@@ -308,9 +330,7 @@ def ask_again_s(
         j = order[i]
         if d.length[j] > 0:
             wake_s = min(wake_s, next_turn_s(rule, jobs[j], now_s))
-            # A move that costs begins a new stint; one that is free does not.
-            moves = d.at[j] != jobs[j]["share_at"] and jobs[j]["resize_s"] > 0.0
-            goes_on = jobs[j]["status"] == RUNNING and not moves
+            goes_on = jobs[j]["status"] == RUNNING and not begins_anew(jobs[j], j, d)
             since_s = jobs[j]["since_s"] if goes_on else now_s
             # Where leases end anyway, jobs that are alike would swap whenever they may.
             if rule.quantum_s == np.inf and now_s < since_s + jobs[j]["min_run_s"]:
@@ -362,3 +382,9 @@ def decide_once(
 ) -> tuple[int, float]:
     """The same, called from Python."""
     return decide(rule, jobs, order, n, now_s, key, d, used)
+
+
+@kernel
+def wake_once(rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, d: Desk) -> float:
+    """`ask_again_s`, called from Python, after a draft of all live jobs has been edited further."""
+    return ask_again_s(rule, jobs, order, n, now_s, d, False)

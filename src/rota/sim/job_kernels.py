@@ -24,6 +24,7 @@ from rota.core.layout import (
     WAITING,
 )
 from rota.jit import inline, part
+from rota.policies.draft_kernels import same, same_size
 from rota.policies.order_kernels import ran_s
 from rota.policies.place_kernels import hold
 from rota.sim.net_kernels import join, leave
@@ -219,31 +220,6 @@ def begin(s: State, j: int, first: int, count: int) -> None:
         job["started_s"] = clock["now_s"]
     clock["starts"] += 1
     run_on(s, j, first, count, job["restart_s"] if again else 0.0)
-
-
-@part
-def same(job: Any, shares: Records, first: int, count: int) -> bool:
-    """Whether the job holds exactly shares[first : first + count]."""
-    at = job["share_at"]
-    if job["share_len"] != count:
-        return False
-    if at == first:
-        return True
-    for k in range(count):
-        a, b = shares[at + k], shares[first + k]
-        if a["node"] != b["node"] or a["workers"] != b["workers"] or a["servers"] != b["servers"]:
-            return False
-    return True
-
-
-@part
-def same_size(job: Any, shares: Records, first: int, count: int) -> bool:
-    """Whether shares[first : first + count] are as many workers and servers as the job holds."""
-    workers, servers = 0, 0
-    for k in range(first, first + count):
-        workers += shares[k]["workers"]
-        servers += shares[k]["servers"]
-    return workers == job["held_workers"] and servers == job["held_servers"]
 
 
 @inline
