@@ -43,7 +43,7 @@ def fuzz(
         os.environ.setdefault("NUMBA_CACHE_DIR", str(out.absolute() / "bounds-cache"))
     from rota.cli.loading import named_policies
     from rota.cli.trained import register
-    from rota.testing.fuzzing import Plan, fuzz, replayed, write_finding
+    from rota.testing.fuzzing import FuzzPlan, fuzz, replayed, write_finding
 
     register()
     if policy:
@@ -52,7 +52,7 @@ def fuzz(
         findings = replayed(replay)
         _print_failures(findings)
         raise typer.Exit(1 if findings else 0)
-    plan = Plan(seed, first, worlds, each, tuple(policy or ()), limit)
+    plan = FuzzPlan(seed, first, worlds, each, tuple(policy or ()), limit)
     with LateBar() as bar:
         report = bar.begin("worlds", worlds)
 

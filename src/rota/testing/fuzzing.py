@@ -39,7 +39,7 @@ SILENT_S: Final = 3600.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class FuzzPlan:
     """Which worlds to play."""
 
     seed: int = 0
@@ -71,7 +71,7 @@ class Tally:
                 self.refused[base_of(finding.policy)] += 1
 
 
-def fuzz(plan: Plan, *, workers: int, progress: Callable[[Tally], None]) -> Tally:
+def fuzz(plan: FuzzPlan, *, workers: int, progress: Callable[[Tally], None]) -> Tally:
     """Play all worlds of the plan; `progress` is called after each."""
     tally, numbers = Tally(), iter(range(plan.first, plan.first + plan.worlds))
     crew = [_Worker(plan.limit_s) for _ in range(max(1, min(workers, plan.worlds)))]
@@ -89,7 +89,7 @@ def fuzz(plan: Plan, *, workers: int, progress: Callable[[Tally], None]) -> Tall
     return tally
 
 
-def _next_world(worker: _Worker, numbers: Iterator[int], plan: Plan) -> None:
+def _next_world(worker: _Worker, numbers: Iterator[int], plan: FuzzPlan) -> None:
     number = next(numbers, None)
     worker.task = None
     if number is not None:
@@ -98,7 +98,7 @@ def _next_world(worker: _Worker, numbers: Iterator[int], plan: Plan) -> None:
 
 
 def _hear(
-    worker: _Worker, tally: Tally, numbers: Iterator[int], plan: Plan,
+    worker: _Worker, tally: Tally, numbers: Iterator[int], plan: FuzzPlan,
     progress: Callable[[Tally], None], *, stuck: bool,
 ) -> None:  # fmt: skip
     """Take one report of a worker: about a policy, or of its own death."""
@@ -252,7 +252,7 @@ def write_finding(finding: Finding, directory: Path) -> Path:
 def replayed(path: Path) -> list[Finding]:
     """What is still wrong in the findings of a file, or of all files below a directory."""
     files = sorted(path.rglob("*.json")) if path.is_dir() else [path]
-    worker, found = _Worker(Plan.limit_s), []
+    worker, found = _Worker(FuzzPlan.limit_s), []
     try:
         for file in files:
             facts = json.loads(file.read_text())

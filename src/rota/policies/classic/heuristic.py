@@ -11,8 +11,7 @@ from rota.core.draft import Draft
 from rota.ledger.draft_kernels import DraftArrays
 from rota.ledger.node_kernels import new_index
 from rota.policies.classic.backfill_kernels import decide_once_with_backfill
-from rota.policies.classic.gittins import gittins_table
-from rota.policies.classic.orderings import GITTINS
+from rota.policies.classic.orderings import WITH_TABLES
 from rota.policies.classic.place_kernels import FGD
 from rota.policies.classic.round_kernels import decide_once, wake_once
 from rota.policies.classic.rule import EASY, ELASTIC
@@ -46,14 +45,13 @@ class Heuristic:
     @property
     def learns(self) -> bool:
         """Whether it draws on a history of past jobs."""
-        return self.rule.order == GITTINS or self.rule.place == FGD
+        return self.rule.order in WITH_TABLES or self.rule.place == FGD
 
     def learned(self, duration_s: Floats, num_gpus: Ints) -> Heuristic:
         """The same policy with its tables drawn from these past jobs."""
         rule = self.rule
-        if rule.order == GITTINS:
-            limits, worth = gittins_table(duration_s * num_gpus, self.classes)
-            rule = rule._replace(limits=limits, worth=worth)
+        if rule.order in WITH_TABLES:
+            rule = WITH_TABLES[rule.order](rule, duration_s, num_gpus, self.classes)
         if rule.place == FGD:
             # Of gangs larger than a node, what matters is that they need whole ones.
             rule = rule._replace(typical=np.bincount(num_gpus) / max(1, len(num_gpus)))
