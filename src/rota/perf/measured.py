@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rota.perf.sheet import Profile
+from rota.perf.profile_file import Profile
 from rota.perf.shipped import shipped
 
 if TYPE_CHECKING:

@@ -74,7 +74,7 @@ FAMILIES: Final = (
     "gavel",
 )  # fmt: skip
 PS: Final = ("ps", "dl2-measured", "dl2-clean")
-"""Families by servers and workers; the others know how many nodes a job spans."""
+"""Families by servers and workers; the others depend on the number of nodes a job spans."""
 _CURVED: Final = FAMILIES[1:]
 
 TOP: Final = {

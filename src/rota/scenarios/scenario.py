@@ -12,7 +12,7 @@ from rota.perf.physics import Billing, Drift, Physics
 from rota.policies.classic.orderings import ORDERINGS
 from rota.policies.classic.placing import PLACEMENTS
 from rota.scenarios import reading
-from rota.scenarios.speeds import contention_of, curves_of
+from rota.scenarios.speed_laws import contention_of, curves_of
 from rota.scenarios.tables import MEASURED, tables_folder
 from rota.scenarios.workloads import draw_jobs
 from rota.sim.setup import PLAIN, Conditions

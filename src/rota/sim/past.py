@@ -1,7 +1,7 @@
 """A journal as a past: its jobs as a trace, and the machines that they ran on.
 
-What a simulator wrote is given back as it was. Of a live cluster's jobs nobody knew how long they
-would take; what they have held and done since is their length.
+What a simulator wrote is given back as it was. The lengths of a live cluster's jobs were not known
+beforehand; they follow from what the jobs have held and done since.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def past_cluster(meta: Mapping[str, Any]) -> Cluster | None:
 
 
 def count_clusters(meta: Mapping[str, Any]) -> int:
-    """How many clusters a journal tells of in turn: daemons that go on with one may have others."""
+    """The number of clusters a journal tells of, one after another: it may outlive a cluster."""
     return len(told(meta, "cluster"))
 
 

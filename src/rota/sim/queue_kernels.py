@@ -12,7 +12,7 @@ import numpy as np
 from rota.jit import allocating_part, inline, part
 from rota.policies.classic.claim_kernels import claim
 from rota.policies.classic.orderings import score
-from rota.policies.classic.room_kernels import MISSES, Room, is_hopeless, measure, measured
+from rota.policies.classic.room_kernels import MISSES, MostFree, is_hopeless, measure, measured
 from rota.policies.classic.rule import STRICT
 from rota.sim.job_kernels import begin
 from rota.sim.replay_kernels import draft_arrays, replay_with
@@ -148,7 +148,7 @@ def sink(s: State, low: int, high: int, k: int) -> None:
 
 
 @part
-def set_aside(rule: Rule, s: State, room: Room, low: int, high: int) -> int:
+def set_aside(rule: Rule, s: State, room: MostFree, low: int, high: int) -> int:
     """Move shapes that cannot fit to the end of shapes[low:high], heapify the rest; its new end."""
     k = low
     while k < high:

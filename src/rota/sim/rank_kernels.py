@@ -14,9 +14,9 @@ import numpy as np
 from rota.core.layout import RUNNING
 from rota.jit import allocating_part, part
 from rota.policies.classic.claim_kernels import claim
+from rota.policies.classic.decide_kernels import ask_again_s, clear
 from rota.policies.classic.orderings import rank
 from rota.policies.classic.room_kernels import MISSES, measured
-from rota.policies.classic.round_kernels import ask_again_s, clear
 from rota.sim.job_kernels import stop
 from rota.sim.queue_kernels import FEW, earlier, leave_out, pop, push, set_aside, sink
 from rota.sim.replay_kernels import draft_arrays, enact_draft, replay_with

@@ -9,9 +9,10 @@ from rota.jit import inline, kernel, part
 from rota.ledger.draft_kernels import DraftArrays
 from rota.ledger.node_kernels import hold
 from rota.policies.classic.backfill_kernels import decide_with_backfill
-from rota.policies.classic.round_kernels import decide, decide_free
+from rota.policies.classic.decide_kernels import decide, decide_free
 from rota.sim.event_kernels import advance, stray, tidy
-from rota.sim.job_kernels import copy_share, enact, stop
+from rota.sim.job_kernels import enact, stop
+from rota.sim.log_kernels import copy_share
 from rota.sim.net_kernels import net_of
 from rota.sim.pace_kernels import rerate
 from rota.sim.state import State

@@ -17,7 +17,7 @@ TRUTH: Final = np.dtype(
         ("done_s", np.float64),  # NaN until it has ended
         ("unit", np.float64),  # the speed in its curve at which its pace is 1
         ("alone", np.float64),  # its pace without contention
-        ("sends", np.bool_),  # whether it is among the guests of its nodes
+        ("sends", np.bool_),  # whether it sends from its nodes, so that `Traffic` lists it there
         ("fee", np.float64),  # dollars, settled up to JOB.settled_s
         ("fee_rate", np.float64),  # dollars per second
         ("stint_s", np.float64),  # progress_s at the start of the present stint

@@ -52,7 +52,7 @@ class Finding:
 def drawn(
     seed: int, number: int, count: int, policies: Sequence[str] = ()
 ) -> tuple[WorldSpec, list[str]]:
-    """World `number` of a series, and so many policies to try there (or those given)."""
+    """World `number` of a series, and `count` policies to try there (or those given)."""
     spec = draw_world(seed, number)
     dice = Dice(np.random.default_rng([seed, number, 1]))
     return spec, list(policies) or draw_policies(dice, spec, count)

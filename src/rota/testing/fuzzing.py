@@ -35,7 +35,7 @@ MEMORY_BYTES: Final = 6 << 30
 COMPILING_S: Final = 600
 """Processor seconds that a worker may use beside its limit for the first runs of a policy."""
 SILENT_S: Final = 3600.0
-"""A worker that says nothing for so long, without using its processor time up, is stuck."""
+"""A worker that reports nothing for this time, with processor time left, is stuck."""
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ def _serve(
 
 
 def _limit_time(more_s: int) -> None:
-    """Allow this process so many further seconds of processor time."""
+    """Allow this process that many further seconds of processor time."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     until = int(used.ru_utime + used.ru_stime) + more_s
     resource.setrlimit(resource.RLIMIT_CPU, (until, resource.RLIM_INFINITY))

@@ -67,7 +67,7 @@ def differences(a: Outcome, b: Outcome) -> list[str]:
 
 @dataclass
 class _Books:
-    """Follows a log of events and keeps an account of who holds what."""
+    """Follows a log of events and keeps an account of what each job holds."""
 
     world: World
     held: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
@@ -177,7 +177,7 @@ class _Books:
 
 
 def _ending(world: World, run: Run, books: _Books) -> Iterator[tuple[str, str]]:
-    """Everybody has ended, holds nothing, and has run for as long as its work takes."""
+    """All jobs have ended, hold nothing, and have run for as long as their work takes."""
     outcome = run.outcome
     if books.held:
         yield "held", f"jobs {sorted(books.held)} hold something at the end."
@@ -200,7 +200,9 @@ def _work(world: World, run: Run, books: _Books) -> Iterator[tuple[str, str]]:
     """Jobs without a curve run at (workers / requested)^scaling: compare with their durations."""
     outcome, trace, scaling = run.outcome, world.trace, world.physics.scaling
     late_s = np.abs([outcome.begin_s, outcome.end_s]).max()
-    grain_s = 2e-9 * world.when.slot_s  # an end so little after that of a slot is at that
+    grain_s = (
+        2e-9 * world.when.slot_s
+    )  # an end this close after that of a slot counts as being there
     plain = trace.model < 0 if world.physics.curves is not None else np.ones(len(trace), np.bool_)
     for job in np.flatnonzero(plain & ~outcome.gave_up).tolist():
         asked, spans = books.rows["workers"][job], books.spans.get(job, [])

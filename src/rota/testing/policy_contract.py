@@ -9,7 +9,7 @@ import numpy as np
 
 from rota.core.decision import Decision
 from rota.core.jobs import JobTable
-from rota.core.plan import MOVE, STOP
+from rota.core.layout import MOVE, STOP
 from rota.core.snapshot import Snapshot
 from rota.errors import RotaError
 from rota.run.loop import rounds
@@ -68,7 +68,7 @@ class PolicyCase:
 
     def __call__(self, policy: PolicyOrFactory, *, seed: int = 0) -> None:
         """Raise unless the policy keeps the contract here."""
-        # The second time nobody asks more often than a backend would.
+        # The second time the policy is asked as often as a backend would.
         first, second = (_play(self.world, policy, seed, again=again) for again in (False, True))
         if not np.array_equal(first, second, equal_nan=True):
             raise AssertionError(
@@ -89,7 +89,7 @@ def _play(name: str, policy: PolicyOrFactory, seed: int, *, again: bool) -> Floa
             if turn.number >= MOST_ROUNDS:
                 raise _Broken(
                     f"{simulator.finished} of {len(world.trace)} jobs have ended after "
-                    f"{MOST_ROUNDS} rounds; does it starve somebody, or stop and start for ever?"
+                    f"{MOST_ROUNDS} rounds; does it starve a job, or stop and start jobs for ever?"
                 )
     except _Broken as broken:
         where = f"{examined.name}, world {name!r}, {examined.where()}"
@@ -129,7 +129,7 @@ class _Examined:
         if not decision.wake_s > snapshot.time_s:
             _fail(f"wake_s={decision.wake_s} is not after now.")
         _check_pins(snapshot, decision)
-        # A snapshot of its own: whoever remembers the last decision by its snapshot is caught.
+        # Another snapshot object: a policy that remembers decisions by snapshot is caught.
         if _wanted(self.policy.decide(original)) != wanted:
             _fail("asked twice about the same snapshot, it decided differently.")
         if _wanted(self.policy.decide(_renumbered(original))) != wanted:
@@ -152,7 +152,7 @@ def _copy(snapshot: Snapshot) -> Snapshot:
 
 def _same(a: Snapshot, b: Snapshot) -> bool:
     pairs = ((a.jobs.rows, b.jobs.rows), (a.nodes, b.nodes), (a.shares, b.shares))
-    # Field by field, since the padding between them is nobody's; as bytes, since NaN != NaN.
+    # Field by field, since the padding between them means nothing; as bytes, since NaN != NaN.
     return a.time_s == b.time_s and all(
         x[field].tobytes() == y[field].tobytes() for x, y in pairs for field in x.dtype.names or ()
     )

@@ -76,7 +76,7 @@ class WorldSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptedFaults(Faults):
-    """Faults at moments that somebody chose."""
+    """Faults at given times."""
 
     nodes: tuple[tuple[float, int, bool], ...] = ()
     """(time, node, whether it comes back)"""

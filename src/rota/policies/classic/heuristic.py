@@ -11,9 +11,9 @@ from rota.core.draft import Draft
 from rota.ledger.draft_kernels import DraftArrays
 from rota.ledger.node_kernels import new_index
 from rota.policies.classic.backfill_kernels import decide_once_with_backfill
+from rota.policies.classic.decide_kernels import decide_once, wake_once
 from rota.policies.classic.orderings import WITH_TABLES
 from rota.policies.classic.place_kernels import FGD
-from rota.policies.classic.round_kernels import decide_once, wake_once
 from rota.policies.classic.rule import EASY, ELASTIC
 from rota.policies.classic.sizing import grow, shrink_back
 
@@ -33,7 +33,7 @@ class Heuristic:
     error: float = 0.0
     """Standard deviation of the log error of the duration estimates it is to be given."""
     classes: int = 64
-    """How finely a Gittins index tells attained service apart."""
+    """The number of classes of attained service that a Gittins index tells apart."""
     oracle: bool = False
     """Whether it is shown the truth where a scenario hides it."""
 
@@ -76,13 +76,13 @@ class Heuristic:
         order, now_s = np.arange(n), snapshot.time_s
         draft.used, wake_s = play(rule, rows, order, n, now_s, np.empty(n), arrays(), draft.used)
         if rule.sizing == ELASTIC:
-            # Shrunk and grown back is no change, so only now is it known whom the round changes.
+            # A job shrunk and grown back is unchanged, so only now is it known what has changed.
             grow(draft, rule.place, order)
             wake_s = wake_once(rule, rows, order, n, now_s, arrays())
         return draft.commit(wake_s=wake_s)
 
     def _most_shares(self, snapshot: Snapshot) -> int:
-        """How many shares a round may write: all GPUs anew, some twice, and who needs none."""
+        """The most shares a round may write: all GPUs anew, some twice, and jobs without GPUs."""
         cluster, rows = snapshot.cluster, snapshot.jobs.rows
         bare = rows["workers"][rows["gpus_per_worker"] == 0]
         return int(

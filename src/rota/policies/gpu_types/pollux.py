@@ -1,7 +1,7 @@
 """Pollux: elastic allocation by speedup, found by a search with a budget (Qiao et al., OSDI 2021).
 
 Each job's speedup is its speed with what it holds over its speed with a fair share. Maximised is
-the power mean of all speedups; the power −1 favours those who are worst off.
+the power mean of all speedups; the power −1 favours the jobs with the least speedup.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from rota.core.draft import Draft
-from rota.policies.classic.placing import start_somebody
-from rota.policies.gpu_types.search_kernels import Board, search
+from rota.policies.classic.placing import start_if_idle
+from rota.policies.gpu_types.search_kernels import search
+from rota.policies.gpu_types.search_state_kernels import SearchState
 from rota.policies.gpu_types.type_pools import find_room, known_curves, speeds_at, try_place
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 IDLE = 0.01
 """What waiting counts as, per GPU of the least a job runs with: far worse than any share."""
 STOPPED = 0.9
-"""A job that runs loses so much more by waiting: between equals nobody is stopped."""
+"""Factor on what waiting counts as for a running job: between equals none is stopped."""
 PATIENCE_S = 3600.0
 """After 1, 3, 7, … times this long of waiting a job counts twice, three times, four times …"""
 LEAST_TOLL = 0.1
@@ -33,7 +34,7 @@ LEAST_TOLL = 0.1
 
 @dataclass(frozen=True)
 class Pollux:
-    """From what everybody holds now, the best that a search of `evals` moves finds."""
+    """From what all jobs hold now, the best allocation that a search of `evals` moves finds."""
 
     compiles: ClassVar[bool] = True
 
@@ -52,19 +53,19 @@ class Pollux:
         draft = Draft(snapshot)
         if not len(snapshot.jobs):
             return draft.commit()
-        board = make_board(snapshot, self.p)
+        state = search_state(snapshot, self.p)
         # Other moves at other times, the same at the same: what was missed may be found next time.
         rng = np.random.default_rng([self.seed, int(np.float64(snapshot.time_s).view(np.uint64))])
-        queue = np.flatnonzero((board.held == 0) & ~board.fixed)
-        search(board, queue, rng.random((self.evals, 7)))
-        _carry_out(draft, board)
-        start_somebody(draft)
-        if (board.held >= board.most).all():
+        queue = np.flatnonzero((state.held == 0) & ~state.fixed)
+        search(state, queue, rng.random((self.evals, 7)))
+        _carry_out(draft, state)
+        start_if_idle(draft)
+        if (state.held >= state.most).all():
             return draft.commit()
         return draft.commit(wake_s=snapshot.time_s + self.lease)
 
 
-def make_board(snapshot: Snapshot, power: float) -> Board:
+def search_state(snapshot: Snapshot, power: float) -> SearchState:
     """The snapshot as the search takes it."""
     jobs, nodes, curves = snapshot.jobs, snapshot.nodes, known_curves(snapshot)
     N = len(nodes)
@@ -74,7 +75,7 @@ def make_board(snapshot: Snapshot, power: float) -> Board:
     # A job's servers go beside its workers; that they are whole ones is seen to at the end.
     per_worker = jobs.servers / np.maximum(1, jobs.workers)
     up = nodes["up"]
-    return Board(
+    return SearchState(
         each=each,
         cpus=jobs.cpus_per_worker + per_worker * jobs.cpus_per_server,
         memory_gb=jobs.memory_gb_per_worker + per_worker * jobs.memory_gb_per_server,
@@ -170,14 +171,14 @@ def _toll(snapshot: Snapshot) -> Floats:
     return np.maximum(LEAST_TOLL, toll)
 
 
-def _carry_out(draft: Draft, board: Board) -> None:
+def _carry_out(draft: Draft, state: SearchState) -> None:
     """Write what the search found into the draft."""
-    changed = np.flatnonzero((board.share != board.before).any(axis=1)).tolist()
+    changed = np.flatnonzero((state.share != state.before).any(axis=1)).tolist()
     for job in changed:
         draft.stop(job)
     for job in changed:
-        nodes = np.flatnonzero(board.share[job]).tolist()
-        share = [(n, int(board.share[job, n])) for n in nodes]
+        nodes = np.flatnonzero(state.share[job]).tolist()
+        share = [(n, int(state.share[job, n])) for n in nodes]
         if share and not try_place(draft, job, share):
             _place_smaller(draft, job, draft.nodes["type"] == draft.nodes["type"][nodes[0]])
 

@@ -47,14 +47,14 @@ def terms(by_nodes: bool, a: Ints | int, w: Ints | int) -> Floats:
     return np.stack([share, one, one * w / a, one * w, one * a], axis=-1)
 
 
-START: Final[dict[bool, Floats]] = {
+FIRST_SHAPE: Final[dict[bool, Floats]] = {
     False: np.array([1.0, 0.05, 0.05, 0.0, 0.0]),
     True: np.array([1.0, 0.02, 0.05, 0.02, 0.0]),
 }
 """What is believed before anything has run: nearly linear at first, then ever less so."""
 
 
-class Pools:
+class ShapePools:
     """What all jobs of a run have shown, by model and together."""
 
     def __init__(self, *, by_nodes: bool, noise: float) -> None:
@@ -63,7 +63,7 @@ class Pools:
         a, w = (axis.ravel() for axis in np.meshgrid(sizes, sizes))
         possible = (a <= w) | (not by_nodes)
         self.typical = terms(by_nodes, a[possible], w[possible])  # (…, TERMS)
-        self.start = self.normal(START[by_nodes][None])[0]
+        self.start = self.normal(FIRST_SHAPE[by_nodes][None])[0]
         # Sums of K and r, where K·θ = r is what a job shows of the shape θ.
         self.all_K, self.all_r = np.zeros((TERMS, TERMS)), np.zeros(TERMS)
         # One entry per model; the first is that of jobs without one and stays empty.
