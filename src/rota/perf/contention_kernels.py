@@ -26,9 +26,7 @@ class Traffic(NamedTuple):
     """Which jobs send from which nodes, and scratch arrays."""
 
     laws: Contention
-    senders: (
-        Ints  # (N, K) in order of their numbers, so that sums do not depend on group came first
-    )
+    senders: Ints  # (N, K) jobs by number, so that sums do not depend on the order of arrival
     gpus: Ints  # (N, K)
     many: Ints  # (N,)
     kind: Ints  # (J,) −1: sends nothing
@@ -92,7 +90,7 @@ def capacity(t: Traffic, link: int) -> float:
 
 @inline
 def is_crowded(t: Traffic, link: int) -> bool:
-    """Whether those group send over a link may want more than it carries; else nobody feels it."""
+    """Whether the jobs on a link may want more than it carries; else it slows no job down."""
     return t.load[link] > capacity(t, link) - MARGIN
 
 
