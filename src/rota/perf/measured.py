@@ -1,4 +1,4 @@
-"""The measured tables that ship, in a compact form of our own; NOTICE says where they come from.
+"""The measured tables that ship, in a compact form; NOTICE says where they come from.
 
 `data/dl2_measured.csv` has one row per model and number of servers, and a column per number of
 workers; an empty cell was not run. `data/deepshare_measured.json` has the runs of six jobs alone,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TERMS: Final = 5
 ANY_SHAPE: Final = 1.0
-"""How far, relative to a step, each term of an average job may be from what we start from."""
+"""How far, relative to a step, each term of an average job may be from FIRST_SHAPE."""
 MODELS_DIFFER: Final = 0.3
 """How far each term of a model may be from that of the average job."""
 JOBS_DIFFER: Final = 0.05
@@ -28,7 +28,7 @@ JOBS_DIFFER: Final = 0.05
 PINNED: Final = 0.01
 """How closely the scale of a shape is held, which means nothing and must only stay put."""
 LEAST: Final = 1e-3
-"""Computing takes at least this part of what we start from: no job is infinitely fast."""
+"""Computing takes at least this part of its term in FIRST_SHAPE: no job is infinitely fast."""
 
 
 def terms(by_nodes: bool, a: Ints | int, w: Ints | int) -> Floats:
@@ -51,7 +51,7 @@ FIRST_SHAPE: Final[dict[bool, Floats]] = {
     False: np.array([1.0, 0.05, 0.05, 0.0, 0.0]),
     True: np.array([1.0, 0.02, 0.05, 0.02, 0.0]),
 }
-"""What is believed before anything has run: nearly linear at first, then ever less so."""
+"""The shape that is assumed before any job has run: nearly linear at first, then ever less so."""
 
 
 class ShapePools:
@@ -110,10 +110,10 @@ class ShapePools:
         return theta / self._size(theta)[:, None]
 
     def others(self, pool: Ints, K: Floats, r: Floats) -> tuple[Floats, Floats]:
-        """The shape (D, k) that all but oneself suggest, and its covariance (D, k, k).
+        """The shape (D, k) that all other jobs suggest, and its covariance (D, k, k).
 
-        From what we start from to the average job, to the model, to the job: each step adds what
-        has been seen of others at that level, and doubt about how far the next may be off.
+        From the first shape to the average job, to the model, to the job: each step adds what has
+        been seen of others at that level, and doubt about how far the next may be off.
         """
         start = np.broadcast_to(self.start, r.shape)
         known = self.noise**2 + MODELS_DIFFER**2

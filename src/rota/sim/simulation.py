@@ -86,7 +86,7 @@ def simulate(
 def _turns(
     sim: Simulator, policy: Policy, drain: Callable[..., None], deadline_s: float
 ) -> Iterator[None]:
-    """Play the whole run; yields now and then, so that progress can be told."""
+    """Play the whole run; yields now and then, so that progress can be reported."""
     if isinstance(policy, Heuristic) and policy.compiled:
         return _compiled(sim, policy, drain)
     return _by_rounds(sim, policy, drain, deadline_s)

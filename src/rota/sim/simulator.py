@@ -109,7 +109,7 @@ class Simulator:
         """Everything a policy may know now."""
         s, live = self.state, int(self.clock["live"])
         rows = np.empty(live, JOB)
-        shares = np.empty(int(self.clock["used"]), SHARE)  # servers may sit where no GPU is held
+        shares = np.empty(int(self.clock["used"]), SHARE)  # servers may be where no GPU is held
         used = self._observe(s, rows, shares)
         snapshot = Snapshot(
             float(self.clock["now_s"]), self.cluster, JobTable(rows), s.nodes.copy(), shares[:used],

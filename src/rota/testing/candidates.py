@@ -58,11 +58,11 @@ def draw_policies(dice: Dice, spec: WorldSpec, count: int) -> list[str]:
     for _ in range(min(count, len(left))):
         base = dice.of(left)
         left.remove(base)
-        names.append(dressed(dice, base, spec))
+        names.append(with_settings(dice, base, spec))
     return names
 
 
-def dressed(dice: Dice, base: str, spec: WorldSpec) -> str:
+def with_settings(dice: Dice, base: str, spec: WorldSpec) -> str:
     """A policy with some of what its name may say beside its base."""
     takes = ORDERINGS[base].settings if base in ORDERINGS else tuple(AWARE[base].settings)
     chosen: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Random worlds, most of them nasty, and which policies to try there.
+"""Random worlds, most of them with rare or extreme values, and the dice they are drawn with.
 
 Only `Generator.random` is drawn from and every real number is rounded, so that a seed gives the
 same world on every machine.

@@ -74,17 +74,17 @@ class Tally:
 def fuzz(plan: FuzzPlan, *, workers: int, progress: Callable[[Tally], None]) -> Tally:
     """Play all worlds of the plan; `progress` is called after each."""
     tally, numbers = Tally(), iter(range(plan.first, plan.first + plan.worlds))
-    crew = [_Worker(plan.limit_s) for _ in range(max(1, min(workers, plan.worlds)))]
-    for worker in crew:
+    processes = [_Worker(plan.limit_s) for _ in range(max(1, min(workers, plan.worlds)))]
+    for worker in processes:
         _next_world(worker, numbers, plan)
     try:
-        while busy := [worker for worker in crew if worker.task is not None]:
+        while busy := [worker for worker in processes if worker.task is not None]:
             ready = wait([worker.pipe for worker in busy], SILENT_S)
             for worker in busy:
                 if worker.pipe in ready or not ready:
-                    _hear(worker, tally, numbers, plan, progress, stuck=not ready)
+                    _take_report(worker, tally, numbers, plan, progress, stuck=not ready)
     finally:
-        for worker in crew:
+        for worker in processes:
             worker.stop()
     return tally
 
@@ -97,11 +97,11 @@ def _next_world(worker: _Worker, numbers: Iterator[int], plan: FuzzPlan) -> None
         worker.give(spec, policies)
 
 
-def _hear(
+def _take_report(
     worker: _Worker, tally: Tally, numbers: Iterator[int], plan: FuzzPlan,
     progress: Callable[[Tally], None], *, stuck: bool,
 ) -> None:  # fmt: skip
-    """Take one report of a worker: about a policy, or of its own death."""
+    """Take one report of a worker: about a policy, or that it has died."""
     assert worker.task is not None
     spec, policies = worker.task
     findings = worker.report(stuck=stuck)
@@ -162,12 +162,12 @@ class _Worker:
             findings: list[Finding] = self.pipe.recv()
             return findings
         except (EOFError, OSError):
-            kind, message = self._autopsy(stuck)
+            kind, message = self._why_it_ended(stuck)
             self.stop()
             self._start()
             return [Finding(spec, policies[0], kind, message)]
 
-    def _autopsy(self, stuck: bool) -> tuple[str, str]:
+    def _why_it_ended(self, stuck: bool) -> tuple[str, str]:
         if stuck:
             return "hang", f"no sign of life for {SILENT_S:g} s."
         self._process.join(60)

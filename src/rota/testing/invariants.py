@@ -1,4 +1,4 @@
-"""What holds after every run, whatever the world and whatever the policy."""
+"""What must hold after every run, in every world and under every policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The baselines of DL2 exactly as published, quirks and all: `dl2-drf`, `dl2-fifo`, ….
+"""The baselines of DL2 exactly as published, with their defects: `dl2-drf`, `dl2-fifo`, ….
 
 Each round begins with an empty cluster. Jobs get bundles of one worker and one server, both on
 one node: that with the least in use; no other node is tried, and the first bundle that does not
