@@ -14,7 +14,7 @@ from rota.jit import inline, kernel, only_with, part
 from rota.ledger.node_kernels import build, first_bit, ones
 from rota.sim.job_kernels import GONE, fail, finish, kill, lasts_s
 from rota.sim.log_kernels import copy_share, log
-from rota.sim.pace_kernels import drift_s, next_multiple, rerate, wander
+from rota.sim.pace_kernels import drift_now, drift_s, next_multiple, rerate
 
 if TYPE_CHECKING:
     from rota.core.types import Records
@@ -129,11 +129,11 @@ def happen(s: State) -> None:
 
 @part
 def drift_until(s: State, limit_s: float) -> None:
-    """Let the machines' speed wander until the next event, or `limit_s`."""
+    """Let the machines' speed drift until the next event, or `limit_s`."""
     # If no event is to come, all jobs stand still, and other speeds will not change that.
     while drift_s(s) < min(next_event_s(s), limit_s) < np.inf:
         pass_time(s, drift_s(s))
-        wander(s)
+        drift_now(s)
 
 
 @only_with("net")

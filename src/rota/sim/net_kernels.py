@@ -123,7 +123,7 @@ def pick(net: Net, b: int) -> Net:
         t.laws, t.senders[b], t.gpus[b], t.many[b], t.kind[b], t.rate[b], t.load[b], t.left[b],
         t.busy[b],
     )  # fmt: skip
-    return Net(traffic, net.dirty[b], net.marked[b], net.grows[b], net.weather[b])
+    return Net(traffic, net.dirty[b], net.marked[b], net.grows[b], net.machine_speed[b])
 
 
 def net_of(net: Net | None, b: int) -> Net | None:

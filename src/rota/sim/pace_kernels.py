@@ -1,4 +1,4 @@
-"""New paces for the jobs that a change touches, and for all when machines wander.
+"""New paces for the jobs that a change touches, and for all when the machines' speed drifts.
 
 A change touches the jobs on the nodes that a job joined or left and, where links are shared, the
 jobs that share a crowded link with those, directly or over others. A job that keeps its pace is not
@@ -42,13 +42,13 @@ def mark_linked(s: State) -> None:
 
 
 @part
-def weather(s: State, job: Any) -> float:
+def slowest_machine(s: State, job: Any) -> float:
     """The present speed of the slowest machine that has workers of the job."""
-    step = int(s.clock[0]["now_s"] / s.clock[0]["drift_step_s"]) % s.net.weather.shape[1]
+    step = int(s.clock[0]["now_s"] / s.clock[0]["drift_step_s"]) % s.net.machine_speed.shape[1]
     slowest = np.inf
     for k in range(job["share_at"], job["share_at"] + job["share_len"]):
         if s.shares[k]["workers"] > 0:
-            slowest = min(slowest, s.net.weather[s.shares[k]["node"], step])
+            slowest = min(slowest, s.net.machine_speed[s.shares[k]["node"], step])
     return slowest
 
 
@@ -66,8 +66,8 @@ def rerate_marked(s: State) -> None:
         if job["status"] != RUNNING:
             continue
         pace = s.truth[j]["alone"]
-        if s.net.weather.shape[1] > 0:
-            pace *= weather(s, job)
+        if s.net.machine_speed.shape[1] > 0:
+            pace *= slowest_machine(s, job)
         pace *= slowdown(t, s.nodes, s.shares, job["share_at"], job["share_len"], j)
         if pace != job["pace"]:
             settle(job, s.truth[j], clock["now_s"])
@@ -100,13 +100,13 @@ def next_multiple(time_s: float, step_s: float) -> float:
 def drift_s(s: State) -> float:
     """When the machines' speed changes next; inf while no job runs."""
     clock = s.clock[0]
-    if s.net.weather.shape[1] == 0 or clock["running"] == 0:
+    if s.net.machine_speed.shape[1] == 0 or clock["running"] == 0:
         return np.inf
     return next_multiple(clock["now_s"], clock["drift_step_s"])
 
 
 @part
-def wander(s: State) -> None:
+def drift_now(s: State) -> None:
     """The machines' speed changes now: all running jobs get new paces."""
     for r in range(s.clock[0]["running"]):
         mark(s.net.dirty, s.net.marked, s.clock[0], s.running[r])

@@ -12,7 +12,7 @@ import numpy as np
 from rota.jit import allocating_part, inline, part
 from rota.policies.classic.claim_kernels import claim
 from rota.policies.classic.orderings import score
-from rota.policies.classic.room_kernels import MISSES, MostFree, is_hopeless, measure, measured
+from rota.policies.classic.room_kernels import MISSES, MostFree, cannot_fit, measure, measured
 from rota.policies.classic.rule import STRICT
 from rota.sim.job_kernels import begin
 from rota.sim.replay_kernels import draft_arrays, replay_with
@@ -153,7 +153,7 @@ def set_aside(rule: Rule, s: State, room: MostFree, low: int, high: int) -> int:
     k = low
     while k < high:
         shape = s.shapes[k]
-        if is_hopeless(room, rule, s.asks[shape]):
+        if cannot_fit(room, rule, s.asks[shape]):
             high -= 1
             s.shapes[k], s.shapes[high] = s.shapes[high], shape
         else:

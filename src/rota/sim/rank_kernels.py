@@ -60,7 +60,7 @@ def line_up(s: State, j: int) -> None:
 
 
 @allocating_part
-def without_hopeless(rule: Rule, s: State, high: int) -> int:
+def without_misfits(rule: Rule, s: State, high: int) -> int:
     """Move those of shapes[:high] that cannot fit any more to its end; the new end."""
     return set_aside(rule, s, measured(s.nodes, s.level), 0, high)
 
@@ -102,7 +102,7 @@ def fill_ranked(rule: Rule, s: State, n: int) -> int:
         if used == before or s.waits[s.shapes[0]] == 0:
             high = leave_out(s, 0, high)
         if stale and misses >= MISSES and high > FEW:
-            high = without_hopeless(rule, s, high)
+            high = without_misfits(rule, s, high)
             stale, misses = False, 0
         elif high > 0:
             sink(s, 0, high, 0)

@@ -107,7 +107,7 @@ class Net(NamedTuple):
     dirty: Ints  # (J,) jobs whose pace must be computed again
     marked: Any  # (J,) bool: whether a job is among them
     grows: Any  # (J,) bool: scratch
-    weather: Floats  # (N, steps) the machines' speeds over time; (N, 0): always 1
+    machine_speed: Floats  # (N, steps) the machines' speeds over time; (N, 0): always 1
 
 
 class State(NamedTuple):
@@ -151,5 +151,5 @@ def one_of_batch(s: State, b: int) -> State:
     if net is not None:
         t = net.traffic
         traffic = Traffic(t.laws, *(part[b] for part in t[1:]))
-        net = Net(traffic, net.dirty[b], net.marked[b], net.grows[b], net.weather[b])
+        net = Net(traffic, net.dirty[b], net.marked[b], net.grows[b], net.machine_speed[b])
     return State._make([*(array[b] for array in s[:-2]), s.speed, net])

@@ -78,14 +78,14 @@ def build_net(cluster: Cluster, physics: Physics, jobs: int, seeds: list[int]) -
         np.zeros((B, N), np.int64), np.full((B, jobs), -1, np.int64), np.zeros((B, jobs)),
         np.zeros((B, links)), np.zeros((B, links)), np.zeros((B, links)),
     )  # fmt: skip
-    weather = np.zeros((B, N, 0))
+    machine_speed = np.zeros((B, N, 0))
     if physics.drift is not None:
-        weather = np.stack([_weather(physics.drift, N, seed) for seed in seeds])
+        machine_speed = np.stack([_machine_speeds(physics.drift, N, seed) for seed in seeds])
     flags = np.zeros((2, B, jobs), np.bool_)
-    return Net(traffic, np.zeros((B, jobs), np.int64), flags[0], flags[1], weather)
+    return Net(traffic, np.zeros((B, jobs), np.int64), flags[0], flags[1], machine_speed)
 
 
-def _weather(drift: Drift, nodes: int, seed: int) -> Floats:
+def _machine_speeds(drift: Drift, nodes: int, seed: int) -> Floats:
     """Speeds (N, STEPS): log-normal with mean 1, AR(1) over time."""
     noise = np.random.default_rng([seed, 3]).standard_normal((STEPS, nodes))
     log = np.empty((STEPS, nodes))

@@ -19,7 +19,7 @@ from rota.ledger.work_kernels import remaining
 from rota.policies.classic.claim_kernels import claim, claim_fewer, locate
 from rota.policies.classic.forecast_kernels import Forecast, after, foresee, open_window, reserve
 from rota.policies.classic.orderings import rank
-from rota.policies.classic.room_kernels import MISSES, is_hopeless, measure, measured
+from rota.policies.classic.room_kernels import MISSES, cannot_fit, measure, measured
 from rota.policies.classic.rule import EASY, ELASTIC
 from rota.policies.classic.sort_kernels import merge_sort
 
@@ -87,7 +87,7 @@ def easy(
     stale, misses = False, 0
     for i in range(head + 1, n):
         j = order[i]
-        if d.length[j] > 0 or is_hopeless(room, rule, jobs[j]):
+        if d.length[j] > 0 or cannot_fit(room, rule, jobs[j]):
             continue
         if shadow_s == np.inf and end_s(jobs[j], now_s) == np.inf:
             continue
@@ -118,7 +118,9 @@ def fits(rule: Rule, job: Any, d: DraftArrays) -> bool:
 
 
 @allocating_part
-def last_hope(rule: Rule, jobs: Records, order: Ints, n: int, head: int, d: DraftArrays) -> int:
+def last_that_might_fit(
+    rule: Rule, jobs: Records, order: Ints, n: int, head: int, d: DraftArrays
+) -> int:
     """Of the first `rule.depth` waiting jobs, the last that might start now; −1 if none might."""
     room = measured(d.nodes, d.level)
     seen, last = 0, -1
@@ -128,7 +130,7 @@ def last_hope(rule: Rule, jobs: Records, order: Ints, n: int, head: int, d: Draf
         seen += 1
         if seen > rule.depth:
             break
-        if not is_hopeless(room, rule, jobs[order[i]]):
+        if not cannot_fit(room, rule, jobs[order[i]]):
             last = i
     return last
 
@@ -149,7 +151,7 @@ def conservative(
     A job of unknown length does not start before one without a reservation. Reservations are made
     anew in every round, so those behind the last job that might start now need not be made.
     """
-    last = last_hope(rule, jobs, order, n, head, d)
+    last = last_that_might_fit(rule, jobs, order, n, head, d)
     if last == -1:
         return used
     held, running = np.empty(n, np.int64), 0

@@ -11,7 +11,7 @@ from rota.jit import allocating_part, inline, part, pasted_part
 from rota.ledger.draft_kernels import DraftArrays, held_gpus
 from rota.policies.classic.claim_kernels import take
 from rota.policies.classic.orderings import DOMINANT
-from rota.policies.classic.room_kernels import MISSES, MostFree, is_hopeless, measure, measured
+from rota.policies.classic.room_kernels import MISSES, MostFree, cannot_fit, measure, measured
 from rota.policies.classic.rule import ELASTIC
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ def is_next(has: Floats, head: Ints, a: int, b: int) -> bool:
 
 
 @inline
-def is_vain(room: MostFree, rule: Rule, free: int, job: Any) -> bool:
+def cannot_fit_now(room: MostFree, rule: Rule, free: int, job: Any) -> bool:
     """Whether the job cannot fit: it asks for more GPUs than are free, or no node has room."""
-    return (job["gpus"] > free and rule.sizing != ELASTIC) or is_hopeless(room, rule, job)
+    return (job["gpus"] > free and rule.sizing != ELASTIC) or cannot_fit(room, rule, job)
 
 
 @part
@@ -100,7 +100,7 @@ def settle(
 
 
 @pasted_part
-def serve_who_has_nothing(
+def serve_users_without(
     rule: Rule, jobs: Records, order: Ints, n: int, d: DraftArrays, room: MostFree, f: Filling,
     counted: bool, tally: Tally,
 ) -> tuple[int, Tally]:  # fmt: skip
@@ -124,13 +124,13 @@ def serve_who_has_nothing(
             else:
                 f.behind[f.last[user]] = i
             f.last[user] = i
-        elif not is_vain(room, rule, tally[1], jobs[j]):
+        elif not cannot_fit_now(room, rule, tally[1], jobs[j]):
             tally = settle(rule, jobs, j, d, room, f, tally)
     return size, tally
 
 
 @pasted_part
-def serve_who_has_least(
+def serve_users_by_share(
     rule: Rule, jobs: Records, order: Ints, size: int, d: DraftArrays, room: MostFree, f: Filling,
     counted: bool, tally: Tally,
 ) -> int:  # fmt: skip
@@ -143,7 +143,7 @@ def serve_who_has_least(
     while size > 0 and (tally[1] > 0 or counted):
         user = f.heap[0]
         i, first = f.head[user], f.head[user]
-        while i != -1 and is_vain(room, rule, tally[1], jobs[order[i]]):
+        while i != -1 and cannot_fit_now(room, rule, tally[1], jobs[order[i]]):
             i = f.behind[i]
         f.head[user] = i
         if i != -1 and i == first:
@@ -186,5 +186,5 @@ def fill_fairly(rule: Rule, jobs: Records, order: Ints, n: int, d: DraftArrays, 
             f.has[job["user"]] += dominant(rule, job, gpus, cpus, memory_gb)
     room = measured(d.nodes, d.level)
     tally = (used, free, 0, 0)
-    size, tally = serve_who_has_nothing(rule, jobs, order, n, d, room, f, counted, tally)
-    return serve_who_has_least(rule, jobs, order, size, d, room, f, counted, tally)
+    size, tally = serve_users_without(rule, jobs, order, n, d, room, f, counted, tally)
+    return serve_users_by_share(rule, jobs, order, size, d, room, f, counted, tally)

@@ -11,7 +11,7 @@ from rota.ledger.draft_kernels import DraftArrays, held_gpus
 from rota.policies.classic.claim_kernels import claim, take
 from rota.policies.classic.fair_kernels import fill_fairly
 from rota.policies.classic.orderings import DOMINANT, MAX_MIN
-from rota.policies.classic.room_kernels import MISSES, is_hopeless, measure, measured
+from rota.policies.classic.room_kernels import MISSES, cannot_fit, measure, measured
 from rota.policies.classic.rule import ELASTIC, SKIP
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def fill_on(
         if free == 0 and not counted:
             break
         j = order[i]
-        if d.length[j] > 0 or jobs[j]["gpus"] > free or is_hopeless(room, rule, jobs[j]):
+        if d.length[j] > 0 or jobs[j]["gpus"] > free or cannot_fit(room, rule, jobs[j]):
             continue
         used = claim(d, rule.place, rule.typical, jobs[j], j, used)
         if d.length[j] > 0:

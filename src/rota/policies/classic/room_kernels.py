@@ -73,7 +73,7 @@ def measure(room: MostFree, nodes: Records) -> None:
 
 
 @part
-def is_hopeless(room: MostFree, rule: Rule, job: Any) -> bool:
+def cannot_fit(room: MostFree, rule: Rule, job: Any) -> bool:
     """Whether the job surely does not fit; if False, it may fit or not."""
     place = rule.place
     if rule.sizing == ELASTIC:  # it may be placed smaller than it asks for

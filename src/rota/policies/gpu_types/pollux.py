@@ -27,8 +27,8 @@ IDLE = 0.01
 STOPPED = 0.9
 """Factor on what waiting counts as for a running job: between equals none is stopped."""
 PATIENCE_S = 3600.0
-"""After 1, 3, 7, … times this long of waiting a job counts twice, three times, four times …"""
-LEAST_TOLL = 0.1
+"""After waiting 1, 3, 7, … times as long as this, a job counts twice, three times, four times …"""
+LEAST_FACTOR = 0.1
 """A change never counts for worse than this: a job that just started may still be shrunk."""
 
 
@@ -88,7 +88,7 @@ def search_state(snapshot: Snapshot, power: float) -> SearchState:
         servers=_ints(jobs.servers),
         unit=_fair_speed(snapshot, smallest),
         idle=_idle(snapshot),
-        toll=_toll(snapshot),
+        change_factor=_change_factor(snapshot),
         speed=np.zeros((1, 1, 1, 1)) if curves is None else np.ascontiguousarray(curves.speed),
         by_nodes=curves is not None and curves.by_nodes,
         power=power,
@@ -159,7 +159,7 @@ def _idle(snapshot: Snapshot) -> Floats:
     return np.where(jobs.running, STOPPED * idle, idle)
 
 
-def _toll(snapshot: Snapshot) -> Floats:
+def _change_factor(snapshot: Snapshot) -> Floats:
     """The part of its speed that a job keeps if it is changed now (J,).
 
     A new share is expected to last as long as the last has, and begins with the pause of a resize.
@@ -167,8 +167,8 @@ def _toll(snapshot: Snapshot) -> Floats:
     jobs = snapshot.jobs
     lasted_s = np.where(jobs.running, snapshot.time_s - jobs.since_s, 0.0)
     costs = jobs.running & (jobs.resize_s > 0)
-    toll = np.where(costs, lasted_s / np.maximum(1e-9, lasted_s + jobs.resize_s), 1.0)
-    return np.maximum(LEAST_TOLL, toll)
+    change_factor = np.where(costs, lasted_s / np.maximum(1e-9, lasted_s + jobs.resize_s), 1.0)
+    return np.maximum(LEAST_FACTOR, change_factor)
 
 
 def _carry_out(draft: Draft, state: SearchState) -> None:

@@ -28,7 +28,7 @@ class SearchState(NamedTuple):
     servers: Ints  # (J,)
     unit: Floats  # (J,) the speed that counts as 1
     idle: Floats  # (J,) what waiting counts as
-    toll: Floats  # (J,) factor on the speedup of a job that is changed
+    change_factor: Floats  # (J,) factor on the speedup of a job that is changed
     speed: Floats  # (C, T, A, W) as in `rota.core.speed.Curves`
     by_nodes: bool
     power: float  # of the mean that is maximised
@@ -68,7 +68,7 @@ def value(b: SearchState, j: int) -> float:
             if b.share[j, n] > 0:
                 gain = min(gain, speed_on(b, j, b.type[n], span) / b.unit[j])
     if not same:
-        gain *= b.toll[j]
+        gain *= b.change_factor[j]
     gain = max(gain, 1e-6)
     if b.power == 0.0:
         return np.log(gain)
