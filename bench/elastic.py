@@ -28,7 +28,7 @@ from rich.table import Table
 
 import rota
 from elastic_job import SIZES
-from rota.elastic import Job, JobSpec, Member
+from rota.elastic import ElasticJob, JobSpec, Member
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,16 +85,18 @@ def steps(out: Path, since_s: float = 0.0) -> int:
 
 
 @contextmanager
-def job(out: Path, way: str, size: str, members: list[Member], **config: Any) -> Iterator[Job]:
+def job(
+    out: Path, way: str, size: str, members: list[Member], **config: Any
+) -> Iterator[ElasticJob]:
     facts = {"way": way, "out": str(out), "size": size, "pace_s": PACE_S, **config}
     spec = JobSpec(
         command=(sys.executable, str(SCRIPT), json.dumps(facts)),
         members=tuple(members),
         mode="servers" if any(member.kind == "server" for member in members) else "allreduce",
         env=ENV,
-        preload=("torch", "torch._dynamo", "rota.elastic.trainer"),
+        preload=("torch", "torch._dynamo", "rota.elastic.training"),
     )
-    run = Job.launch(out.parent / "job", spec)
+    run = ElasticJob.launch(out.parent / "job", spec)
     try:
         yield run
     except TimeoutError as error:
@@ -156,7 +158,7 @@ def more_steps(out: Path, many: int) -> None:
     wait(lambda: steps(out) > count + many)
 
 
-def change(run: Job, members: list[Member] | None, victim: str) -> None:
+def change(run: ElasticJob, members: list[Member] | None, victim: str) -> None:
     """Ask for other members, or kill one; until that is done."""
     if members is not None:
         run.resize(members)
@@ -199,8 +201,8 @@ def settings(out: Path, size: str) -> str:
 def free_port() -> int:
     import socket
 
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        return int(door.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def by_hand(size: str) -> Gaps:

@@ -116,8 +116,8 @@ def steps_since(out: Path, since_s: float) -> int:
 
 def slowdown(manner: str) -> float:
     """The part of its steps that a training makes while strangers are at its ports."""
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        nobody, before = door.getsockname()[1], listening()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        nobody, before = listener.getsockname()[1], listening()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
         out.mkdir()

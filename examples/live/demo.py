@@ -44,7 +44,7 @@ from rota.core import Cluster, JobTable
 from rota.core.speed import Curves
 from rota.dash.gantt import Course, gantt
 from rota.dash.page import page, table
-from rota.elastic.cradle import Cradle
+from rota.elastic.agent_forkserver import AgentForkServer
 from rota.perf.physics import Physics
 from rota.policies import make_policy
 from rota.run.journal import Journal
@@ -211,13 +211,13 @@ def main() -> None:
     console = Console()
     with Progress(console=console, transient=True) as tell:
         bar = tell.add_task("measuring each kind", total=len(KINDS))
-        cradle = Cradle(PRELOAD)
-        first, _ = started("table", out / "measure" / "first", cradle, ["w0"])
+        fork_server = AgentForkServer(PRELOAD)
+        first, _ = started("table", out / "measure" / "first", fork_server, ["w0"])
         stopped(first)  # by then all is imported
         for name in KINDS:
-            kinds[name] = measure(name, out / "measure" / name, cradle)
+            kinds[name] = measure(name, out / "measure" / name, fork_server)
             tell.advance(bar)
-        cradle.close()
+        fork_server.close()
         for role in ("static", "elastic"):
             policy = getattr(options, role)
             drawn, told_s = predict(kinds, policy, out / "simulated")

@@ -347,7 +347,7 @@ def executed(block: Block, folder: Path) -> dict[str, Any]:
     return space
 
 
-LAUNCHES = "Job.launch("
+LAUNCHES = "ElasticJob.launch("
 
 
 @pytest.mark.parametrize(

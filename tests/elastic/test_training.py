@@ -15,7 +15,7 @@ import pytest
 from children import eventually
 from elastic_jobs import PATIENCE_S, Trial, runs, trial
 
-from rota.elastic import Job, Member
+from rota.elastic import ElasticJob, Member
 from rota.elastic.parking import parked
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def alone(folder: Path, **config: object) -> Trial:
     folder.mkdir()
     settings = {"samples": SAMPLES, "batch": BATCH, **config, "differ": 0}
     elastic_script.main({"out": str(folder), **settings})
-    return Trial(Job(folder), folder)
+    return Trial(ElasticJob(folder), folder)
 
 
 def every_sample_once(epochs: int) -> Counter[tuple[int, int]]:
@@ -114,7 +114,7 @@ def test_micro_batches_need_not_be_equally_many(tmp_path: Path, mode: str) -> No
     np.testing.assert_allclose(
         list(run.losses().values()), list(reference.losses().values()), rtol=2e-5
     )
-    # Servers know only what they keep, so the workers' ends count.
+    # ServerExchange know only what they keep, so the workers' ends count.
     np.testing.assert_allclose(run.ends()[:2], reference.ends() * 2, atol=2e-5)
     unclipped = alone(tmp_path / "free", **{**config, "init": init_of(run), "clip_norm": 1e9})
     assert abs(unclipped.losses()[8] - reference.losses()[8]) > 1e-4  # it is clipped at all

@@ -222,11 +222,11 @@ def _ask_agents(store: Store, rows: list[dict[str, Any]]) -> None:
     from concurrent.futures import wait
 
     from rota.backends.local.calls import Calls
-    from rota.elastic import Job
+    from rota.elastic import ElasticJob
 
     calls = Calls()
     asked = {
-        calls.submit(Job(store.run_folder(row["job"], run)).observe): row
+        calls.submit(ElasticJob(store.run_folder(row["job"], run)).observe): row
         for row in rows
         if (run := row.pop("run", 0)) and row["kind"] != "plain"
     }

@@ -79,7 +79,7 @@ def run(
     from rota.backends.local.backend import LocalBackend
     from rota.backends.local.machine import machine
     from rota.backends.local.store import Store
-    from rota.elastic.cradle import Cradle
+    from rota.elastic.agent_forkserver import AgentForkServer
     from rota.run.guard import Guard
     from rota.run.rehearsal import rehearse
 
@@ -96,10 +96,10 @@ def run(
     with ExitStack() as stack:
         stack.enter_context(store.locked(policy=policy, gpus=cluster.total_gpus))
         say = _Speaker(quiet)
-        cradle = stack.enter_context(closing(Cradle(warm))) if warm else None
+        fork_server = stack.enter_context(closing(AgentForkServer(warm))) if warm else None
         local = LocalBackend(
-            store, cluster, real_gpus=real, every_s=every, drain=drain, cradle=cradle, say=say,
-            min_run_s=seconds("--min-run", min_run) if min_run else 0.0,
+            store, cluster, real_gpus=real, every_s=every, drain=drain, say=say,
+            fork_server=fork_server, min_run_s=seconds("--min-run", min_run) if min_run else 0.0,
             keep_s=seconds("--keep", keep), keep_jobs=keep_jobs,
         )  # fmt: skip
         stack.callback(local.close)

@@ -1,9 +1,9 @@
-"""The agent of one job: a process that starts its members, listens to them and to the scheduler.
+"""The agent of one job: a process that starts its members and answers them and the scheduler.
 
     python -m rota.elastic.agent FOLDER             stays in the foreground
     python -m rota.elastic.agent --detach FOLDER    returns when the agent listens
 
-One thread, one selector; it imports no torch, so it is small and starts at once.
+It has one thread and one selector, and it imports no torch, so it is small and starts fast.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ from time import monotonic, strftime
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rota.elastic.coordinator import Coordinator
-from rota.elastic.files import read_file, replace_file, reserve_file
-from rota.elastic.greeting import BACKLOG, Entrance, new_token
+from rota.elastic.handshake import BACKLOG, Authenticator, new_token
+from rota.elastic.member_forkserver import close_others
 from rota.elastic.messages import check_message, read_hello
-from rota.elastic.nursery import close_others
 from rota.elastic.peer import Peer
-from rota.elastic.plain import Plain
+from rota.elastic.plain_controller import PlainController
 from rota.elastic.processes import Processes
 from rota.elastic.protocol import (
     AGENT_FILE,
@@ -46,51 +45,54 @@ from rota.elastic.protocol import (
     decode_members,
 )
 from rota.errors import ConfigError, JobError, RotaError
+from rota.files import read_file, replace_file, reserve_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rota.elastic.desk import Mind
+    from rota.elastic.controller import Controller
 
 TICK_S: Final = 0.1
 _HUNG_UP_S: Final = 2.0
-"""For a process that has hung up to end."""
+"""Seconds for a process that has closed its connection to end."""
 _BACKLOG: Final = 1 << 24
-"""Bytes that wait for a peer which does not read; then it is cut off."""
-_TELL_S: Final = 60.0
-"""Between two lines in the log about strangers."""
+"""Bytes that wait for a peer that does not read; with more, its connection is closed."""
+_REPORT_S: Final = 60.0
+"""Seconds between two log lines about rejected connections."""
 
 
 class Agent:
-    """Carries out what its head orders."""
+    """Sockets and processes of one job; its controller decides what they do."""
 
-    def __init__(self, folder: Path, spec: JobSpec, door: socket.socket, token: str) -> None:
+    def __init__(self, folder: Path, spec: JobSpec, listener: socket.socket, token: str) -> None:
         self.folder = folder
         self.log = (folder / AGENT_LOG).open("a", buffering=1, errors="backslashreplace")
-        host, port = door.getsockname()[:2]
+        host, port = listener.getsockname()[:2]
         self.spec, self.selector = spec, selectors.DefaultSelector()
         env = {ENV_AGENT: f"{host}:{port}", ENV_TOKEN: token, ENV_HOST: spec.bind}
         self.processes = Processes(folder, spec, env, self.selector, self._began, self._ended)
-        self.entrance = Entrance(door, token, self.selector, self._welcome)
-        self._told_s, self._told = -_TELL_S, 0
-        self.members: dict[str, Peer] = {}
-        self.mind: Mind = (Plain if spec.mode == "plain" else Coordinator)(spec, monotonic())
+        self.authenticator = Authenticator(listener, token, self.selector, self._accepted)
+        self._reported_s, self._reported = -_REPORT_S, 0
+        self.peers: dict[str, Peer] = {}
+        """Connections of members, by name."""
+        control = PlainController if spec.mode == "plain" else Coordinator
+        self.controller: Controller = control(spec, monotonic())
 
     def run(self) -> None:
-        """Until the job is over."""
-        while self.mind.result is None:
-            self._obey()
-            for key, _ in self.selector.select(self.entrance.wait_s(TICK_S)):
+        """Serve until the job is over, and write its result."""
+        while self.controller.result is None:
+            self._carry_out()
+            for key, _ in self.selector.select(self.authenticator.wait_s(TICK_S)):
                 key.data()
-            self.entrance.tick()
-            self._tell_of_strangers()
-            self.mind.tick(monotonic())
-            self.processes.bury()
-            for name in self.processes.kill_due():
+            self.authenticator.tick()
+            self._report_rejected()
+            self.controller.tick(monotonic())
+            self.processes.reap()
+            for name in self.processes.signal_overdue():
                 self._say(f"killed {name}")
-        self._obey()
-        self._say(f"over: {self.mind.result}")
-        replace_file(self.folder / RESULT_FILE, asdict(self.mind.result))
+        self._carry_out()
+        self._say(f"over: {self.controller.result}")
+        replace_file(self.folder / RESULT_FILE, asdict(self.controller.result))
 
     def close(self) -> None:
         """Leave no process and no connection behind."""
@@ -101,59 +103,63 @@ class Agent:
         self.selector.close()
         self.log.close()
 
-    def _obey(self) -> None:
-        orders = self.mind.desk.orders
+    def _carry_out(self) -> None:
+        """Carry out the orders of the controller."""
+        orders = self.controller.table.orders
         while orders:
             order = orders.popleft()
             if order.do == "send":
-                if peer := self.members.get(order.name):
+                if peer := self.peers.get(order.name):
                     self._write(peer, order.message)
             elif order.do == "start":
-                self.processes.start(self.mind.desk.roster[order.name].member)
+                self.processes.start(self.controller.table[order.name].member)
             elif order.do == "end":
                 self.processes.end(order.name, order.after_s)
-            elif not self.processes.doom(order.name, order.after_s):
-                self._cut_off(order.name, order.after_s)
+            elif not self.processes.set_deadline(order.name, order.after_s):
+                self._disconnect(order.name, order.after_s)
             if order.message.get("op") not in (None, "welcome"):
                 self._say(f"{order.name} ← {order.message}")
 
-    def _cut_off(self, name: str, after_s: float) -> None:
-        """All that can be done to a member of another host."""
-        peer = self.members.get(name)
+    def _disconnect(self, name: str, after_s: float) -> None:
+        """Close the connection of a member on another host, which cannot be killed from here."""
+        peer = self.peers.get(name)
         if peer and after_s == 0:
             self._hang_up(peer)
 
     def _began(self, name: str, pid: int) -> None:
-        self._say(f"started {name} as process {pid}")
-        if not self.mind.desk.roster[name].living:  # not wanted any more
-            self.processes.doom(name, 0.0)
+        self._say(f"started {name} as process {pid} ({self.processes.failures.command()})")
+        if not self.controller.table[name].alive:  # not wanted any more
+            self.processes.set_deadline(name, 0.0)
 
     def _ended(self, name: str, why: str) -> None:
+        if why and self.spec.mode != "plain" and not self.controller.table[name].card:
+            why += f" (command: {self.processes.failures.command()})"
         self._say(f"{name} ended: {why or 'all went well'}")
-        if peer := self.members.get(name):
-            # Its last words may tell more than its exit code.
+        if peer := self.peers.get(name):
+            # Its last messages may tell more than its exit code.
             self._serve(peer)
-        self.mind.lose(name, why, monotonic())
+        self.controller.lose(name, why, monotonic())
 
-    def _welcome(self, link: socket.socket, _: bytes) -> None:
-        """Listen to somebody who knows the token."""
+    def _accepted(self, link: socket.socket, _: bytes) -> None:
+        """Serve a connection that knows the token."""
         peer = Peer(link)
         self.selector.register(link, selectors.EVENT_READ, lambda: self._serve(peer))
 
-    def _tell_of_strangers(self) -> None:
-        """Now and then, whether somebody knocks who should not."""
-        away, now_s = self.entrance.turned_away, monotonic()
-        if now_s - self._told_s < _TELL_S or (away == self._told and not self.entrance.trouble):
+    def _report_rejected(self) -> None:
+        """Log rejected connections and failures to accept, once a minute."""
+        rejected, now_s = self.authenticator.rejected, monotonic()
+        more = rejected - self._reported
+        if now_s - self._reported_s < _REPORT_S or not (more or self.authenticator.trouble):
             return
-        if away > self._told:
-            self._say(f"closed {away - self._told} connections that did not prove to be ours")
-        if self.entrance.trouble:
-            self._say(f"cannot accept connections: {self.entrance.trouble}")
-        self._told_s, self._told = now_s, away
+        if more:
+            self._say(f"rejected {more} connections that did not know the token")
+        if self.authenticator.trouble:
+            self._say(f"cannot accept connections: {self.authenticator.trouble}")
+        self._reported_s, self._reported = now_s, rejected
 
     def _serve(self, peer: Peer) -> None:
         if peer.link.fileno() < 0:
-            return  # hung up while its event waited
+            return  # closed while its event waited
         if peer.outbox:
             self._write(peer)
         lines = peer.read()
@@ -167,7 +173,7 @@ class Agent:
             self._hang_up(peer)
 
     def _answer(self, peer: Peer, line: bytes) -> dict[str, Any] | None:
-        """Whatever somebody says, it is not the end of the agent."""
+        """Answer one line; an error, even of our own code, never ends the agent."""
         try:
             return self._take(peer, decode_line(line))
         except RotaError as error:
@@ -178,7 +184,7 @@ class Agent:
             return {"ok": False, "error": f"{line[:80]!r} is not understood: {error!r:.200}."}
 
     def _write(self, peer: Peer, message: dict[str, Any] | None = None) -> None:
-        """Send, and come back when the peer takes more."""
+        """Send a message, or what is left of earlier ones; wait for the peer if it is slow."""
         peer.write(message) if message else peer.flush()
         if len(peer.outbox) > _BACKLOG:
             self._hang_up(peer)
@@ -191,16 +197,16 @@ class Agent:
             return
         self.selector.unregister(peer.link)
         peer.link.close()
-        if self.members.get(peer.member) is peer:
-            del self.members[peer.member]
+        if self.peers.get(peer.member) is peer:
+            del self.peers[peer.member]
             if not self.processes.runs(peer.member):
-                self.mind.lose(peer.member, "its connection ended", monotonic())
-            elif self.mind.desk.roster[peer.member].living:
-                # The kernel will tell of its end, and the reason.
-                self.processes.doom(peer.member, _HUNG_UP_S)
+                self.controller.lose(peer.member, "its connection ended", monotonic())
+            elif self.controller.table[peer.member].alive:
+                # Its end, with the reason, will be reported by its watch.
+                self.processes.set_deadline(peer.member, _HUNG_UP_S)
 
     def _take(self, peer: Peer, message: dict[str, Any]) -> dict[str, Any] | None:
-        """One message; the answer, if there is to be one."""
+        """Handle one message; returns the answer, None if there is none."""
         now_s, op = monotonic(), message.get("op")
         if not peer.known:
             return self._greet(peer, message, now_s)
@@ -208,10 +214,10 @@ class Agent:
             check_message(message)
             if op != "alive":
                 self._say(f"{peer.member} → {message}")
-            self.mind.hear(peer.member, message, now_s)
+            self.controller.hear(peer.member, message, now_s)
             return None
         if op == "observe":
-            status = replace(self.mind.status(now_s), pids=self.processes.pids())
+            status = replace(self.controller.status(now_s), pids=self.processes.pids())
             return {"ok": True, "status": asdict(status)}
         if op == "resize":
             return {"ok": True, "target": self._resize(message["members"], now_s)}
@@ -220,7 +226,7 @@ class Agent:
             if not 0.0 <= grace_s < 1e7:
                 raise ConfigError(f"grace_s={grace_s!r} is not a number of seconds.")
             self._say("asked to stop")
-            self.mind.stop(grace_s, now_s)
+            self.controller.stop(grace_s, now_s)
             return {"ok": True}
         raise ConfigError(f"There is no request {op!r}; there are observe, resize and stop.")
 
@@ -229,8 +235,8 @@ class Agent:
             raise ConfigError(f'Say {{"op": "hello", "protocol": {PROTOCOL}}} first.')
         if "name" in message:
             name, card, outline = read_hello(message)
-            self.mind.meet(name, card, outline, now_s)
-            peer.known, peer.member, self.members[name] = True, name, peer
+            self.controller.meet(name, card, outline, now_s)
+            peer.known, peer.member, self.peers[name] = True, name, peer
             facts = {"limits": asdict(self.spec.limits), "park_every_s": self.spec.park_every_s}
             return {"ok": True, "op": "welcome", "mode": self.spec.mode, **facts}
         peer.known = True
@@ -239,15 +245,15 @@ class Agent:
     def _resize(self, facts: Any, now_s: float) -> int:
         members = decode_members(facts)
         self._say(f"asked for {', '.join(member.name for member in members)}")
-        return self.mind.resize(members, now_s)
+        return self.controller.resize(members, now_s)
 
     def _say(self, text: str) -> None:
         with suppress(OSError):  # a full disk must not end a job that trains
             print(strftime("%H:%M:%S"), text, file=self.log)
 
 
-def serve(folder: Path, told: Callable[[], None]) -> None:
-    """Be the agent of the job in `folder`; `told` is called when it listens."""
+def serve(folder: Path, listens: Callable[[], None]) -> None:
+    """Run the agent of the job in `folder`; `listens` is called once it listens."""
     with (folder / LOCK_FILE).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -258,18 +264,18 @@ def serve(folder: Path, told: Callable[[], None]) -> None:
             raise ConfigError(f"{folder} holds no job: {JOB_FILE} is missing.")
         spec, token = JobSpec.decode(facts), new_token()
         try:
-            door = socket.create_server((spec.bind, spec.port), backlog=BACKLOG)
+            listener = socket.create_server((spec.bind, spec.port), backlog=BACKLOG)
         except OSError as error:
             raise JobError(
                 f"The agent cannot listen at {spec.bind}:{spec.port}: {error.strerror}; choose "
                 "another job.port, or 0 for any."
             ) from None
-        agent = Agent(folder, spec, door, token)
+        agent = Agent(folder, spec, listener, token)
         try:
             reserve_file(folder / RESULT_FILE)
-            host, port = door.getsockname()[:2]
+            host, port = listener.getsockname()[:2]
             replace_file(folder / AGENT_FILE, asdict(Address(host, port, token, os.getpid())))
-            told()
+            listens()
             agent.run()
         finally:
             agent.close()
@@ -282,7 +288,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.detach:
         sys.exit(detach(options.folder) or 0)
-    _heed_signals()
+    _handle_signals()
     try:
         serve(options.folder, lambda: None)
     except RotaError as error:
@@ -291,55 +297,56 @@ def main() -> None:
         sys.exit(f"error: {options.folder}: {error.strerror or error}")
 
 
-def _heed_signals() -> None:
-    signal.signal(signal.SIGTERM, _leave)
+def _handle_signals() -> None:
+    signal.signal(signal.SIGTERM, _exit_on_signal)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
 
-def _leave(*_: object) -> NoReturn:
+def _exit_on_signal(*_: object) -> NoReturn:
     raise SystemExit(143)
 
 
 def detach(folder: Path) -> str:
-    """Serve in a process of its own; when it has begun, return what went wrong, if anything."""
-    heard, said = os.pipe()
+    """Serve in a process of its own; returns once it listens, with its error or an empty text."""
+    reading, writing = os.pipe()
     if child := os.fork():
-        os.close(said)
-        with os.fdopen(heard) as answer:
+        os.close(writing)
+        with os.fdopen(reading) as answer:
             error = answer.read()
         if error:
             os.waitpid(child, 0)
         return error
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    close_others(said)
-    _heed_signals()
+    close_others(writing)
+    _handle_signals()
     code = 0
     try:
-        serve(folder, lambda: _settle(folder, said))
+        serve(folder, lambda: _release_launcher(folder, writing))
     except RotaError as error:
-        code = _admit(said, f"error: {error}")
+        code = _report(writing, f"error: {error}")
     except OSError as error:
-        code = _admit(said, f"error: {folder}: {error.strerror or error}")
+        code = _report(writing, f"error: {folder}: {error.strerror or error}")
     except Exception:
-        # A defect of ours: whoever looks into the log shall find it.
-        code = _admit(said, traceback.format_exc())
+        # A defect of ours: the log should show it.
+        code = _report(writing, traceback.format_exc())
     finally:
         os._exit(code)
 
 
-def _settle(folder: Path, said: int) -> None:
-    """Let the launcher go, and write to the log from now on."""
+def _release_launcher(folder: Path, writing: int) -> None:
+    """Let the launcher return, and write to the log from now on."""
     log = os.open(folder / AGENT_LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     for number in (1, 2):
         os.dup2(log, number)
     os.close(log)
-    os.close(said)
+    os.close(writing)
 
 
-def _admit(said: int, error: str) -> int:
+def _report(writing: int, error: str) -> int:
+    """Tell the launcher of an error; returns the exit code."""
     try:
-        os.write(said, error.encode())
+        os.write(writing, error.encode())
     except OSError:  # the launcher is gone already
         print(error, file=sys.stderr)
     return 1

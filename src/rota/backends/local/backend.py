@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rota.core.cluster import Cluster
     from rota.core.plan import Plan, Share
     from rota.core.snapshot import Snapshot
-    from rota.elastic.cradle import Cradle
+    from rota.elastic.agent_forkserver import AgentForkServer
 
 TICK_S: Final = 0.05
 """Between two looks at what is to be done."""
@@ -70,13 +70,13 @@ class LocalBackend:
         min_run_s: float = 0.0,
         keep_s: float = math.inf,
         keep_jobs: int = 1 << 53,
-        cradle: Cradle | None = None,
+        fork_server: AgentForkServer | None = None,
         say: Callable[[str], None] = lambda _text: None,
     ) -> None:
         """A round comes at the latest after `every_s` while there are jobs; with `drain` it is over
         when there are none. Before `min_run_s` nobody is stopped or moved. Jobs that are over
-        are forgotten after `keep_s`, and all but `keep_jobs` of them. Agents are born in `cradle`,
-        if they can be. `say` is told what happens, in one line each.
+        are forgotten after `keep_s`, and all but `keep_jobs` of them. Agents are forked from
+        `fork_server`, if they can be. `say` is told what happens, in one line each.
         """
         self.store, self.cluster, self.every_s, self.drain = store, cluster, every_s, drain
         self.min_run_s, self._keep = min_run_s, (keep_s, keep_jobs)
@@ -92,7 +92,7 @@ class LocalBackend:
         self._devices = device_names(cluster, real_gpus)
         self._has = dict(enumerate(cluster.gpus.tolist()))
         self._pool = Calls()
-        self._means = Means(self._pool, self._env, cradle)
+        self._means = Means(self._pool, self._env, fork_server)
         self._jobs: dict[int, LiveJob] = {}
         self._aside: dict[int, Aside] = {}
         self._said: dict[int, str] = {}

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rota.backends.local.held import STEADY_S, Ended
 from rota.backends.local.seats import reseat, share_of
-from rota.elastic.files import read_file
-from rota.elastic.job import AGENT_KILLED, LAUNCH_S, Job
+from rota.elastic.job import AGENT_KILLED, LAUNCH_S, ElasticJob
 from rota.elastic.parking import ENV_PARK, ENV_RESUME, parked
 from rota.elastic.protocol import AGENT_FILE, ENDED, JOB_FILE, RESULT_FILE, JobSpec, Member
-from rota.elastic.remains import end_remains
+from rota.elastic.run_processes import end_processes
 from rota.errors import DamagedError, JobError, RotaError
+from rota.files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rota.backends.local.seats import Seat
     from rota.backends.local.store import Store
     from rota.core.plan import Share
-    from rota.elastic.cradle import Cradle
+    from rota.elastic.agent_forkserver import AgentForkServer
     from rota.elastic.protocol import Status
 
 LOOK_S: Final = 0.25
@@ -64,7 +64,7 @@ class Means:
     """Speaks with agents, one call per job at a time."""
     env: Callable[[Seat], dict[str, str]]
     """What a member in a seat is told by its environment."""
-    cradle: Cradle | None = None
+    fork_server: AgentForkServer | None = None
 
 
 class LiveJob:
@@ -95,14 +95,14 @@ class LiveJob:
         self._launched_s: float | None = None  # on this process' clock, until it trains
         self._counted: tuple[int, float, int] | None = None  # samples, their time, group, last look
         self._heard_s = 0.0  # when `status` was told
-        self._job: Job | None = None
+        self._job: ElasticJob | None = None
         self._outcome: _Outcome | None = None  # of a run whose processes are not all gone yet
         self._stop_by_s = float("inf")  # on this process' clock
         if not self.held.open:
             self.held.leaving = {}  # nobody is there who could leave
         if self.held.open:
             folder = self._folder()
-            self._job = Job(folder)
+            self._job = ElasticJob(folder)
             if not (folder / JOB_FILE).exists():
                 # The daemon was killed before it could launch it, or after it had made sure that
                 # a late agent finds nothing.
@@ -200,7 +200,7 @@ class LiveJob:
             self._force("stopped", "its agent did not end it in time", now_s)
         elif monotonic() - self._looked_s >= LOOK_S:  # first, lest it is over
             self._looked_s = monotonic()
-            self._do("look", Job.observe)
+            self._do("look", ElasticJob.observe)
         elif self._must_stop(blocked):
             self._stop()
         elif not self._stopping and self._asked not in (None, names := self._ready(blocked)):
@@ -260,8 +260,8 @@ class LiveJob:
         self._asked, self._stopping, self.status = names, False, None
         self._launched_s = monotonic()
         folder = self._folder()
-        self._job = Job(folder)
-        launched = self._means.pool.submit(Job.launch, folder, spec, self._means.cradle)
+        self._job = ElasticJob(folder)
+        launched = self._means.pool.submit(ElasticJob.launch, folder, spec, self._means.fork_server)
         self._call = "launch", launched
 
     def _members(
@@ -279,7 +279,7 @@ class LiveJob:
         self._stop_by_s = min(self._stop_by_s, monotonic() + self.request.grace_s + FORCE_S)
         self._do("stop", lambda job: job.stop(self.request.grace_s))
 
-    def _do(self, what: str, call: Callable[[Job], Any]) -> None:
+    def _do(self, what: str, call: Callable[[ElasticJob], Any]) -> None:
         assert self._job is not None
         self._call = (what, self._means.pool.submit(call, self._job))
 
@@ -424,7 +424,7 @@ class LiveJob:
 
     def _clear(self) -> None:
         self._looked_s = monotonic()
-        self._call = "clear", self._means.pool.submit(end_remains, self._folder())
+        self._call = "clear", self._means.pool.submit(end_processes, self._folder())
 
     def _heed_clear(self, call: Future[list[int]]) -> None:
         assert self._outcome is not None

@@ -38,7 +38,8 @@ from rota.backends.local.held import Ended, Held
 from rota.backends.local.history import History
 from rota.backends.local.private import make_private
 from rota.backends.local.request import Request
-from rota.elastic.files import (
+from rota.errors import ConfigError, DamagedError, JobError
+from rota.files import (
     decode_as,
     is_count,
     is_number,
@@ -46,7 +47,6 @@ from rota.elastic.files import (
     replace_file,
     sync_folder,
 )
-from rota.errors import ConfigError, DamagedError, JobError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""How far a job has come, as its members tell."""
+"""The progress of a job, from the messages of its members."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 RATE_S: Final = 5.0
-"""Window of the samples per second."""
+"""Seconds over which samples per second are averaged."""
 NEWS_S: Final = 1.0
-"""By then a step has been heard of: members tell twice a second."""
+"""Seconds after which the news of a step is late: members report twice a second."""
 KEPT_SUMS: Final = 16
-"""Comparisons of parameters for which some members' words may still be on their way."""
+"""Steps for which checksums are kept, since some members report theirs later than others."""
 
 
-class Progress:
-    """Steps, samples and their rate; and whether the members still agree."""
+class TrainingProgress:
+    """Steps, samples and their rate; and whether all members have the same parameters."""
 
     def __init__(self, now_s: float) -> None:
         self.step = self.epoch = self.samples = 0
@@ -26,24 +26,24 @@ class Progress:
         self.stepped_s = now_s
         """When it ended."""
         self.busy_s = 0.0
-        """How long the steps until then took, without pauses."""
-        # When a step ended, its number, samples by then; of the last seconds, since the last change
+        """Seconds that all steps until then took, without the pauses of changes."""
+        # (end of a step, its number, samples by then): the last seconds, since the last change
         self._heard: deque[tuple[float, int, int]] = deque([(now_s, 0, 0)])
-        self._sums: dict[int, tuple[Any, str]] = {}  # by step, the last ones: who said it first
+        self._sums: dict[int, tuple[Any, str]] = {}  # by step: checksum, first member to report it
 
     def note(self, message: Mapping[str, Any], now_s: float, since_s: float) -> bool:
-        """Take in a sign of life; True if the job has moved on.
+        """Note the progress in a message; True if a new step was made.
 
-        Without any pause the first step would have begun at `since_s`.
+        `since_s` is when the first step would have begun if there had been no pauses.
         """
         moved, joined = bool(message["step"] > self.step), message.get("op") == "joined"
-        resumes = moved and joined and self.step == 0  # goes on where it was stopped
+        resumes = moved and joined and self.step == 0  # it continues a parked training
         if moved:
             self.step, self.epoch = message["step"], message["epoch"]
             self.samples = message["samples"]
         if moved and not resumes:
             self.moved_s = now_s
-            # Who has just joined made its last step before its pause.
+            # A member that has just joined made its last step before its pause.
             ago_s = message.get("pause_s" if joined else "ago_s") or 0.0
             self.stepped_s = min(max(now_s - ago_s, self.stepped_s), now_s)
             self.busy_s = max(self.busy_s, self.stepped_s - since_s)
@@ -56,7 +56,7 @@ class Progress:
         return moved
 
     def samples_per_s(self, now_s: float) -> float:
-        """Of the last seconds; 0 until a step has been heard of after a change."""
+        """Samples per second of late; 0 after a change until a step is reported."""
         (begun_s, begun_step, begun), (last_s, step, samples) = self._heard[0], self._heard[-1]
         if step == begun_step:
             return 0.0
@@ -65,8 +65,8 @@ class Progress:
         return (samples - begun) / (span_s + max(late_s, 0.0))
 
     def differs(self, name: str, step: int, value: Any) -> str:
-        """Who had other parameters after the same step, or nobody."""
+        """The member that had other parameters after the same step; empty if there is none."""
         known, other = self._sums.setdefault(step, (value, name))
-        while len(self._sums) > KEPT_SUMS:  # members may be some comparisons apart in what is read
+        while len(self._sums) > KEPT_SUMS:  # messages of members may be several comparisons apart
             del self._sums[min(self._sums)]
         return other if value != known else ""

@@ -1,8 +1,8 @@
-"""A process that has imported what members need, and forks them: they start in no time.
+"""A fork server for members: a process that has imported what they need, so that they start fast.
 
-The agent starts it where the job asks for it (`preload`) and writes one JSON line per member to
-its standard input; the answer on standard output is the member's process id. A member is not a
-child of this process but, being orphaned at birth, of the agent.
+The agent starts it if the job asks for it (`preload`) and writes one JSON line per member to its
+standard input; the answer on standard output is the member's process id. A member is forked twice,
+so that it becomes a child of the agent and not of the fork server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 from time import sleep
 from typing import IO, TYPE_CHECKING, Any, Final, TextIO
 
-from rota.elastic.remains import enlist
+from rota.elastic.run_processes import register_member
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,20 +30,21 @@ if TYPE_CHECKING:
 _PDEATHSIG: Final = 1
 _SUBREAPER: Final = 36
 _ADOPTION_S: Final = 5.0
+"""For the kernel to make the agent the parent of a new member."""
 
 
 def die_with_parent() -> None:
-    """Let the kernel end this process when its parent ends."""
+    """Let the kernel kill this process when its parent ends."""
     ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of all descendants whose own parent ends."""
+    """Become the parent of all descendants whose own parent ends (a subreaper)."""
     ctypes.CDLL(None).prctl(_SUBREAPER, 1)
 
 
 def close_others(*kept: int) -> None:
-    """Close all files of whoever forked this process, but these, standard output and error."""
+    """Close all files inherited by fork, except `kept` and the standard streams."""
     for number in map(int, os.listdir("/proc/self/fd")):
         if number > 2 and number not in kept:
             with suppress(OSError):
@@ -51,7 +52,7 @@ def close_others(*kept: int) -> None:
 
 
 def preload(modules: Sequence[str]) -> None:
-    """Import what forked processes shall have, seen from the working directory."""
+    """Import modules for the processes to be forked, as seen from the working directory."""
     sys.path[0] = os.getcwd()
     for module in modules:
         importlib.import_module(module)
@@ -62,47 +63,50 @@ def main() -> None:
     agent = os.getppid()
     die_with_parent()
     preload(sys.argv[1:])
-    bear(agent, sys.stdin, sys.stdout)
+    serve_forks(agent, sys.stdin, sys.stdout)
 
 
-def bear(agent: int, wishes: TextIO, births: TextIO) -> None:
-    """Fork the members that are wished for, as children of the agent."""
-    while line := wishes.readline():
-        wish = json.loads(line)
-        heard, said = os.pipe()
+def serve_forks(agent: int, requests: TextIO, answers: TextIO) -> None:
+    """Fork one member per request, as a child of the agent."""
+    while line := requests.readline():
+        request = json.loads(line)
+        reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
             member = os.fork()
             if member == 0:
-                os.close(heard)
-                os.close(said)
-                _live(wish, agent)
+                os.close(reading)
+                os.close(writing)
+                _run_member(request, agent)
                 os._exit(1)
-            os.write(said, str(member).encode())
+            os.write(writing, str(member).encode())
             os._exit(0)
-        os.close(said)
+        os.close(writing)
         os.waitpid(child, 0)
-        # Only now is the member the agent's, which may end it, and wait for it, at once.
-        birth = {"name": wish["name"], "pid": int(os.read(heard, 32))}
-        os.close(heard)
-        print(json.dumps(birth), file=births, flush=True)
+        # Only now is the member a child of the agent, which may wait for it or end it at once.
+        answer = {"name": request["name"], "pid": int(os.read(reading, 32))}
+        os.close(reading)
+        print(json.dumps(answer), file=answers, flush=True)
 
 
-class Forked:
-    """A nursery that is forked from an agent which has the modules already; used like a Popen."""
+class ForkedServer:
+    """A fork server that is itself forked from an agent which has the modules; used like a Popen.
+
+    It takes no time to start: `rota.elastic.agent_forkserver` made agents that have the modules.
+    """
 
     def __init__(self, log: int, env: Mapping[str, str]) -> None:
         agent, (asks, answers) = os.getpid(), (os.pipe(), os.pipe())
         self.pid = os.fork()
         if self.pid == 0:
             try:
-                _part_with_agent(asks[0], answers[1], log)
+                _detach_from_agent(asks[0], answers[1], log)
                 os.environ.update(env)
-                with open(0) as wishes, open(1, "w") as births:
-                    bear(agent, wishes, births)
+                with open(0) as requests, open(1, "w") as replies:
+                    serve_forks(agent, requests, replies)
             except BaseException:
                 traceback.print_exc()
-            finally:  # never go on as what it was forked from
+            finally:  # never return into the code of the agent
                 os._exit(1)
         os.close(asks[0])
         os.close(answers[1])
@@ -118,8 +122,8 @@ class Forked:
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 
-def _part_with_agent(asks: int, answers: int, log: int) -> None:
-    """Keep nothing that the agent has open, nor how it takes signals."""
+def _detach_from_agent(asks: int, answers: int, log: int) -> None:
+    """Keep none of the agent's open files and signal handlers."""
     os.setsid()
     for number, target in ((asks, 0), (answers, 1), (log, 2)):
         os.dup2(number, target)
@@ -128,8 +132,8 @@ def _part_with_agent(asks: int, answers: int, log: int) -> None:
     die_with_parent()
 
 
-def _live(wish: dict[str, Any], agent: int) -> None:
-    """Be a member, from here on."""
+def _run_member(request: dict[str, Any], agent: int) -> None:
+    """Become the member of a request; does not return if the agent is its parent."""
     os.setsid()
     waited_s = 0.0
     while os.getppid() != agent and waited_s < _ADOPTION_S:
@@ -139,24 +143,24 @@ def _live(wish: dict[str, Any], agent: int) -> None:
     if os.getppid() != agent:
         return
     os.environ.clear()
-    os.environ.update(wish["env"])
-    enlist(Path(wish["folder"]), wish["name"], forked=True)
+    os.environ.update(request["env"])
+    register_member(Path(request["folder"]), request["name"], forked=True)
     if torch := sys.modules.get("torch"):  # it has read OMP_NUM_THREADS when it was imported
-        torch.set_num_threads(int(wish["env"]["OMP_NUM_THREADS"]))
-    log = os.open(wish["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        torch.set_num_threads(int(request["env"]["OMP_NUM_THREADS"]))
+    log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
-    os.chdir(wish["cwd"])
-    sys.argv = wish["argv"]
+    os.chdir(request["cwd"])
+    sys.argv = request["argv"]
     sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
-    os._exit(_run(sys.argv[0]))
+    os._exit(_run_script(sys.argv[0]))
 
 
-def _run(script: str) -> int:
-    """Run a script to its end, with all that Python does then but taking itself apart.
+def _run_script(script: str) -> int:
+    """Run a script to its end, then do what Python does at exit, except to free all objects.
 
-    That would touch every object which the nursery has made, and take seconds.
+    That would touch every object that the fork server has made, and take seconds.
     """
     code = 0
     try:

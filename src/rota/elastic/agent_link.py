@@ -1,7 +1,7 @@
-"""A member's connection with its agent: one thread that listens and gives signs of life.
+"""A member's connection to its agent: one thread that listens and sends heartbeats.
 
-The training thread never waits for it, but at the end of a step after which something is to
-happen. All that waits has a limit.
+The training thread waits for it only at the end of a step after which something has to be done.
+Every wait has a limit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.elastic.greeting import call_on
+from rota.elastic.handshake import open_connection
 from rota.elastic.inbox import Inbox
 from rota.elastic.protocol import (
     ENV_AGENT,
@@ -24,7 +24,7 @@ from rota.elastic.protocol import (
     ENV_TOKEN,
     MOST_LINE,
     PROTOCOL,
-    Limits,
+    TimeLimits,
     decode_line,
     encode_line,
 )
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     )
 
 BEAT_S: Final = 0.5
-"""Between two signs of life, unless the agent is less patient."""
+"""Seconds between two heartbeats, or less if `silent_s` is short."""
 _EXIT_S: Final = 10.0
-"""What is left to the script when its agent is gone, or the job has failed."""
+"""Seconds that the script has to end when its agent is gone, or the job has failed."""
 _CONNECT_S: Final = 20.0
 _OPTIONS: Final = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-    # An agent whose host is gone is noticed within half a minute.
+    # The loss of the agent's host is noticed within half a minute.
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 15),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
@@ -56,8 +56,8 @@ _OPTIONS: Final = (
 
 
 @dataclass(frozen=True)
-class Seating:
-    """Which member a process is, as its environment tells."""
+class MemberIdentity:
+    """Which member a process is, from its environment."""
 
     agent: tuple[str, int]
     token: str = field(repr=False)
@@ -66,8 +66,8 @@ class Seating:
     host: str
 
     @classmethod
-    def of(cls, environ: Mapping[str, str]) -> Seating | None:
-        """None for a process without an agent, which trains alone."""
+    def of(cls, environ: Mapping[str, str]) -> MemberIdentity | None:
+        """Read the identity; None for a process without an agent, which trains alone."""
         where = environ.get(ENV_AGENT)
         if where is None:
             return None
@@ -88,52 +88,52 @@ class Seating:
         )
 
 
-class Link:
-    """Speaks with the agent; `step` and `phase` are what it tells of the training thread."""
+class AgentLink:
+    """Exchanges messages with the agent; `phase` tells what the training thread does."""
 
-    def __init__(self, seating: Seating, card: Mapping[str, Any], outline: Outline) -> None:
-        self.seating, self.phase = seating, "wait"
+    def __init__(self, identity: MemberIdentity, card: Mapping[str, Any], outline: Outline) -> None:
+        self.identity, self.phase = identity, "wait"
         self.on_prepare: Callable[[dict[str, Any]], None] = _ignore
         self.on_drop: Callable[[int], None] = _ignore
-        self.on_shut: Callable[[], None] = _nothing
+        self.on_cancel: Callable[[], None] = _nothing
         self.on_cut: Callable[[], None] = _nothing
         self.progress: Callable[[], dict[str, Any]] = dict
         self._inbox, self._rest, self._error, self._closed = Inbox(), b"", "", False
         self._changed, self._sending = threading.Condition(), threading.Lock()
         try:
-            self._socket = call_on(seating.agent, seating.token, _CONNECT_S)
+            self._socket = open_connection(identity.agent, identity.token, _CONNECT_S)
             self._socket.settimeout(_CONNECT_S)
             for level, option, value in _OPTIONS:
                 self._socket.setsockopt(level, option, value)
-            hello = {"protocol": PROTOCOL, "name": seating.name}
+            hello = {"protocol": PROTOCOL, "name": identity.name}
             self.say("hello", **hello, card=dict(card), outline=asdict(outline))
             welcome = self._lines()[0]
         except OSError as error:
-            host, port = seating.agent
+            host, port = identity.agent
             raise JobError(f"The agent at {host}:{port} does not answer: {error}.") from None
         if not welcome.get("ok"):
-            raise JobError(f"The agent sends {seating.name} away: {welcome.get('error')}")
+            raise JobError(f"The agent refuses {identity.name}: {welcome.get('error')}")
         self.mode: Mode = welcome["mode"]
-        self.limits = Limits(**welcome["limits"])
+        self.limits = TimeLimits(**welcome["limits"])
         self.park_every_s: float = welcome["park_every_s"]
         self._beat_s = min(BEAT_S, self.limits.silent_s / 4)
 
     def start(self) -> None:
-        """Listen from now on."""
+        """Start the thread that listens."""
         threading.Thread(target=self._listen, name="rota-link", daemon=True).start()
 
     # For the training thread.
 
     def done(self, step: int) -> bool:
-        """So many steps are done; True if something is to happen before the next."""
+        """Report that `step` steps are done; True if something has to be done before the next."""
         with self._changed:
             self._inbox.step = step
             return self._inbox.due()
 
     def next(self) -> Event:
-        """Wait for what is to happen now; "go" if nothing is.
+        """Wait for what to do now; "go" means to train on.
 
-        It ends when the agent speaks, or is gone: the listening thread sees both.
+        The wait ends when the agent sends an order, or is gone: the listening thread sees both.
         """
         self.phase = "wait"
         with self._changed:
@@ -145,12 +145,12 @@ class Link:
                 self._changed.wait()
 
     def park(self) -> None:
-        """Do not go on before the agent has spoken."""
+        """Do not train before the next order of the agent."""
         with self._changed:
             self._inbox.parked = True
 
     def say(self, op: str, **facts: Any) -> None:
-        """Tell the agent; if it is gone, the next wait will say so."""
+        """Send a message to the agent; if it is gone, the next wait will raise."""
         try:
             with self._sending:
                 self._socket.sendall(encode_line({"op": op, **facts}))
@@ -158,7 +158,7 @@ class Link:
             pass
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._closed = True
         self._socket.close()
 
@@ -172,7 +172,7 @@ class Link:
                 if monotonic() >= due_s:
                     due_s = monotonic() + self._beat_s
                     self.say("alive", phase=self.phase, **self.progress())
-                # A time limit on the socket itself would hold for what others send, too.
+                # A timeout of the socket itself would apply to other threads that send, too.
                 if heard.poll(max(due_s - monotonic(), 0.0) * 1000 + 1):
                     for message in self._lines():
                         self._take(message)
@@ -184,17 +184,17 @@ class Link:
         while True:
             data = self._socket.recv(1 << 16)
             if not data:
-                raise OSError("it hung up")
+                raise OSError("it closed the connection")
             *lines, self._rest = (self._rest + data).split(b"\n")
             if len(self._rest) > MOST_LINE:
-                raise OSError("it sends too long a line")
+                raise OSError(f"it sent a line of more than {MOST_LINE} bytes")
             if lines:
                 return [decode_line(line) for line in lines]
 
     def _take(self, message: dict[str, Any]) -> None:
         op = message.get("op")
         if op is None:
-            self._end(f"The agent does not understand this member: {message.get('error')}")
+            self._end(f"The agent rejects a message of this member: {message.get('error')}")
         elif op == "prepare":
             threading.Thread(target=self.on_prepare, args=(message,), daemon=True).start()
         elif op == "drop":
@@ -202,23 +202,23 @@ class Link:
         elif op == "fail":
             self._end(message["error"])
         elif op == "break":
-            # Before the training thread learns of it and opens its door again.
-            self.on_shut()
+            # Before the training thread learns of it and resets its listener.
+            self.on_cancel()
         with self._changed:
             self._inbox.take(message)
             if op == "hold":
                 self.say("held", number=message["number"], step=self._inbox.step)
             self._changed.notify_all()
         if op == "break":
-            # After it, so that a group which it adopts meanwhile is cut as well.
+            # After it, so that a group which it adopts meanwhile is also cut.
             self.on_cut()
 
     def _end(self, error: str) -> None:
-        """Let the training thread raise; if it does not come round, end the process."""
+        """Let the training thread raise; if it does not within `_EXIT_S`, end the process."""
         with self._changed:
             self._error, self._inbox.parked = error, True
             self._changed.notify_all()
-        self.on_shut()
+        self.on_cancel()
         self.on_cut()
         threading.Event().wait(_EXIT_S)
         os._exit(1)

@@ -1,16 +1,17 @@
-"""The processes of a run: marked when they start, found again whatever they did, and ended.
+"""The processes of a run: marked when they start, so that they can be found and ended later.
 
-A member leads a session of its own, and says so in FOLDER/members/NAME before its script begins.
-What it starts is known by any of these marks, so that neither a lost parent nor `setsid`, `nohup`
-or a double fork hides it:
+A member leads a session of its own, and writes it to FOLDER/members/NAME before its script begins.
+What the member starts has at least one of these marks, so that neither a lost parent nor `setsid`,
+`nohup` or a double fork hides it:
 
 - it descends from the agent, which adopts orphans, or from another process of the run;
 - its environment says ROTA_RUN=FOLDER;
 - it belongs to the session of a member;
-- it maps FOLDER/members/NAME, as those do that were forked and have no environment of their own;
-- it prints into FOLDER.
+- it maps FOLDER/members/NAME into memory, as forked members do, whose /proc environment is that
+  of the fork server;
+- its standard output or error is a file in FOLDER.
 
-A process is known by its number and the time of its start: numbers are given again.
+A process is identified by its number and its start time, since numbers are reused.
 """
 
 from __future__ import annotations
@@ -31,29 +32,29 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ENV_RUN: Final = "ROTA_RUN"
-"""Folder of the run that a process belongs to."""
+"""Environment variable: folder of the run that a process belongs to."""
 MEMBERS: Final = "members"
 END_S: Final = 5.0
-"""For killed processes to be gone; one that waits for a device may take longer."""
+"""Seconds for killed processes to end; one that waits for a device may take longer."""
 _LEAVE_S: Final = 1.0
-"""For an agent to leave by itself."""
+"""Seconds for an agent to end by itself."""
 _LOOK_S: Final = 0.1
-_mapped: list[mmap.mmap] = []  # as long as this process lives
+_mapped: list[mmap.mmap] = []  # kept until this process ends
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process, and never another one that got its number later."""
+    """A process, told from later ones of the same number by its start time."""
 
     pid: int
     parent: int
     session: int
-    born: int
-    """When it started, in clock ticks since the machine did."""
+    started: int
+    """When it started, in clock ticks since the machine booted."""
 
     @classmethod
     def of(cls, pid: int) -> Process | None:
-        """The process that has this number now; None if it has ended, waited for or not."""
+        """The process that has this number now; None if it has ended, reaped or not."""
         try:
             facts = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
@@ -63,13 +64,13 @@ class Process:
         return cls(pid, int(facts[1]), int(facts[3]), int(facts[19]))
 
     def kill(self) -> int | None:
-        """End it; a file descriptor that becomes readable when it has, or None if it has."""
+        """Kill it; a file descriptor that is readable once it has ended, None if it has."""
         try:
             watch = os.pidfd_open(self.pid)
         except OSError:
             return None
-        now = Process.of(self.pid)  # the descriptor holds on to whoever this is
-        if now is None or now.born != self.born:
+        now = Process.of(self.pid)  # from here on the descriptor refers to this process alone
+        if now is None or now.started != self.started:
             os.close(watch)
             return None
         with suppress(OSError):
@@ -77,36 +78,36 @@ class Process:
         return watch
 
 
-def enlist(folder: Path, name: str, *, forked: bool = False) -> None:
-    """Write down that this process leads the session of a member.
+def register_member(folder: Path, name: str, *, forked: bool = False) -> None:
+    """Record that this process leads the session of a member.
 
-    A process that was `forked` has the environment of somebody else: it gets a mark in its memory,
-    which all that it forks will have, too.
+    A `forked` process has the /proc environment of the fork server; it maps its record into memory
+    as a mark, which processes that it forks inherit.
     """
     path, own = folder / MEMBERS / name, Process.of(os.getpid())
     how = "forked" if forked else "spawned"
     with suppress(OSError, ValueError):  # on a full disk the other marks will do
-        path.write_text(f"{os.getpid()} {own.born if own else 0} {_boot()} {how}\n")
+        path.write_text(f"{os.getpid()} {own.started if own else 0} {_boot()} {how}\n")
         if forked:
             with path.open("rb") as file:
                 _mapped.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
 
 
-def strike(folder: Path, name: str) -> None:
-    """A member has ended, and its session with it."""
+def unregister_member(folder: Path, name: str) -> None:
+    """Remove the record of a member that has ended, with all processes of its session."""
     with suppress(OSError):
         (folder / MEMBERS / name).unlink(missing_ok=True)
 
 
-def end_remains(*folders: Path, patience_s: float = END_S) -> list[int]:
-    """End whatever runs for these runs; the processes that are there still, as a rule none."""
+def end_processes(*folders: Path, patience_s: float = END_S) -> list[int]:
+    """Kill all processes of these runs; returns those that still run, normally none."""
     for folder in folders:
         if not (folder / AGENT_FILE).exists():
-            # An agent that is late shall find nothing to do.
+            # An agent that starts late must find no job.
             with suppress(OSError):
                 (folder / JOB_FILE).unlink(missing_ok=True)
     leave_s, until_s = monotonic() + _LEAVE_S, monotonic() + patience_s
-    while (left := remains(*folders)) and monotonic() < until_s:
+    while (left := processes_of(*folders)) and monotonic() < until_s:
         waits = monotonic() < leave_s and any(map(agent_of, folders))
         _wait_for(watch for one in left if not waits and (watch := one.kill()) is not None)
         if waits:
@@ -114,19 +115,19 @@ def end_remains(*folders: Path, patience_s: float = END_S) -> list[int]:
     return sorted(one.pid for one in left)
 
 
-def remains(*folders: Path) -> list[Process]:
-    """All processes of these runs but this one."""
+def processes_of(*folders: Path) -> list[Process]:
+    """All processes of these runs, except this process."""
     there, found = _processes(), set[int]()
-    for folder in (folder.resolve() for folder in folders):  # as the kernel calls it
+    for folder in (folder.resolve() for folder in folders):  # as the kernel names it
         found |= there.keys() & {agent_of(folder)}
         sessions, forked = _sessions(folder)
         found |= {pid for pid, one in there.items() if one.session in sessions}
         found |= {pid for pid in there.keys() - found if _is_marked(pid, folder, forked)}
-    return [there[pid] for pid in sorted(_with_offspring(found, there))]
+    return [there[pid] for pid in sorted(_with_descendants(found, there))]
 
 
 def agent_of(folder: Path) -> int:
-    """The process that holds the lock of a run's agent; 0 if nobody does."""
+    """Process id of a run's agent, which holds its lock; 0 if there is none."""
     try:
         facts = (folder / LOCK_FILE).stat()
         locks = Path("/proc/locks").read_text().splitlines()
@@ -141,18 +142,18 @@ def agent_of(folder: Path) -> int:
 
 
 def orphans(known: Iterable[int]) -> list[int]:
-    """Children of this process that it has not started itself."""
+    """Children of this process except the `known` ones."""
     own = os.getpid()
     try:
         told = Path(f"/proc/{own}/task/{own}/children").read_text().split()
         children = {int(word) for word in told}
-    except OSError:  # a kernel without
+    except OSError:  # this kernel does not list children
         children = {pid for pid, one in _processes().items() if one.parent == own}
     return sorted(children - set(known))
 
 
 def member_of(pid: int, folder: Path) -> str:
-    """The name of the member that a process comes from, as far as it tells."""
+    """The name of the member that started a process; empty if it has no mark."""
     about = _environ(pid)
     folder = folder.resolve()
     if _names(folder) in about:
@@ -161,22 +162,22 @@ def member_of(pid: int, folder: Path) -> str:
     return _mapped_by(pid, folder)
 
 
-def with_offspring(pids: Iterable[int]) -> list[Process]:
-    """These processes and all that descend from them, as far as they are there."""
+def with_descendants(pids: Iterable[int]) -> list[Process]:
+    """Those of these processes that still run, and all their descendants."""
     if not (named := set(pids)):
-        return []  # a look at all processes takes milliseconds
+        return []  # listing all processes takes milliseconds
     there = _processes()
     found = named & there.keys()
-    return [there[pid] for pid in sorted(_with_offspring(found, there))]
+    return [there[pid] for pid in sorted(_with_descendants(found, there))]
 
 
 def kill_all(processes: Iterable[Process]) -> None:
-    """End processes, and wait for a moment until they have."""
+    """Kill processes, and wait up to `_LOOK_S` for their end."""
     _wait_for(watch for one in processes if (watch := one.kill()) is not None)
 
 
 def _wait_for(watches: Iterable[int]) -> None:
-    """Until all of these have ended, or a moment has passed."""
+    """Wait until all these have ended, `_LOOK_S` at most."""
     left, until_s = set(watches), monotonic() + _LOOK_S
     poll = select.poll()
     for watch in left:
@@ -191,7 +192,7 @@ def _wait_for(watches: Iterable[int]) -> None:
 
 
 def _processes() -> dict[int, Process]:
-    """All processes of this user but this one."""
+    """All processes of this user, except this process."""
     own, user, found = os.getpid(), os.getuid(), {}
     with os.scandir("/proc") as entries:
         for entry in entries:
@@ -203,7 +204,7 @@ def _processes() -> dict[int, Process]:
     return found
 
 
-def _with_offspring(found: set[int], there: dict[int, Process]) -> set[int]:
+def _with_descendants(found: set[int], there: dict[int, Process]) -> set[int]:
     children: dict[int, list[int]] = {}
     for pid, one in there.items():
         children.setdefault(one.parent, []).append(pid)
@@ -216,14 +217,14 @@ def _with_offspring(found: set[int], there: dict[int, Process]) -> set[int]:
 
 
 def _sessions(folder: Path) -> tuple[set[int], bool]:
-    """Sessions of members that nobody has seen end, and whether some were forked."""
+    """Sessions of members whose records remain, and whether any of them was forked."""
     found, any_forked, boot = set(), False, _boot()
     for path in (folder / MEMBERS).glob("*"):
         with suppress(OSError, ValueError):
-            session, born, since, how = path.read_text().split()
+            session, started, since, how = path.read_text().split()
             leader = Process.of(int(session))
             any_forked |= how == "forked"
-            if since == boot and (leader is None or leader.born == int(born)):
+            if since == boot and (leader is None or leader.started == int(started)):
                 found.add(int(session))
     return found, any_forked
 
@@ -251,7 +252,7 @@ def _environ(pid: int) -> bytes:
 
 
 def _mapped_by(pid: int, folder: Path) -> str:
-    """The name of the member whose mark is in the memory of a process, or nothing."""
+    """The name of the member whose record a process maps into memory; empty if none."""
     lead = f" {folder / MEMBERS}/".encode(errors="surrogateescape")
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/maps").read_bytes().splitlines():
@@ -262,7 +263,7 @@ def _mapped_by(pid: int, folder: Path) -> str:
 
 
 def _boot() -> str:
-    """Tells one start of the machine from another: then all processes are others."""
+    """Id of the present boot of the machine; records of another boot are out of date."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

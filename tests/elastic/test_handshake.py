@@ -1,4 +1,4 @@
-"""Strangers at the doors of a job: they say anything, or nothing, slowly, thousands of times."""
+"""Connections without the token: they send anything, or nothing, slowly, thousands of times."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ import pytest
 from children import PATIENCE_S, eventually
 from elastic_jobs import trial
 
-from rota.elastic import Member, greeting
-from rota.elastic.greeting import MOST_STRANGERS, Entrance, call_on, new_token
-from rota.elastic.transfer import Door
+from rota.elastic import Member, handshake
+from rota.elastic.handshake import MOST_PENDING, Authenticator, new_token, open_connection
+from rota.elastic.listener import MemberListener
 from rota.errors import JobError
 
 if TYPE_CHECKING:
@@ -31,47 +31,49 @@ TOKEN = new_token()
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(3600)")
 
 
-class House:
-    """An entrance with a thread that minds it."""
+class Server:
+    """An authenticator with a thread that drives it."""
 
     def __init__(self, length: int = 0) -> None:
-        self.door = socket.create_server(("127.0.0.1", 0), backlog=greeting.BACKLOG)
-        self.where = self.door.getsockname()
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=handshake.BACKLOG)
+        self.where = self.listener.getsockname()
         self.selector = selectors.DefaultSelector()
-        self.guests: list[tuple[socket.socket, bytes]] = []
-        self.entrance = Entrance(self.door, TOKEN, self.selector, self.welcome, length)
+        self.passed: list[tuple[socket.socket, bytes]] = []
+        self.authenticator = Authenticator(
+            self.listener, TOKEN, self.selector, self.accepted, length
+        )
         self.over = False
-        self.thread = threading.Thread(target=self.mind)
+        self.thread = threading.Thread(target=self.drive)
         self.thread.start()
 
-    def welcome(self, link: socket.socket, what: bytes) -> None:
-        self.guests.append((link, what))
+    def accepted(self, link: socket.socket, what: bytes) -> None:
+        self.passed.append((link, what))
 
-    def mind(self) -> None:
+    def drive(self) -> None:
         while not self.over:
-            for key, _ in self.selector.select(self.entrance.wait_s(0.01)):
+            for key, _ in self.selector.select(self.authenticator.wait_s(0.01)):
                 key.data()
-            self.entrance.tick()
+            self.authenticator.tick()
 
     def close(self) -> None:
         self.over = True
         self.thread.join()
-        self.entrance.close()
-        for link, _ in self.guests:
+        self.authenticator.close()
+        for link, _ in self.passed:
             link.close()
-        self.door.close()
+        self.listener.close()
 
 
 @contextmanager
-def house(length: int = 0) -> Iterator[House]:
-    made = House(length)
+def server(length: int = 0) -> Iterator[Server]:
+    made = Server(length)
     try:
         yield made
     finally:
         made.close()
 
 
-def stranger(where: tuple[str, int], said: bytes = b"") -> socket.socket:
+def intruder(where: tuple[str, int], said: bytes = b"") -> socket.socket:
     link = socket.create_connection(where, PATIENCE_S)
     with suppress(OSError):
         link.sendall(said)
@@ -79,17 +81,20 @@ def stranger(where: tuple[str, int], said: bytes = b"") -> socket.socket:
 
 
 def is_closed(link: socket.socket) -> bool:
-    """Whether the other side has hung up; waits for it."""
+    """Wait until the other side has closed the connection; False if it sent something."""
     link.settimeout(PATIENCE_S)
     with suppress(ConnectionError):
         return link.recv(1) == b""
     return True
 
 
-def test_who_knows_the_token_comes_in_with_what_it_wants() -> None:
-    with house(length=5) as home, call_on(home.where, TOKEN, PATIENCE_S, b"state") as link:
-        eventually(lambda: home.guests)
-        inside, what = home.guests[0]
+def test_a_connection_with_the_token_is_accepted_with_its_purpose() -> None:
+    with (
+        server(length=5) as served,
+        open_connection(served.where, TOKEN, PATIENCE_S, b"state") as link,
+    ):
+        eventually(lambda: served.passed)
+        inside, what = served.passed[0]
         assert what == b"state"
         link.sendall(b"more")
         inside.setblocking(True)
@@ -97,40 +102,40 @@ def test_who_knows_the_token_comes_in_with_what_it_wants() -> None:
 
 
 @pytest.mark.parametrize("said", [b"[" * 100_000, b"\0" * 48, b"GET / HTTP/1.1\r\n\r\n" * 9])
-def test_who_does_not_know_it_is_sent_away_unheard(said: bytes) -> None:
-    with house() as home:
-        with stranger(home.where, said) as link:
+def test_a_connection_without_the_token_is_closed_unread(said: bytes) -> None:
+    with server() as served:
+        with intruder(served.where, said) as link:
             assert is_closed(link)
         with pytest.raises(OSError, match="is the token right"):
-            call_on(home.where, new_token(), PATIENCE_S)
-        assert home.guests == []
+            open_connection(served.where, new_token(), PATIENCE_S)
+        assert served.passed == []
 
 
-def test_a_greeting_opens_no_other_door_and_not_without_what_was_said() -> None:
-    with house(length=5) as home, house(length=5) as other:
+def test_a_recorded_handshake_is_not_valid_elsewhere_or_for_another_purpose() -> None:
+    with server(length=5) as served, server(length=5) as other:
         with socket.create_server(("127.0.0.1", 0)) as fake:
-            caller = threading.Thread(target=lambda: knock(fake.getsockname()))
+            caller = threading.Thread(target=lambda: attempt(fake.getsockname()))
             caller.start()
             with fake.accept()[0] as link:
                 heard = link.recv(1000)
             caller.join()
         for where, said in (
-            (home.where, heard),
+            (served.where, heard),
             (other.where, heard),
             (other.where, heard[:16] + b"other" + heard[21:]),
         ):
-            with stranger(where, said) as link:
+            with intruder(where, said) as link:
                 assert is_closed(link)
         assert TOKEN.encode() not in heard
-        assert (home.guests, other.guests) == ([], [])
+        assert (served.passed, other.passed) == ([], [])
 
 
-def knock(where: tuple[str, int]) -> None:
+def attempt(where: tuple[str, int]) -> None:
     with suppress(OSError):
-        call_on(where, TOKEN, 0.5, b"state").close()
+        open_connection(where, TOKEN, 0.5, b"state").close()
 
 
-def test_who_listens_without_the_token_is_found_out() -> None:
+def test_a_listener_without_the_token_is_noticed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as fake:
 
         def answer() -> None:
@@ -141,14 +146,16 @@ def test_who_listens_without_the_token_is_found_out() -> None:
 
         thread = threading.Thread(target=answer)
         thread.start()
-        with pytest.raises(JobError, match="is not of this job"):
-            call_on(fake.getsockname(), TOKEN, PATIENCE_S)
+        with pytest.raises(JobError, match="does not belong to this job"):
+            open_connection(fake.getsockname(), TOKEN, PATIENCE_S)
         thread.join()
 
 
-def test_a_stranger_has_one_deadline_however_it_drips(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(greeting, "HELLO_S", 0.6)
-    with house() as home, stranger(home.where) as link:
+def test_a_connection_has_one_deadline_however_slowly_it_sends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handshake, "HANDSHAKE_S", 0.6)
+    with server() as served, intruder(served.where) as link:
         began_s, sent = monotonic(), 0
         with suppress(OSError):
             while sent < 47 and monotonic() - began_s < PATIENCE_S:
@@ -157,23 +164,23 @@ def test_a_stranger_has_one_deadline_however_it_drips(monkeypatch: pytest.Monkey
                 sleep(0.05)
         assert is_closed(link)
         assert sent < 47
-        call_on(home.where, TOKEN, PATIENCE_S).close()
+        open_connection(served.where, TOKEN, PATIENCE_S).close()
 
 
-def test_silent_strangers_are_few_at_a_time_and_friends_come_in() -> None:
-    with house() as home, ExitStack() as crowd:
-        links = [crowd.enter_context(stranger(home.where)) for _ in range(300)]
-        call_on(home.where, TOKEN, PATIENCE_S).close()
-        eventually(lambda: home.entrance.turned_away >= len(links) - MOST_STRANGERS)
+def test_few_silent_connections_are_kept_and_those_with_the_token_are_accepted() -> None:
+    with server() as served, ExitStack() as opened:
+        links = [opened.enter_context(intruder(served.where)) for _ in range(300)]
+        open_connection(served.where, TOKEN, PATIENCE_S).close()
+        eventually(lambda: served.authenticator.rejected >= len(links) - MOST_PENDING)
         assert is_closed(links[0])
-        call_on(home.where, TOKEN, PATIENCE_S).close()
+        open_connection(served.where, TOKEN, PATIENCE_S).close()
 
 
 def test_when_no_more_files_can_be_opened_it_accepts_later() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with house() as home, ExitStack() as held:
-        call_on(home.where, TOKEN, PATIENCE_S).close()
-        eventually(lambda: home.guests)
+    with server() as served, ExitStack() as held:
+        open_connection(served.where, TOKEN, PATIENCE_S).close()
+        eventually(lambda: served.passed)
         waiting = socket.socket()
         held.enter_context(waiting)
         try:
@@ -184,65 +191,65 @@ def test_when_no_more_files_can_be_opened_it_accepts_later() -> None:
                 while True:
                     fill.append(os.dup(0))
             waiting.settimeout(PATIENCE_S)
-            waiting.connect(home.where)  # into the backlog; nobody can accept it
-            eventually(lambda: home.entrance.trouble)
+            waiting.connect(served.where)  # into the backlog; it cannot be accepted
+            eventually(lambda: served.authenticator.trouble)
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
             for number in fill:
                 os.close(number)
-        call_on(home.where, TOKEN, PATIENCE_S).close()
-        eventually(lambda: not home.entrance.trouble)
+        open_connection(served.where, TOKEN, PATIENCE_S).close()
+        eventually(lambda: not served.authenticator.trouble)
 
 
-# The same at the doors of real jobs.
+# The same with real jobs.
 
 
-def test_a_member_is_let_in_among_strangers() -> None:
-    doors = [Door("127.0.0.1", TOKEN) for _ in range(2)]
-    where = ("127.0.0.1", doors[0].port)
-    with ExitStack() as crowd:
+def test_a_member_is_accepted_among_many_without_the_token() -> None:
+    listeners = [MemberListener("127.0.0.1", TOKEN) for _ in range(2)]
+    where = ("127.0.0.1", listeners[0].port)
+    with ExitStack() as opened:
         for said in (b"[" * 100_000, b"x", b"{" * 1000 + b"\n", b""):
             for _ in range(100):
-                crowd.enter_context(stranger(where, said))
-        link = doors[1].visit("state", 7, "b", where, PATIENCE_S)
-        guest = doors[0].guest("state", 7, "b", PATIENCE_S)
-        guest.sendall(b"here")
+                opened.enter_context(intruder(where, said))
+        link = listeners[1].connect("state", 7, "b", where, PATIENCE_S)
+        accepted = listeners[0].accept("state", 7, "b", PATIENCE_S)
+        accepted.sendall(b"here")
         assert link.recv(9) == b"here"
         link.close()
-        guest.close()
-    for door in doors:
-        door.close()
+        accepted.close()
+    for listener in listeners:
+        listener.close()
 
 
-def test_a_visit_ends_when_the_door_is_shut() -> None:
+def test_an_attempt_to_connect_ends_when_it_is_cancelled() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        door = Door("127.0.0.1", TOKEN)
-        threading.Timer(0.2, door.shut).start()
-        with pytest.raises(JobError, match="called off"):
-            door.visit("state", 1, "b", silent.getsockname(), PATIENCE_S)
-        door.close()
+        listener = MemberListener("127.0.0.1", TOKEN)
+        threading.Timer(0.2, listener.cancel).start()
+        with pytest.raises(JobError, match="cancelled"):
+            listener.connect("state", 1, "b", silent.getsockname(), PATIENCE_S)
+        listener.close()
 
 
-def test_strangers_cannot_end_an_agent(tmp_path: Path) -> None:
-    with trial(tmp_path, ["a"], command=SLEEPER) as run, ExitStack() as crowd:
+def test_connections_without_the_token_cannot_end_an_agent(tmp_path: Path) -> None:
+    with trial(tmp_path, ["a"], command=SLEEPER) as run, ExitStack() as opened:
         address = json.loads(run.text("agent.json"))
         where = (address["host"], address["port"])
         for said in (b"[" * 100_000 + b"\n", b"[" * 1000 + b"\n", b'{"op": "observe"}\n'):
-            with stranger(where, said) as link:
+            with intruder(where, said) as link:
                 assert is_closed(link)
         for _ in range(1100):
-            link = stranger(where)
-            link.close() if len(os.listdir("/proc/self/fd")) > 700 else crowd.enter_context(link)
+            link = intruder(where)
+            link.close() if len(os.listdir("/proc/self/fd")) > 700 else opened.enter_context(link)
         assert run.job.observe().state == "starting"
         files = len(os.listdir(f"/proc/{address['pid']}/fd"))
-        assert files < MOST_STRANGERS + 40
+        assert files < MOST_PENDING + 40
         assert address["token"] not in run.text()
         for pid in (address["pid"], run.pid("a")):
             with open(f"/proc/{pid}/cmdline") as words:
                 assert address["token"] not in words.read()
 
 
-def doors_of(pid: int) -> set[tuple[str, int]]:
+def listeners_of(pid: int) -> set[tuple[str, int]]:
     """Addresses, as the kernel writes them, and ports at which a process listens."""
     inodes = set()
     for entry in os.listdir(f"/proc/{pid}/fd"):
@@ -260,21 +267,19 @@ def doors_of(pid: int) -> set[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("mode", ["allreduce", "servers"])
-def test_strangers_at_every_port_neither_stop_nor_spoil_a_training(
-    tmp_path: Path, mode: str
-) -> None:
+def test_floods_at_every_port_neither_stop_nor_spoil_a_training(tmp_path: Path, mode: str) -> None:
     team = [Member("s", "server")] if mode == "servers" else []
     first = [Member("a"), Member("b"), *team]
     with (
         trial(tmp_path, first, mode=mode, epochs=10**6, pace_s=0.005) as run,
-        ExitStack() as crowd,
+        ExitStack() as opened,
     ):
         run.members([member.name for member in first])
         processes = [json.loads(run.text("agent.json"))["pid"]]
         processes += [run.pid(member.name) for member in first]
-        doors = {door for pid in processes for door in doors_of(pid)}
-        assert {host for host, _ in doors} == {"0100007F"}  # 127.0.0.1, and nowhere else
-        for _, port in sorted(doors):
+        listeners = {listener for pid in processes for listener in listeners_of(pid)}
+        assert {host for host, _ in listeners} == {"0100007F"}  # 127.0.0.1, and nowhere else
+        for _, port in sorted(listeners):
             for said in (b"[" * 100_000, b"x", b""):
                 for _ in range(1100 if said == b"" else 30):
                     link = socket.socket()
@@ -283,7 +288,7 @@ def test_strangers_at_every_port_neither_stop_nor_spoil_a_training(
                     with suppress(OSError):
                         link.send(said)
                     full = len(os.listdir("/proc/self/fd")) > 700
-                    link.close() if full else crowd.enter_context(link)
+                    link.close() if full else opened.enter_context(link)
         run.until(run.job.observe().step + 20)
         run.job.resize([*first, Member("c")])
         assert len(run.job.settle(PATIENCE_S).active) == len(first) + 1

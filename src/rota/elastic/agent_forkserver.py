@@ -1,7 +1,7 @@
-"""A process that has imported what trainings need, and forks agents: jobs start in no time.
+"""A fork server for agents: one process that has imported large modules, so that jobs start fast.
 
-An agent that was born here has the modules already, and so have the members that it forks. The
-daemon starts it, and it ends with the daemon; the agents do not.
+Its agents have the modules already, and so have the members that they fork. The daemon starts the
+fork server, and it ends with the daemon; its agents go on.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from typing import TYPE_CHECKING, Final
 
 from rota.elastic.agent import detach
 from rota.elastic.job import LAUNCH_S
-from rota.elastic.nursery import preload
+from rota.elastic.member_forkserver import preload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rota.elastic.protocol import JobSpec
 
-_LINKED: Final = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD")
-"""What a process cannot change any more once it runs."""
+_FIXED_ENV: Final = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD")
+"""Variables that have no effect on a process that already runs."""
 
 
-class Cradle:
-    """The daemon's end: it may be asked by several threads, one at a time is served."""
+class AgentForkServer:
+    """The daemon's side; threads may share it, and their requests are served one at a time."""
 
     def __init__(self, modules: Sequence[str]) -> None:
         self.modules, self._lock = tuple(modules), threading.Lock()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "rota.elastic.cradle", *modules],
+            [sys.executable, "-m", "rota.elastic.agent_forkserver", *modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -45,15 +45,15 @@ class Cradle:
         )
 
     def fits(self, spec: JobSpec) -> bool:
-        """Whether a job can be born here: the same Python, and modules that are here."""
+        """Whether it can fork the agent of a job: the same Python, and its modules are loaded."""
         here = {**os.environ, **spec.env}
-        same = all(here.get(key) == os.environ.get(key) for key in _LINKED)
+        same = all(here.get(key) == os.environ.get(key) for key in _FIXED_ENV)
         program = shutil.which(spec.command[0], path=here.get("PATH"))
         known = bool(spec.preload) and set(spec.preload) <= set(self.modules)
         return same and known and program == sys.executable and self._process.poll() is None
 
     def launch(self, folder: Path) -> str | None:
-        """Have an agent for the job in `folder`; what went wrong, if anything did."""
+        """Fork an agent for the job in `folder`; the error, or None if it has started."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with self._lock:
@@ -61,17 +61,17 @@ class Cradle:
                 self._process.stdin.write(f"{json.dumps(str(folder))}\n")
                 self._process.stdin.flush()
                 if not select.select([self._process.stdout], [], [], LAUNCH_S)[0]:
-                    self._process.kill()  # lest everybody waits for it; agents live on
+                    self._process.kill()  # other threads wait for it; its agents go on
                 line = self._process.stdout.readline()
             except (OSError, ValueError):
                 line = ""
-        return (json.loads(line) or None) if line else "the process to fork it from has ended."
+        return (json.loads(line) or None) if line else "the fork server of agents has ended."
 
     def close(self) -> None:
-        """End it; agents live on."""
+        """End the fork server; its agents go on."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        with suppress(OSError):  # it may be gone with what was to be said to it
+        with suppress(OSError):  # it may have ended with unread input
             self._process.stdin.close()
         self._process.wait()
         self._process.stdout.close()
@@ -82,19 +82,19 @@ def main() -> None:
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     preload(sys.argv[1:])
     while line := sys.stdin.readline():
-        print(json.dumps(_bear(Path(json.loads(line)))), flush=True)
+        print(json.dumps(_fork_agent(Path(json.loads(line)))), flush=True)
 
 
-def _bear(folder: Path) -> str:
-    """Fork an agent; what went wrong, or nothing."""
-    heard, said = os.pipe()
+def _fork_agent(folder: Path) -> str:
+    """Fork an agent; its error, empty if it has started."""
+    reading, writing = os.pipe()
     if not (child := os.fork()):
-        os.close(heard)
+        os.close(reading)
         error = detach(folder)
-        os.write(said, error.encode())
+        os.write(writing, error.encode())
         os._exit(0)
-    os.close(said)
-    with os.fdopen(heard) as answer:
+    os.close(writing)
+    with os.fdopen(reading) as answer:
         error = answer.read()
     os.waitpid(child, 0)
     return error

@@ -14,7 +14,7 @@ from children import eventually
 from elastic_jobs import PATIENCE_S, PATIENT, runs, script, trial
 
 from rota.elastic import JobSpec, Member
-from rota.elastic.plain import Plain
+from rota.elastic.plain_controller import PlainController
 from rota.errors import ConfigError, JobError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from elastic_jobs import Trial
 
-# What each member does, by rank; the first words of all of them.
+# The first lines of every member's program.
 BEGIN = """
 import os, signal, sys, time
 from pathlib import Path
@@ -76,7 +76,7 @@ sys.exit("no data")
 """
 
 
-def test_one_that_fails_ends_the_others_who_may_save(tmp_path: Path) -> None:
+def test_a_failing_member_ends_the_others_which_may_save(tmp_path: Path) -> None:
     command = program(tmp_path / "out", SAVES, FAILS)
     with trial(tmp_path, list("ab"), mode="plain", command=command, limits=PATIENT) as run:
         result = run.job.wait(PATIENCE_S)
@@ -86,7 +86,7 @@ def test_one_that_fails_ends_the_others_who_may_save(tmp_path: Path) -> None:
     assert "a ended: all went well" in run.text()
 
 
-def test_one_that_fails_ends_who_does_not_listen(tmp_path: Path) -> None:
+def test_a_failing_member_ends_others_that_ignore_sigterm(tmp_path: Path) -> None:
     command, limits = program(tmp_path / "out", DEAF, FAILS), replace(PATIENT, leave_s=0.3)
     with trial(tmp_path, list("ab"), mode="plain", command=command, limits=limits) as run:
         result = run.job.wait(PATIENCE_S)
@@ -95,7 +95,7 @@ def test_one_that_fails_ends_who_does_not_listen(tmp_path: Path) -> None:
     assert "killed a" in run.text()
 
 
-def test_who_is_stopped_may_write_a_checkpoint(tmp_path: Path) -> None:
+def test_a_stopped_member_may_write_a_checkpoint(tmp_path: Path) -> None:
     command = program(tmp_path / "out", SAVES, SLEEPS)
     with trial(tmp_path, list("ab"), mode="plain", command=command) as run:
         wait_for(run, 0, 1)
@@ -110,7 +110,7 @@ def test_who_is_stopped_may_write_a_checkpoint(tmp_path: Path) -> None:
     assert "b ended: it was killed by SIGTERM" in run.text()
 
 
-def test_who_does_not_listen_is_killed(tmp_path: Path) -> None:
+def test_a_member_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     command = program(tmp_path / "out", DEAF)
     with trial(tmp_path, ["a"], mode="plain", command=command) as run:
         wait_for(run, 0)
@@ -138,9 +138,9 @@ def test_a_script_for_another_mode_is_told_so(tmp_path: Path) -> None:
     assert "Member a uses rota.elastic, but the job's mode is plain" in result.error
 
 
-def test_it_is_done_only_if_all_ended_before_they_were_told_to() -> None:
+def test_a_job_is_done_only_if_all_members_ended_before_they_were_told_to() -> None:
     spec = JobSpec(command=("x",), members=(Member("a"), Member("b")), mode="plain")
-    done, stopped = Plain(spec, 0.0), Plain(spec, 0.0)
+    done, stopped = PlainController(spec, 0.0), PlainController(spec, 0.0)
     for plain in (done, stopped):
         plain.lose("a", "", 1.0)
         assert plain.status(1.0).active == ("b",)
@@ -151,7 +151,7 @@ def test_it_is_done_only_if_all_ended_before_they_were_told_to() -> None:
     assert done.result is not None
     assert stopped.result is not None
     assert (done.result.state, stopped.result.state) == ("done", "stopped")
-    ports = {p.desk.roster["a"].member.env["MASTER_PORT"] for p in (done, stopped)}
+    ports = {p.table["a"].member.env["MASTER_PORT"] for p in (done, stopped)}
     assert len(ports) == 2
 
 

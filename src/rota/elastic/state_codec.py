@@ -1,7 +1,7 @@
-"""The state of a training as it goes from one member's memory into another's.
+"""The format in which the state of a training is sent from one member to another.
 
 A message is the length of a JSON text, the text, and the bytes of all tensors in order. The text
-is the tree of dicts, lists, tuples and plain values with tensors as references. Nothing is pickled.
+is a tree of dicts, lists, tuples and plain values with references to tensors. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _PLAIN: Final = (str, int, float, bool, type(None))
 
 
 def send(link: socket.socket, tree: Any) -> int:
-    """Send a tree; returns its bytes."""
+    """Send a tree; returns the number of bytes sent."""
     return send_parts(link, parts_of(tree))
 
 
 def receive(link: socket.socket, into: Sequence[torch.Tensor] = ()) -> Any:
-    """Receive a tree; its first tensors go into those of `into`, where form and type agree."""
+    """Receive a tree; its first tensors go into those of `into`, if shape and type agree."""
     return read(link.recv_into, into)
 
 
@@ -50,7 +50,7 @@ def read(source: Source, into: Sequence[torch.Tensor] = ()) -> Any:
     """The tree of a message that comes from `source`, as for `receive`."""
     (length,) = _LENGTH.unpack(_read_bytes(source, _LENGTH.size))
     if length > _MOST_TEXT:
-        raise JobError(f"A state with a text of {length:,} bytes is not what was expected.")
+        raise JobError(f"A state whose text has {length:,} bytes is damaged, or not a state.")
     shapes: list[tuple[list[int], torch.dtype]] = []
     text = json.loads(_read_bytes(source, length))
     _forms(text, shapes)
@@ -115,7 +115,7 @@ def _fits(tensor: torch.Tensor, shape: list[int], kind: torch.dtype) -> bool:
 
 
 def receive_tensor(link: socket.socket, tensor: torch.Tensor) -> None:
-    """Receive into a tensor, wherever it lies."""
+    """Receive into a tensor on any device."""
     direct = tensor.device.type == "cpu" and tensor.is_contiguous()
     place = tensor.detach() if direct else torch.empty(tensor.shape, dtype=tensor.dtype)
     receive_into(link, bytes_of(place))
@@ -125,14 +125,14 @@ def receive_tensor(link: socket.socket, tensor: torch.Tensor) -> None:
 
 
 def bytes_of(tensor: torch.Tensor) -> memoryview:
-    """The memory of a tensor; a copy of it, if it lies elsewhere or in pieces."""
+    """The memory of a tensor; a copy if it is on another device or not contiguous."""
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
     view: memoryview = memoryview(flat.numpy())  # type: ignore[arg-type]
     return view
 
 
 def send_parts(link: socket.socket, parts: list[memoryview]) -> int:
-    """Send buffers one after the other, many in one call; returns their bytes."""
+    """Send buffers in order, many per system call; returns the number of bytes."""
     total, first = 0, 0
     while first < len(parts):
         sent = link.sendmsg(parts[first : first + _MOST_PARTS])
@@ -146,7 +146,7 @@ def send_parts(link: socket.socket, parts: list[memoryview]) -> int:
 
 
 def receive_into(link: socket.socket, part: memoryview) -> None:
-    """Fill a buffer, or OSError."""
+    """Fill a buffer from a connection, or raise OSError."""
     _fill(link.recv_into, part)
 
 
@@ -160,5 +160,5 @@ def _fill(source: Source, part: memoryview) -> None:
     while part.nbytes:
         got = source(part)
         if not got:
-            raise OSError("the other side hung up")
+            raise OSError("the other side closed the connection")
         part = part[got:]

@@ -1,4 +1,4 @@
-"""What a training script adds to let its workers come and go.
+"""What a training script uses to let its workers join and leave.
 
 with Elastic(model, optimizer, samples=len(data), batch=256, epochs=10) as run:
     for batch in run:
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import nn
 
-from rota.elastic.allreduce import AllReduce, warm_up
-from rota.elastic.batches import Batches, Dealer
-from rota.elastic.exchange import Lost
-from rota.elastic.link import Seating
+from rota.elastic.agent_link import MemberIdentity
+from rota.elastic.batches import Batches, ShareSampler
+from rota.elastic.exchange import PeerLost
+from rota.elastic.exchange_allreduce import AllReduceExchange, warm_up
 from rota.elastic.membership import Membership
 from rota.elastic.parking import ENV_RESUME, resume
 from rota.elastic.replica import Replica
@@ -33,19 +33,21 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
+    from rota.elastic.agent_link import AgentLink
     from rota.elastic.batches import Batch
     from rota.elastic.exchange import Exchange
-    from rota.elastic.link import Link
 
 
 class Elastic:
-    """A training whose workers come and go.
+    """A training whose workers may join and leave while it runs.
 
-    Without an agent (no ROTA_AGENT in the environment) the script trains alone. `loss` is the
-    mean over the worker's share; that shares may differ in size is taken care of. `scheduler`
-    is stepped after every step, `clip_norm` limits the norm of the gradient over all workers.
-    `carry` names other things with a `state_dict` that newcomers shall receive. The members
-    compare their parameters every `check_every` steps, and more often in the beginning.
+    Without an agent (no ROTA_AGENT in the environment) the script trains alone. A loss is the mean
+    over the worker's share of the batch; shares of different sizes are weighted correctly.
+    `samples`, `batch`, `epochs`, `seed`, `shuffle` and `rule` say which samples a step takes, see
+    `rota.elastic.batches.Batches`. `scheduler` is stepped after every step, `clip_norm` limits the
+    norm of the gradient over all workers. `carry` names other objects with a `state_dict` that new
+    workers receive. The workers compare their parameters every `check_every` steps, and more often
+    in the beginning.
     """
 
     def __init__(
@@ -72,51 +74,52 @@ class Elastic:
         )
         self._replica = Replica(model, optimizer, batches, scheduler, carry or {}, clip_norm)
         self._cuda = self._replica.device.type == "cuda"
-        self._dealer, self._check_every = Dealer(batches), check_every
-        self._seating = Seating.of(os.environ)
+        self._sampler, self._check_every = ShareSampler(batches), check_every
+        self._identity = MemberIdentity.of(os.environ)
         self._member: Membership | None = None
         self._unused = unused_parameters
-        self._exchange: Exchange = AllReduce(self._replica, unused=unused_parameters)
-        self._doing: Link | SimpleNamespace = SimpleNamespace(phase="work")  # what the agent hears
+        self._exchange: Exchange = AllReduceExchange(self._replica, unused=unused_parameters)
+        # Its `phase` is sent with every heartbeat.
+        self._doing: AgentLink | SimpleNamespace = SimpleNamespace(phase="work")
         self._batch: Batch | None = None
-        self._counted = 0  # samples of it that backward() was told of
-        self._lost: Lost | None = None
+        self._counted = 0  # samples of the batch that backward() was told of
+        self._lost: PeerLost | None = None
         self._lost_s = 0.0
         self.model = _Front(model)
-        """Call this one; it is the model as it trains in the present group."""
+        """The model to call in the loop, whatever the present group is."""
 
     @property
     def rank(self) -> int:
-        """Number of this worker among the present ones; it may change after any step."""
+        """Rank of this worker in the present group; it may change after any step."""
         return self._exchange.rank
 
     @property
     def size(self) -> int:
-        """Workers at present."""
+        """Number of workers in the present group."""
         return self._exchange.size
 
     @property
     def steps(self) -> int:
-        """Steps done since the training began, by whomever."""
+        """Steps done since the training began, also before this worker joined."""
         return self._replica.position.step
 
     @property
     def generation(self) -> int:
-        """Number of the present group; every change raises it."""
+        """Number of the present group; every change increases it."""
         return self._member.number if self._member else 0
 
     @property
     def leaving(self) -> bool:
-        """Whether this worker ends before the training does."""
+        """Whether this worker leaves before the training ends."""
         return self._released() and not self._replica.batches.over(self._replica.position)
 
     def __enter__(self) -> Self:
-        if self._seating is None:
-            self._replica.suit(1)
+        if self._identity is None:
+            self._replica.scale_for(1)
         else:
             if folder := os.environ.get(ENV_RESUME):
                 resume(self._replica, folder)
-            self._member = Membership(self._seating, self._replica, unused=self._unused)
+            self._member = Membership(self._identity, self._replica, unused=self._unused)
             self._exchange, self._doing = self._member.exchange, self._member.link
             warm_up()
             self._member.begin()
@@ -138,7 +141,7 @@ class Elastic:
         member.close()
 
     def __iter__(self) -> Iterator[Batch]:
-        if self._seating is not None and self._member is None:
+        if self._identity is not None and self._member is None:
             raise ConfigError("Use Elastic in a `with` statement: with Elastic(…) as run: …")
         while not self._released():
             position = self._replica.position
@@ -150,7 +153,7 @@ class Elastic:
             if self._exchange.serves:
                 self._serve()
                 continue
-            batch = self._dealer.share(position, self._exchange.rank, self._exchange.size)
+            batch = self._sampler.share(position, self._exchange.rank, self._exchange.size)
             self._batch, self._counted = batch, 0
             self._seed(batch.seed)
             yield batch
@@ -161,27 +164,27 @@ class Elastic:
                 )
 
     def backward(self, loss: torch.Tensor, samples: int | None = None) -> None:
-        """Add the gradient of a loss that is the mean over so many samples of the share.
+        """Add the gradient of a loss that is the mean over `samples` samples of the share.
 
-        Without `samples` it counts for the whole share. The gradients of the workers meet in
-        `step()` alone, so each may call this as often as it likes, or not at all.
+        Without `samples` it counts for the whole share. Gradients are combined only in `step()`, so
+        each worker may call this any number of times.
         """
         self._exchange.backward(self._weighted(loss, samples))
 
     def step(self, loss: torch.Tensor | None = None, samples: int | None = None) -> bool:
         """Complete the step; False if it does not count and its samples will come again.
 
-        That is so when a worker was lost meanwhile. It is the place where workers come and go.
-        A loss is added as by `backward`, only faster.
+        It does not count when a worker was lost meanwhile. Workers join and leave in this call. A
+        loss is added as by `backward`, but faster.
         """
         self._present()
         self._try(self._exchange.update, None if loss is None else self._weighted(loss, samples))
-        self._replica.clear()
+        self._replica.zero_grad()
         self._batch, self._counted = None, 0
         return self._complete()
 
     def _weighted(self, loss: torch.Tensor, samples: int | None) -> torch.Tensor:
-        """A mean over some samples, as it counts in the mean over those of all workers."""
+        """A mean over some samples, weighted for the mean over the samples of all workers."""
         batch = self._present()
         many = batch.share if samples is None else min(samples, batch.share)
         if samples is not None:
@@ -195,12 +198,12 @@ class Elastic:
         return loss if weight == 1.0 else loss * weight
 
     def _serve(self) -> None:
-        """A step of a member that keeps parameters."""
+        """Make one step as a parameter server."""
         self._try(self._exchange.serve)
         self._complete()
 
     def _complete(self) -> bool:
-        """Count the step, or repeat it with those who are left; let workers come and go."""
+        """Count the step, or wait for a new group to repeat it; join and leave if it is time."""
         member, replica = self._member, self._replica
         if self._lost is None:
             replica.position = replica.batches.after(replica.position, self._exchange.size)
@@ -213,19 +216,19 @@ class Elastic:
         return False
 
     def _try(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Do what needs the others; if they do not answer, the step is void."""
+        """Make a call that waits for other members; if they are lost, the step does not count."""
         doing = self._doing
         doing.phase = "meet"
         try:
             return call(*args, **kwargs)
-        except Lost as lost:
+        except PeerLost as lost:
             self._lost, self._lost_s = lost, perf_counter()
         finally:
             doing.phase = "work"
 
     def _seed(self, seed: int) -> None:
-        """Draw the same in every repetition of a step."""
-        # torch.manual_seed() notes the call stack for devices not in use: a millisecond.
+        """Seed torch, so that a repeated step draws the same numbers."""
+        # torch.manual_seed() records the call stack for unused devices, which takes a millisecond.
         torch.default_generator.manual_seed(seed)
         if self._cuda:
             torch.cuda.manual_seed(seed)
@@ -240,7 +243,7 @@ class Elastic:
 
 
 class _Front(nn.Module):
-    """The model as the script calls it, whatever group it trains in."""
+    """The model as the script calls it, in any group."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -249,5 +252,5 @@ class _Front(nn.Module):
 
 
 def _is_checked(step: int, every: int) -> bool:
-    """Whether parameters are compared after a step: what differs is found before much is lost."""
+    """Whether parameters are compared after a step: often at first, to find errors early."""
     return step % every == 0 or step & (step - 1) == 0
