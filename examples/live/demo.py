@@ -38,8 +38,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from rota.backends.local import Request, StateDir
-from rota.backends.local.local_backend import TICK_S
 from rota.backends.local.held import STEADY_S
+from rota.backends.local.local_backend import TICK_S
 from rota.core import Cluster, JobTable
 from rota.core.speed import Curves
 from rota.dash.gantt import Course, gantt
