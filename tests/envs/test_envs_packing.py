@@ -11,8 +11,8 @@ from worlds import examples
 
 from rota.core import Cluster, Draft, Job, Snapshot
 from rota.envs.pack_kernels import pack_once
-from rota.policies.draft_kernels import Desk
-from rota.policies.place_kernels import new_index
+from rota.ledger.draft_kernels import DraftArrays
+from rota.ledger.node_kernels import new_index
 
 Wants = list[tuple[int, int]]
 
@@ -23,7 +23,7 @@ def packed(snapshot: Snapshot, wants: Wants) -> list[tuple[tuple[int, int, int],
     draft.reserve(4 * sum(w + s for w, s in wants))
     scratch = np.zeros(nodes, np.int64)
     level = new_index(draft.nodes)
-    desk = Desk(draft.nodes, level, draft.at, draft.length, draft.shares, scratch, scratch)
+    desk = DraftArrays(draft.nodes, level, draft.at, draft.length, draft.shares, scratch, scratch)
     workers, servers = np.array(wants, np.int64).reshape(-1, 2).T.copy()
     rows, order = snapshot.jobs.rows.copy(), np.arange(len(wants))
     draft.used = pack_once(

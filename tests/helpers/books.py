@@ -18,7 +18,7 @@ from rota.core.layout import (
     START,
     STOP,
 )
-from rota.policies.place_kernels import new_index
+from rota.ledger.node_kernels import new_index
 
 if TYPE_CHECKING:
     from rota.sim import Simulator

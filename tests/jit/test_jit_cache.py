@@ -137,10 +137,10 @@ def test_code_that_was_imported_before_an_edit_is_not_kept_as_the_edited_one(own
 
 
 def test_a_user_s_kernel_depends_on_the_kernels_of_rota_that_it_calls(own: Own) -> None:
-    call = "from rota.policies.order_kernels import class_of"
+    call = "from rota.policies.classic.orderings import class_of"
     own.kernels.write_text(MINE.format(more=call).replace("2 * x", "class_of(x, 2.0) * x"))
     names = {Path(path).name for path in Ingredients(own.load().f).files}
-    assert names >= {"own.py", "own_codes.py", "jit.py", "order_kernels.py", "rule.py", "layout.py"}
+    assert names >= {"own.py", "own_codes.py", "jit.py", "orderings.py", "rule.py", "layout.py"}
 
 
 def test_bounds_checks_are_not_left_out_because_code_without_them_was_kept(
@@ -383,8 +383,9 @@ def test_constants_that_policies_are_told_apart_by_are_covered_and_the_command_l
     covered = {path for kernel in kernels().values() for path in Ingredients(kernel).files}
     inside = {Path(path).relative_to(PACKAGE).as_posix() for path in covered}
     assert inside >= {
-        "policies/rule.py", "core/speed.py", "core/layout.py", "envs/rewards.py", "sim/state.py",
-        "policies/placing.py", "jit.py",
+        "policies/classic/rule.py", "policies/classic/orderings.py",
+        "core/speed.py", "core/layout.py", "envs/rewards.py", "sim/state.py",
+        "policies/classic/placing.py", "jit.py",
     }  # fmt: skip
     assert not {path for path in inside if path.startswith(("cli/", "dash/", "elastic/"))}
 

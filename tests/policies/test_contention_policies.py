@@ -14,8 +14,8 @@ from slow_scores import Rule, SlowWorld
 from rota.core import Cluster, Job, Snapshot
 from rota.core.speed import LINKS, MACHINES, PAIRS, RANKS, Contention, Curves
 from rota.policies import make_policy
-from rota.policies.contention import ContentionGreedy
-from rota.policies.rollout import ContentionRollout
+from rota.policies.contention.greedy import ContentionGreedy
+from rota.policies.contention.rollout import ContentionRollout
 
 
 def curves_of(speed: Any) -> Curves:

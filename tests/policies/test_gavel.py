@@ -14,9 +14,9 @@ from rota.core.jobs import JobTable
 from rota.core.speed import Curves
 from rota.errors import ConfigError, PolicyError
 from rota.policies import make_policy
-from rota.policies.gavel import max_min, most_gain
-from rota.policies.linear import Program
-from rota.policies.pools import Pools
+from rota.policies.gpu_types.gavel import max_min, most_gain
+from rota.policies.gpu_types.linear import Program
+from rota.policies.gpu_types.type_pools import Pools
 from rota.testing import check_policy
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from rota.core import Cluster, Job, Snapshot
 from rota.core.speed import Curves
 from rota.errors import ConfigError
 from rota.policies import make_policy
-from rota.policies.climb import Known, Pool, survey
-from rota.policies.sizes import NOTHING
+from rota.policies.elastic.climb import Known, Pool, survey
+from rota.policies.elastic.sizes import NOTHING
 from rota.testing import check_policy
 
 ELASTIC = (

@@ -10,7 +10,7 @@ from dl2_slots import SMALL, ali_trace, lower_bound, replay, speed_table
 from elastic import along_workers, curves_of, dl2_nodes, ps_job, sizes, worker_job
 from rota.core import Cluster, Job, Snapshot
 from rota.policies import make_policy
-from rota.policies.climb import Known, survey
+from rota.policies.elastic.climb import Known, survey
 from rota.testing import check_policy
 
 HONEST = (

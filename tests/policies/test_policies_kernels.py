@@ -14,10 +14,10 @@ from slow_place import Ask, Node
 from worlds import cluster_of, examples, trace_of, worlds
 
 from rota.core import Cluster, Draft, Job, Snapshot
+from rota.ledger.node_kernels import hold, new_index
 from rota.policies import PLACEMENTS, Placer, make_policy
-from rota.policies.gittins import gittins_table
-from rota.policies.order_kernels import sort
-from rota.policies.place_kernels import hold, new_index
+from rota.policies.classic.gittins import gittins_table
+from rota.policies.classic.sort_kernels import sort
 from rota.sim import Simulator, simulate
 from rota.sim.replay_kernels import MORE, replay
 

@@ -16,14 +16,14 @@ from rota.core.jobs import JobTable
 from rota.core.speed import Curves
 from rota.errors import ConfigError
 from rota.policies import make_policy
-from rota.policies.pollux import make_board
-from rota.policies.search_kernels import search
+from rota.policies.gpu_types.pollux import make_board
+from rota.policies.gpu_types.search_kernels import search
 from rota.testing import check_policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rota.policies.search_kernels import Board
+    from rota.policies.gpu_types.search_kernels import Board
 
 W = 9
 

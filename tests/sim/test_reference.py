@@ -17,7 +17,7 @@ from rota.errors import InputError
 from rota.perf.physics import Physics
 from rota.perf.reference import Ask, best_speed
 from rota.policies import make_policy
-from rota.policies.climb import Known, survey
+from rota.policies.elastic.climb import Known, survey
 from rota.scenarios import load, names
 from rota.sim import Conditions, Simulator, simulate
 

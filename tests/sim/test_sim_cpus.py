@@ -13,7 +13,7 @@ from worlds import Scripted, assert_same, by_rounds, cluster_of, examples, trace
 from rota.core import Cluster, Draft, Job, Snapshot
 from rota.core.layout import START
 from rota.policies import ORDERINGS, make_policy
-from rota.policies.placing import Placer
+from rota.policies.classic.placing import Placer
 from rota.run.journal import Journal
 from rota.run.loop import rounds
 from rota.run.reader import read_journal

@@ -24,7 +24,7 @@ from worlds import (
 
 from rota.core import Cluster, Draft
 from rota.policies import ORDERINGS, make_policy
-from rota.policies.rule import EASY
+from rota.policies.classic.rule import EASY
 from rota.run.loop import rounds
 from rota.sim import Conditions, Faults, Simulator, simulate
 from rota.sim.replay_kernels import MORE, OVER, replay, replay_backfill

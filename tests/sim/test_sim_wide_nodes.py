@@ -14,7 +14,7 @@ from worlds import assert_same, by_rounds, cluster_of, done_s, examples, trace_o
 from rota.core import Cluster, Draft, Job, Snapshot
 from rota.errors import ConfigError
 from rota.policies import ORDERINGS, make_policy
-from rota.policies.placing import PLACEMENTS, Placer
+from rota.policies.classic.placing import PLACEMENTS, Placer
 from rota.sim import Conditions, simulate
 from rota.traces import Trace
 

@@ -13,8 +13,8 @@ from rota.envs.lens import Caller, new_arrays
 from rota.envs.pack_kernels import pack_once
 from rota.envs.view import view_of_snapshot
 from rota.errors import PolicyError
-from rota.policies.draft_kernels import Desk
-from rota.policies.place_kernels import new_index
+from rota.ledger.draft_kernels import DraftArrays
+from rota.ledger.node_kernels import new_index
 
 if TYPE_CHECKING:
     from rota.core.decision import Decision
@@ -86,12 +86,12 @@ class LensPolicy:
         # Everybody may be written twice, if the first attempt leaves somebody short.
         draft.reserve(2 * int(np.minimum(workers + servers, len(draft.nodes)).sum()))
         scratch = np.zeros(len(draft.nodes), np.int64)
-        desk = Desk(
+        arrays = DraftArrays(
             draft.nodes, new_index(draft.nodes), draft.at, draft.length, draft.shares, scratch,
             scratch,
         )  # fmt: skip
         draft.used = self._run(
-            pack_once, desk, view.jobs[0], view.order[0], int(view.live[0]), float(view.now_s[0]),
+            pack_once, arrays, view.jobs[0], view.order[0], int(view.live[0]), float(view.now_s[0]),
             workers, servers, draft.used,
         )  # fmt: skip
         return draft.commit()

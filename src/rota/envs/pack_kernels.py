@@ -15,8 +15,8 @@ import numpy as np
 from rota.core.layout import SLACK
 from rota.envs.book_kernels import fewest_workers, is_pinned
 from rota.jit import inline, kernel, part
-from rota.policies.draft_kernels import Desk, give
-from rota.policies.place_kernels import first_bit, hold, room_on
+from rota.ledger.draft_kernels import DraftArrays, give
+from rota.ledger.node_kernels import first_bit, hold, room_on
 
 if TYPE_CHECKING:
     from rota.core.types import Ints, Records
@@ -33,7 +33,7 @@ def wanted_workers(job: Any, workers: int) -> int:
 
 
 @part
-def put(d: Desk, job: Any, j: int, n: int, workers: int, servers: int) -> None:
+def put(d: DraftArrays, job: Any, j: int, n: int, workers: int, servers: int) -> None:
     """Add tasks of job j on node n to the draft."""
     at, length = d.at[j], d.length[j]
     k = at
@@ -48,7 +48,9 @@ def put(d: Desk, job: Any, j: int, n: int, workers: int, servers: int) -> None:
 
 
 @part
-def lift(d: Desk, job: Any, j: int, workers: int, servers: int, used: int, keep: bool) -> int:
+def lift(
+    d: DraftArrays, job: Any, j: int, workers: int, servers: int, used: int, keep: bool
+) -> int:
     """Take job j up and give it room for new shares; with `keep`, leave lying what it still wants.
 
     Returns the new `used`; unchanged if the job shall hold nothing, or there is no room to write.
@@ -77,7 +79,7 @@ def lift(d: Desk, job: Any, j: int, workers: int, servers: int, used: int, keep:
 
 
 @part
-def stands(d: Desk, j: int) -> bool:
+def stands(d: DraftArrays, j: int) -> bool:
     """Whether all nodes that job j holds are up."""
     for k in range(d.at[j], d.at[j] + d.length[j]):
         if not d.nodes[d.shares[k]["node"]]["up"]:
@@ -86,7 +88,7 @@ def stands(d: Desk, j: int) -> bool:
 
 
 @inline
-def lying(d: Desk, j: int) -> tuple[int, int]:
+def lying(d: DraftArrays, j: int) -> tuple[int, int]:
     """How many workers and servers of job j the draft has placed."""
     workers, servers = 0, 0
     for k in range(d.at[j], d.at[j] + d.length[j]):
@@ -96,7 +98,7 @@ def lying(d: Desk, j: int) -> tuple[int, int]:
 
 
 @part
-def put_on_gpus(d: Desk, job: Any, j: int, missing: int) -> None:
+def put_on_gpus(d: DraftArrays, job: Any, j: int, missing: int) -> None:
     """Place workers with GPUs: beside their own, then on as few nodes as possible."""
     for k in range(d.at[j], d.at[j] + d.length[j]):
         n = d.shares[k]["node"]
@@ -132,7 +134,7 @@ def put_on_gpus(d: Desk, job: Any, j: int, missing: int) -> None:
 
 @inline
 def cpu_room(
-    d: Desk, n: int, wanted_type: int, cpus: float, memory_gb: float, kept_per_gpu: float
+    d: DraftArrays, n: int, wanted_type: int, cpus: float, memory_gb: float, kept_per_gpu: float
 ) -> int:
     """For how many tasks without GPUs node n has room, if each free GPU keeps so many CPUs."""
     here = d.nodes[n]
@@ -152,7 +154,7 @@ def cpu_room(
 
 @part
 def put_on_cpus(
-    d: Desk, job: Any, j: int, missing: int, is_server: bool, kept_per_gpu: float, start: int
+    d: DraftArrays, job: Any, j: int, missing: int, is_server: bool, kept_per_gpu: float, start: int
 ) -> tuple[int, int]:
     """Place tasks without GPUs: beside the job's own, then first fit from node `start` on.
 
@@ -182,7 +184,8 @@ def put_on_cpus(
 
 @part
 def lay_on_cpus(
-    d: Desk, jobs: Records, order: Ints, live: int, now_s: float, workers: Ints, servers: Ints,
+    d: DraftArrays, jobs: Records, order: Ints, live: int, now_s: float, workers: Ints,
+    servers: Ints,
     used: int, first_new: int, is_server: bool, kept_per_gpu: float,
 ) -> None:  # fmt: skip
     """Place the missing tasks of one kind of all jobs, first where no GPU goes hungry by it."""
@@ -213,7 +216,8 @@ def lay_on_cpus(
 
 @part
 def lay(
-    d: Desk, jobs: Records, order: Ints, live: int, now_s: float, workers: Ints, servers: Ints,
+    d: DraftArrays, jobs: Records, order: Ints, live: int, now_s: float, workers: Ints,
+    servers: Ints,
     used: int, keep: bool,
 ) -> tuple[int, bool]:  # fmt: skip
     """Write the draft; with `keep` nobody is moved. Returns the new `used`, and if all fits."""
@@ -249,7 +253,8 @@ def lay(
 
 @part
 def settle_shares(
-    d: Desk, jobs: Records, order: Ints, live: int, now_s: float, workers: Ints, servers: Ints,
+    d: DraftArrays, jobs: Records, order: Ints, live: int, now_s: float, workers: Ints,
+    servers: Ints,
     first_new: int, used: int,
 ) -> bool:  # fmt: skip
     """Order new shares by node and take all from jobs that could not run with them.
@@ -292,7 +297,8 @@ def sort_shares(shares: Records, first: int, last: int) -> None:
 
 @part
 def pack(
-    d: Desk, jobs: Records, order: Ints, live: int, now_s: float, workers: Ints, servers: Ints,
+    d: DraftArrays, jobs: Records, order: Ints, live: int, now_s: float, workers: Ints,
+    servers: Ints,
     used: int,
 ) -> int:  # fmt: skip
     """Turn wanted counts (J,) into the draft; who does not fit gets less, or nothing.
@@ -307,7 +313,8 @@ def pack(
 
 @kernel
 def pack_once(
-    d: Desk, jobs: Records, order: Ints, live: int, now_s: float, workers: Ints, servers: Ints,
+    d: DraftArrays, jobs: Records, order: Ints, live: int, now_s: float, workers: Ints,
+    servers: Ints,
     used: int,
 ) -> int:  # fmt: skip
     """`pack`, called from Python."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rota.envs.book_kernels import is_pinned
 from rota.jit import kernel, part
-from rota.policies.order_kernels import ran_s
+from rota.ledger.work_kernels import ran_s
 
 if TYPE_CHECKING:
     from rota.core.types import Bools, Floats

@@ -11,9 +11,9 @@ from rota.core.types import Bools, Floats, Ints
 from rota.envs.pack_kernels import pack
 from rota.envs.rewards import FEE, PROGRESS, SLOWDOWN, Score
 from rota.jit import kernel, part
-from rota.policies.order_kernels import ran_s
+from rota.ledger.work_kernels import ran_s
 from rota.sim.event_kernels import advance, tidy
-from rota.sim.replay_kernels import desk_of, enact_draft, note_round, one_of, open_draft
+from rota.sim.replay_kernels import draft_arrays, enact_draft, note_round, one_of, open_draft
 
 if TYPE_CHECKING:
     from rota.envs.book import Book
@@ -133,7 +133,7 @@ def close_round(
         tidy(one, one.shares.size - min(SMALL, one.shares.size // 2))
         open_draft(one)
         clock["used"] = pack(
-            desk_of(one), one.jobs, one.order, clock["live"], clock["now_s"], book.workers[b],
+            draft_arrays(one), one.jobs, one.order, clock["live"], clock["now_s"], book.workers[b],
             book.servers[b], clock["used"],
         )  # fmt: skip
         enact_draft(one, True)

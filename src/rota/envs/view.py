@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class View(NamedTuple):
     """A batch of clusters as a lens sees them; the same from the simulator and from a snapshot.
 
-    Jobs are not settled to now: use `rota.policies.order_kernels.remaining` and its like.
+    Jobs are not settled to now: use `rota.policies.classic.orderings.remaining` and its like.
     """
 
     jobs: Records  # (B, J) JOB

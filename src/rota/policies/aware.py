@@ -82,48 +82,48 @@ AWARE: Final[dict[str, Aware]] = {
     "hull-greedy": Aware(
         "Every job climbs the concave hull of its speed; best gain first, short jobs favoured.",
         "marginal-gain greedy; weight (gain / full speed) / (time left)^a",
-        "rota.policies.hull:HullGreedy", _HULL),
+        "rota.policies.elastic.hull:HullGreedy", _HULL),
     "optimus": Aware(
         "A worker or server more where it saves most remaining time for its cost.",
-        "Optimus, EuroSys 2018", "rota.policies.optimus:Optimus",
+        "Optimus, EuroSys 2018", "rota.policies.elastic.optimus:Optimus",
         {"lookahead": Setting("whether several tasks may be added at once", flag, "0 or 1")}),
     "drf-bundles": Aware(
         "Bundles of a worker and a server by dominant share; passes over what does not fit.",
-        "DRF, NSDI 2011, in DL2's bundles", "rota.policies.bundles:Bundles", _BUNDLES,
+        "DRF, NSDI 2011, in DL2's bundles", "rota.policies.elastic.bundles:Bundles", _BUNDLES,
         {"rule": "drf"}),
     "srtf-bundles": Aware(
         "Shortest remaining time first, in bundles of a worker and a server.",
-        "textbook, in DL2's bundles", "rota.policies.bundles:Bundles", _BUNDLES,
+        "textbook, in DL2's bundles", "rota.policies.elastic.bundles:Bundles", _BUNDLES,
         {"rule": "srtf"}),
     "equal-units": Aware(
         "Equal shares of the cluster, each used at its best number of servers and workers.",
-        "textbook", "rota.policies.bundles:Bundles", preset={"rule": "equal"}),
+        "textbook", "rota.policies.elastic.bundles:Bundles", preset={"rule": "equal"}),
     **{
         f"dl2-{rule}": Aware(
             f"{rule.upper() if rule in ('drf', 'fifo', 'srtf') else rule.title()} as the baselines "
             "of DL2 have it: least used node only, stops at the first failure.",
-            "DL2, TPDS 2021, public code", "rota.policies.dl2_published:Published",
+            "DL2, TPDS 2021, public code", "rota.policies.published.dl2_published:Published",
             preset={"rule": rule})
         for rule in ("drf", "fifo", "srtf", "tetris", "optimus")
     },
     "gavel-max-min": Aware(
         "Max-min fair throughput over GPU types, by linear programs; rounds of leases.",
         "Gavel, OSDI 2020",
-        "rota.policies.gavel:Gavel",
+        "rota.policies.gpu_types.gavel:Gavel",
         _LEASE,
         {"fair": True},
     ),
     "gavel-min-jct": Aware(
         "Most remaining work completed per second over GPU types; rounds of leases.",
         "after Gavel, OSDI 2020",
-        "rota.policies.gavel:Gavel",
+        "rota.policies.gpu_types.gavel:Gavel",
         _LEASE,
         {"fair": False},
     ),
     "pollux": Aware(
         "Elastic: the best power mean of speedups that a search of `evals` moves finds.",
         "after Pollux, OSDI 2021",
-        "rota.policies.pollux:Pollux",
+        "rota.policies.gpu_types.pollux:Pollux",
         {
             **_LEASE,
             "evals": Setting(
@@ -141,10 +141,10 @@ AWARE: Final[dict[str, Aware]] = {
     ),
     "contention-greedy": Aware(
         "Where it gains most per GPU, the losses of its neighbours counted; the whole queue.",
-        "rota", "rota.policies.contention:ContentionGreedy", _GREEDY),
+        "rota", "rota.policies.contention.greedy:ContentionGreedy", _GREEDY),
     "contention-rollout": Aware(
         "The greedy rule's best placements or waiting, each played out on the known jobs.",
-        "rota; rollouts: Bertsekas, 1997", "rota.policies.rollout:ContentionRollout",
+        "rota; rollouts: Bertsekas, 1997", "rota.policies.contention.rollout:ContentionRollout",
         {**_GREEDY,
          "k": Setting("placements tried beside waiting", lambda t: int(number(t, 1)),
                       "a whole number, 1 or more"),

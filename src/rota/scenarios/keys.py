@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rota.core.cluster import MAX_GPUS_PER_NODE
-from rota.policies.placing import PLACEMENTS
+from rota.policies.classic.placing import PLACEMENTS
 
 MOST_JOBS: Final = 1_000_000
 YEAR_S: Final = 365 * 86400.0

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rota.errors import ConfigError, InputError
 from rota.perf.physics import Billing, Drift, Physics
-from rota.policies.catalogue import ORDERINGS
-from rota.policies.placing import PLACEMENTS
+from rota.policies.classic.orderings import ORDERINGS
+from rota.policies.classic.placing import PLACEMENTS
 from rota.scenarios import reading
 from rota.scenarios.speeds import contention_of, curves_of
 from rota.scenarios.tables import MEASURED, tables_folder

@@ -11,7 +11,7 @@ import numpy as np
 
 from rota.core.layout import ARRIVE, NODE_DOWN, NODE_UP, WAITING
 from rota.jit import inline, kernel, only_with, part
-from rota.policies.place_kernels import build, first_bit, ones
+from rota.ledger.node_kernels import build, first_bit, ones
 from rota.sim.job_kernels import GONE, copy_share, fail, finish, kill, lasts_s, log
 from rota.sim.pace_kernels import drift_s, next_multiple, rerate, wander
 

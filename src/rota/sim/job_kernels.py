@@ -24,9 +24,9 @@ from rota.core.layout import (
     WAITING,
 )
 from rota.jit import inline, part
-from rota.policies.draft_kernels import same, same_size
-from rota.policies.order_kernels import ran_s
-from rota.policies.place_kernels import hold
+from rota.ledger.draft_kernels import same, same_size
+from rota.ledger.node_kernels import hold
+from rota.ledger.work_kernels import ran_s
 from rota.sim.net_kernels import join, leave
 from rota.sim.rate_kernels import close_bill, fee_rate, is_alike, lone_pace
 

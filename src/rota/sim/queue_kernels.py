@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from rota.jit import allocating_part, inline, kernel, part
-from rota.policies.draft_kernels import claim
-from rota.policies.room_kernels import MISSES, Room, is_hopeless, measure, measured
-from rota.policies.rule import SHORTEST, STRICT
+from rota.policies.classic.claim_kernels import claim
+from rota.policies.classic.orderings import SHORTEST
+from rota.policies.classic.room_kernels import MISSES, Room, is_hopeless, measure, measured
+from rota.policies.classic.rule import STRICT
 from rota.sim.job_kernels import begin
-from rota.sim.replay_kernels import MORE, desk_of, note_round, one_of, to_next_round
+from rota.sim.replay_kernels import MORE, draft_arrays, note_round, one_of, to_next_round
 
 if TYPE_CHECKING:
     from rota.core.types import Ints
-    from rota.policies.rule import Rule
+    from rota.policies.classic.rule import Rule
     from rota.sim.state import State
 
 
@@ -78,7 +79,7 @@ def starts(rule: Rule, s: State, j: int) -> bool:
     """Start job j if it fits."""
     clock = s.clock[0]
     used = clock["used"]
-    clock["used"] = claim(desk_of(s), rule.place, rule.typical, s.jobs[j], j, used)
+    clock["used"] = claim(draft_arrays(s), rule.place, rule.typical, s.jobs[j], j, used)
     if clock["used"] == used:
         return False
     begin(s, j, s.at[j], s.length[j])

@@ -13,17 +13,24 @@ import numpy as np
 
 from rota.core.layout import RUNNING
 from rota.jit import allocating_part, kernel, part
-from rota.policies.draft_kernels import claim
-from rota.policies.order_kernels import rank
-from rota.policies.room_kernels import MISSES, measured
-from rota.policies.round_kernels import ask_again_s, clear
+from rota.policies.classic.claim_kernels import claim
+from rota.policies.classic.orderings import rank
+from rota.policies.classic.room_kernels import MISSES, measured
+from rota.policies.classic.round_kernels import ask_again_s, clear
 from rota.sim.job_kernels import stop
 from rota.sim.queue_kernels import FEW, earlier, leave_out, pop, push, set_aside, sink
-from rota.sim.replay_kernels import MORE, desk_of, enact_draft, note_round, one_of, to_next_round
+from rota.sim.replay_kernels import (
+    MORE,
+    draft_arrays,
+    enact_draft,
+    note_round,
+    one_of,
+    to_next_round,
+)
 
 if TYPE_CHECKING:
     from rota.core.types import Ints
-    from rota.policies.rule import Rule
+    from rota.policies.classic.rule import Rule
     from rota.sim.state import State
 
 
@@ -74,7 +81,7 @@ def deal(rule: Rule, s: State, n: int, bare: bool) -> int:
     does. Who comes from the queue is written down behind order[:n]; returns how many. `bare` is
     whether there are jobs without GPUs.
     """
-    clock, desk = s.clock[0], desk_of(s)
+    clock, arrays = s.clock[0], draft_arrays(s)
     used, free = clock["used"], clock["up"]
     high, i, started = clock["shapes"], 0, 0
     misses, stale = 0, True
@@ -87,7 +94,7 @@ def deal(rule: Rule, s: State, n: int, bare: bool) -> int:
             break
         j, before = head if queued else s.order[i], used
         if s.jobs[j]["gpus"] <= free:
-            used = claim(desk, rule.place, rule.typical, s.jobs[j], j, used)
+            used = claim(arrays, rule.place, rule.typical, s.jobs[j], j, used)
         if used > before:
             free -= s.jobs[j]["gpus"]
         if not queued:
@@ -155,14 +162,14 @@ def carry_on(s: State, n: int, started: int) -> None:
 @part
 def serve_ranked(rule: Rule, s: State, bare: bool) -> None:
     """A round in which everything is dealt out anew, in order of rank."""
-    clock, desk = s.clock[0], desk_of(s)
+    clock, arrays = s.clock[0], draft_arrays(s)
     n, now_s = clock["live"], clock["now_s"]
     rank(rule, s.jobs, s.order, n, now_s, s.nodes, s.key)
-    clear(s.jobs, s.order, n, now_s, desk)
+    clear(s.jobs, s.order, n, now_s, arrays)
     started = deal(rule, s, n, bare)
     if rule.limits.size > 0 or rule.quantum_s < np.inf:
         clock["wake_s"] = ask_again_s(
-            rule, s.jobs, s.order, n + started, now_s, desk, clock["shapes"] > 0
+            rule, s.jobs, s.order, n + started, now_s, arrays, clock["shapes"] > 0
         )
     carry_on(s, n, started)
 

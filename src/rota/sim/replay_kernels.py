@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from rota.core.layout import RUNNING
 from rota.jit import inline, kernel, part
-from rota.policies.backfill_kernels import decide_with_backfill
-from rota.policies.draft_kernels import Desk
-from rota.policies.place_kernels import hold
-from rota.policies.round_kernels import decide, decide_free
+from rota.ledger.draft_kernels import DraftArrays
+from rota.ledger.node_kernels import hold
+from rota.policies.classic.backfill_kernels import decide_with_backfill
+from rota.policies.classic.round_kernels import decide, decide_free
 from rota.sim.event_kernels import advance, stray, tidy
 from rota.sim.job_kernels import copy_share, enact, stop
 from rota.sim.net_kernels import net_of
@@ -18,7 +18,7 @@ from rota.sim.state import State
 
 if TYPE_CHECKING:
     from rota.core.types import Ints, Records
-    from rota.policies.rule import Rule
+    from rota.policies.classic.rule import Rule
 
 MORE: Final = 0
 OVER: Final = 1
@@ -93,9 +93,9 @@ def log_is_full(s: State) -> bool:
 
 
 @inline
-def desk_of(s: State) -> Desk:
+def draft_arrays(s: State) -> DraftArrays:
     """The state's own arrays as the draft that policies edit."""
-    return Desk(s.nodes, s.level, s.at, s.length, s.shares, s.node, s.part)
+    return DraftArrays(s.nodes, s.level, s.at, s.length, s.shares, s.node, s.part)
 
 
 @inline
@@ -131,7 +131,7 @@ def replay(rule: Rule, s: State, rounds: int, status: Ints) -> None:
             if status[b] != MORE:
                 break
             go_on(one)
-            desk = desk_of(one)
+            arrays = draft_arrays(one)
             clock["used"], clock["wake_s"] = decide(
                 rule,
                 one.jobs,
@@ -139,7 +139,7 @@ def replay(rule: Rule, s: State, rounds: int, status: Ints) -> None:
                 clock["live"],
                 clock["now_s"],
                 one.key,
-                desk,
+                arrays,
                 clock["used"],
             )
             enact_draft(one, rule.preempt)
@@ -157,7 +157,7 @@ def replay_free(rule: Rule, s: State, rounds: int, status: Ints) -> None:
             if status[b] != MORE:
                 break
             go_on(one)
-            desk = desk_of(one)
+            arrays = draft_arrays(one)
             clock["used"], clock["wake_s"] = decide_free(
                 rule,
                 one.jobs,
@@ -165,7 +165,7 @@ def replay_free(rule: Rule, s: State, rounds: int, status: Ints) -> None:
                 clock["live"],
                 clock["now_s"],
                 one.key,
-                desk,
+                arrays,
                 clock["used"],
             )
             enact_draft(one, rule.preempt)
@@ -183,7 +183,7 @@ def replay_backfill(rule: Rule, s: State, rounds: int, status: Ints) -> None:
             if status[b] != MORE:
                 break
             go_on(one)
-            desk = desk_of(one)
+            arrays = draft_arrays(one)
             clock["used"], clock["wake_s"] = decide_with_backfill(
                 rule,
                 one.jobs,
@@ -191,7 +191,7 @@ def replay_backfill(rule: Rule, s: State, rounds: int, status: Ints) -> None:
                 clock["live"],
                 clock["now_s"],
                 one.key,
-                desk,
+                arrays,
                 clock["used"],
             )
             enact_draft(one, rule.preempt)

@@ -10,8 +10,8 @@ import numpy as np
 from rota.core.kinds import kinds_of
 from rota.core.layout import EVENT, FUTURE, JOB, ROUND, SHARE, SLACK
 from rota.errors import ConfigError, InputError
+from rota.ledger.node_kernels import new_index
 from rota.perf.physics import Physics
-from rota.policies.place_kernels import new_index
 from rota.sim.faults import Faults
 from rota.sim.state import ASK, CLOCK, FAULT, TRUTH, State
 from rota.sim.world import build_net, is_local, on_cluster, set_curves

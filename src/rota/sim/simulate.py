@@ -12,19 +12,9 @@ import numpy as np
 from rota.core.layout import FAILED, ROUND
 from rota.errors import RotaError
 from rota.jit import is_ready
-from rota.policies.heuristic import Heuristic
-from rota.policies.rule import (
-    ATTAINED,
-    EASY,
-    FIFO,
-    GITTINS,
-    QUEUES,
-    REMAINING,
-    RIGID,
-    SHORTEST,
-    SKIP,
-    STRICT,
-)
+from rota.policies.classic.heuristic import Heuristic
+from rota.policies.classic.orderings import ATTAINED, FIFO, GITTINS, QUEUES, REMAINING, SHORTEST
+from rota.policies.classic.rule import EASY, RIGID, SKIP, STRICT
 from rota.run.loop import rounds
 from rota.run.outcome import Outcome
 from rota.sim.event_kernels import advance_once

@@ -12,9 +12,11 @@ from rota.core.layout import JOB, RUNNING, SHARE, WAITING
 from rota.core.snapshot import Snapshot
 from rota.errors import PolicyError
 from rota.jit import direct, kernel
+from rota.ledger.draft_kernels import DraftArrays
+from rota.ledger.node_kernels import new_index
 from rota.perf.estimate import Estimator
-from rota.policies.draft_kernels import Desk, locate
-from rota.policies.place_kernels import FIRST_FIT, new_index
+from rota.policies.classic.claim_kernels import locate
+from rota.policies.classic.place_kernels import FIRST_FIT
 from rota.sim.event_kernels import advance_once
 from rota.sim.replay_kernels import carry_out, is_log_full, observe
 from rota.sim.setup import PLAIN, Conditions, build_state, check_fits
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @kernel
-def fits_empty(d: Desk, jobs: Records, typical: Floats, fits: Ints) -> None:
+def fits_empty(d: DraftArrays, jobs: Records, typical: Floats, fits: Ints) -> None:
     """Mark in `fits` (J,) which jobs an empty cluster can hold."""
     for j in range(jobs.size):
         fits[j] = locate(d, FIRST_FIT, typical, jobs[j])
@@ -49,8 +51,8 @@ def fitting(cluster: Cluster, jobs: Records) -> Bools:
     nodes, none = cluster.empty(), np.zeros(0, np.int64)
     node, part = np.zeros((2, len(cluster)), np.int64)
     fits = np.zeros(len(jobs), np.int64)
-    desk = Desk(nodes, new_index(nodes), none, none, np.zeros(0, SHARE), node, part)
-    fits_empty(desk, jobs, np.zeros(1), fits)
+    arrays = DraftArrays(nodes, new_index(nodes), none, none, np.zeros(0, SHARE), node, part)
+    fits_empty(arrays, jobs, np.zeros(1), fits)
     return fits > 0
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from rota.policies.aware import AWARE
-from rota.policies.catalogue import ORDERINGS
-from rota.policies.placing import PLACEMENTS
+from rota.policies.classic.orderings import ORDERINGS
+from rota.policies.classic.placing import PLACEMENTS
 from rota.testing.drawing import FEW_ROUNDS
 
 if TYPE_CHECKING:

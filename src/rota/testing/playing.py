@@ -11,7 +11,7 @@ import numpy as np
 
 from rota.core.layout import EVENT, ROUND, SHARE
 from rota.errors import PolicyError
-from rota.policies.heuristic import Heuristic
+from rota.policies.classic.heuristic import Heuristic
 from rota.sim.setup import job_records, shapes_of
 from rota.sim.simulate import indexed_replay, informed, simulate
 from rota.testing.backend import check_snapshot

@@ -8,7 +8,7 @@ import numpy as np
 
 from rota.envs.book_kernels import free_part, is_pinned
 from rota.jit import inline, part
-from rota.policies.order_kernels import remaining
+from rota.ledger.work_kernels import remaining
 
 if TYPE_CHECKING:
     from rota.core.types import Floats

@@ -1,0 +1,1 @@
+"""Orderings × placements × sizing, compiled: by arrival, length, fair share, with backfill."""

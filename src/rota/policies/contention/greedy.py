@@ -1,0 +1,64 @@
+"""Placing jobs where they disturb each other least: the policy `contention-greedy`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from rota.core.draft import Draft
+from rota.policies.classic.placing import Placer
+from rota.policies.contention.greedy_kernels import Taste
+from rota.policies.contention.neighbours import World, set_up
+from rota.policies.contention.rollout_kernels import greedy_round
+
+if TYPE_CHECKING:
+    from rota.core.decision import Decision
+    from rota.core.snapshot import Snapshot
+    from rota.policies.contention.neighbours import Board
+
+
+@dataclass
+class ContentionGreedy:
+    """Place whatever gains most per GPU, the losses of its neighbours counted; never preempt.
+
+    A job's speed counts relative to its reference and times its GPUs. The gain of a placement
+    is what the job adds less what the running jobs lose by it. Every type of job in the queue
+    is tried in every spread; the best is placed while its gain per GPU exceeds `threshold`.
+    """
+
+    compiles: ClassVar[bool] = True
+
+    name: str = "contention-greedy"
+    oracle: bool = False
+    threshold: float = 0.0
+    """Least gain per GPU: 1 is a job at its reference speed that disturbs nobody."""
+    min_ratio: float = 0.0
+    """No placement may leave a job with less than this part of its speed."""
+    size: float = 0.0
+    """Scores are divided by GPUs to this power: small jobs first."""
+    fraction: bool = False
+    """Whether a job's speed counts by the part of the job it does, so short jobs count more."""
+    _world: World | None = field(default=None, init=False, repr=False, compare=False)
+    _placer: Placer = field(
+        default_factory=lambda: Placer("consolidate"), init=False, repr=False, compare=False
+    )
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """One round."""
+        draft = Draft(snapshot)
+        waiting = snapshot.jobs.gpus_per_worker[snapshot.jobs.waiting]
+        if not len(waiting) or waiting.min() > snapshot.nodes["free"].max():
+            return draft.commit()
+        if self._world is None or not self._world.suits(snapshot):
+            self._world = World(snapshot.cluster, snapshot.curves, snapshot.contention)
+        board = set_up(snapshot, self._world, fraction=self.fraction)
+        self._play(board, self._world)
+        board.write(draft)
+        if len(board.odd):  # too uneven to be spread: as few nodes as possible
+            self._placer.fill(draft, board.odd)
+        return draft.commit()
+
+    def _play(self, board: Board, world: World) -> None:
+        """Start jobs on the board."""
+        taste = Taste(self.threshold, self.min_ratio, self.size)
+        greedy_round(world.law, board.menu, board.room, board.desk, taste, board.found(1))

@@ -1,0 +1,1 @@
+"""Policies for clusters with several GPU types."""

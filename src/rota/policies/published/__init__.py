@@ -1,0 +1,1 @@
+"""Baselines exactly as their papers' public code has them."""
