@@ -37,9 +37,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from rota.backends.local import Request, Store
-from rota.backends.local.backend import TICK_S
+from rota.backends.local import Request, StateDir
 from rota.backends.local.held import STEADY_S
+from rota.backends.local.local_backend import TICK_S
 from rota.core import Cluster, JobTable
 from rota.core.speed import Curves
 from rota.dash.gantt import Course, gantt
@@ -132,7 +132,7 @@ def _simulate(kinds: dict[str, Kind], policy: str, journal: Path, rng: np.random
 
 def live(policy: str, state: Path, tell: Progress) -> Path:
     """The same for real: a daemon, and users who submit."""
-    store = Store(state)
+    store = StateDir(state)
     words = [sys.executable, "-m", "rota", "run", "--policy", policy, "--nodes", str(NODES),
              "--gpus", str(GPUS), "--every", f"{EVERY_S:g}", "--state", str(state)]  # fmt: skip
     words += [word for name in PRELOAD for word in ("--warm", name)]

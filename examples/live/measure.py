@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rota.backends.local.backend import TICK_S
-from rota.backends.local.live import LOOK_S
+from rota.backends.local.live_job import LOOK_S
+from rota.backends.local.local_backend import TICK_S
 from rota.elastic import ElasticJob, JobSpec, Member
 from rota.elastic.parking import ENV_PARK, ENV_RESUME
 

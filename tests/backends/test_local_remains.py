@@ -13,7 +13,7 @@ from children import child, eventually
 from elastic_jobs import runs
 from local_jobs import asked, elastic, python, site
 
-from rota.backends.local import live
+from rota.backends.local import agent_calls, live_job
 from rota.elastic.run_processes import (
     MEMBERS,
     Process,
@@ -120,7 +120,7 @@ def test_seats_stay_taken_while_a_process_cannot_be_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck = [4711]
-    monkeypatch.setattr(live, "end_processes", lambda folder: end_processes(folder) or stuck)
+    monkeypatch.setattr(agent_calls, "end_processes", lambda folder: end_processes(folder) or stuck)
     with site(tmp_path / "state", nodes=1, gpus=1) as here:
         uid = here.submit(asked(["true"], preemptible=True))
         other = here.submit(asked(["sleep", "1000"]))
@@ -140,7 +140,7 @@ def test_seats_stay_taken_while_a_process_cannot_be_ended(
 def test_an_agent_that_does_not_answer_is_ended_by_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "FORCE_S", 0.5)
+    monkeypatch.setattr(live_job, "FORCE_S", 0.5)
     with site(tmp_path / "state") as here:
         uid = here.submit(python("import time; time.sleep(1000)", grace_s=0.5))
         here.backend.wait(0)

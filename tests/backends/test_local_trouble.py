@@ -17,9 +17,9 @@ from children import child, eventually
 from elastic_jobs import PATIENCE_S
 from local_jobs import Site, asked, elastic, site, sweep
 
-from rota.backends.local import Store, backend, live
+from rota.backends.local import StateDir, local_backend, run_end
 from rota.backends.local.held import Held
-from rota.backends.local.seats import Seat
+from rota.backends.local.seating import Seat
 from rota.cli.app import run
 from rota.elastic.agent_forkserver import AgentForkServer
 from rota.elastic.job import ElasticJob
@@ -119,7 +119,7 @@ def test_a_fork_server_that_does_not_answer_is_given_up(
 def test_a_daemon_that_nobody_hears_goes_on(tmp_path: Path) -> None:
     """Its standard error is a pipe that nobody reads, then a full disk."""
     state, words = tmp_path / "state", [sys.executable, "-m", "rota", "run", "--gpus", "1"]
-    store = Store(state)
+    store = StateDir(state)
     try:
         for k, heard in enumerate(("pipe", "full"), 1):
             store.submit(asked(["true"]))
@@ -150,12 +150,12 @@ def test_lost_agents_count_only_in_a_row(tmp_path: Path, monkeypatch: pytest.Mon
                 lambda: uid not in here.backend._jobs or here.job(uid).held.failures > failures
             )
 
-        monkeypatch.setattr(live, "LONG_S", 0.0)  # every run counts as progress
-        for _ in range(live.MOST_KILLS + 2):
+        monkeypatch.setattr(run_end, "LONG_S", 0.0)  # every run counts as progress
+        for _ in range(run_end.MOST_KILLS + 2):
             lose()
-        assert here.job(uid).held.failures == live.MOST_KILLS + 2
-        monkeypatch.setattr(live, "LONG_S", 1e9)
-        for _ in range(live.MOST_KILLS):
+        assert here.job(uid).held.failures == run_end.MOST_KILLS + 2
+        monkeypatch.setattr(run_end, "LONG_S", 1e9)
+        for _ in range(run_end.MOST_KILLS):
             lose()
         assert here.ends(uid).state == "failed"
 
@@ -169,9 +169,9 @@ def test_progress_makes_up_for_lost_agents(tmp_path: Path) -> None:
         told = []
         for samples in (0, 0, 5, 5, 5, 9, 9, 9, 9):
             job.held.samples = samples
-            told.append(job._count_failure(True, 1.0))
+            told.append(run_end.count_failure(job.held, job.request, 1.0, killed=True))
         assert told == [False] * 8 + [True]
-        assert job._count_failure(False, 1.0)
+        assert run_end.count_failure(job.held, job.request, 1.0, killed=False)
 
 
 def test_a_clock_that_was_set_back_takes_no_service(
@@ -185,7 +185,7 @@ def test_a_clock_that_was_set_back_takes_no_service(
         before_s, now = here.backend.now_s, time.time()
         held = here.job(uid).held
         for back_s in (3600.0, 1e9):
-            monkeypatch.setattr(backend, "time", lambda back_s=back_s: now - back_s)
+            monkeypatch.setattr(local_backend, "time", lambda back_s=back_s: now - back_s)
             here.reopen()
             assert here.backend.now_s >= held.settled_s
             # From here on time passes as ever, and so does what the job is credited with.

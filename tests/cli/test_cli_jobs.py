@@ -17,7 +17,7 @@ from children import child
 from elastic_jobs import PATIENCE_S, PRELOAD, runs, script
 from local_jobs import Site, sweep
 
-from rota.backends.local import Store
+from rota.backends.local import StateDir
 from rota.cli.app import run
 from rota.learn.record import Record
 from rota.run.reader import read_journal
@@ -68,7 +68,7 @@ class Shell:
 
     def state_of(self, job: int) -> str:
         """As `rota queue` has it, but without starting it."""
-        store = Store(self.state)
+        store = StateDir(self.state)
         if ended := store.ended(job):
             return ended.state
         return "running" if store.held(job).seats else "waiting"
@@ -163,7 +163,7 @@ def test_a_live_journal_is_played_again_under_another_policy(
         sh("submit", "--elastic", *size, *preload, "--", *steps)
         sh("submit", "--", "sleep", "2")
         first = sh.daemon("--policy", "hull-greedy", *warm)
-        sh.until(lambda: Store(sh.state).held(1).starts)
+        sh.until(lambda: StateDir(sh.state).held(1).starts)
         first.kill()
         first.wait()
         assert sh.daemon("--policy", "hull-greedy", "--drain", *warm).wait(PATIENCE_S) == 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from children import eventually
 from elastic_jobs import PATIENCE_S, PRELOAD, SOURCE, fork_server, runs, script
 
-from rota.backends.local import LocalBackend, Request, Store
+from rota.backends.local import LocalBackend, Request, StateDir
 from rota.core import Cluster, Draft
 from rota.elastic.run_processes import end_processes
 from rota.errors import DamagedError
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from rota.backends.local.live import LiveJob
+    from rota.backends.local.live_job import LiveJob
 
 ENV = {**os.environ, "PYTHONPATH": SOURCE}
 
@@ -55,7 +55,7 @@ class Site:
     """A backend, and a scheduler that does what the test says."""
 
     def __init__(self, root: Path, nodes: int = 2, gpus: int = 2, **more: Any) -> None:
-        self.store, self.said = Store(root), list[str]()
+        self.store, self.said = StateDir(root), list[str]()
         self.cluster = Cluster.uniform(nodes, gpus, gpu_type="cpu")
         self.more = {"every_s": 0.2, **more}
         self.open()
@@ -101,7 +101,7 @@ class Site:
 
         def there() -> bool:
             job = self.job(uid)
-            return job.settled_s < float("inf") and len(job.status.active) == workers
+            return job.meter.settled_s < float("inf") and len(job.status.active) == workers
 
         self.until(there, f"{uid} with {workers}")
 

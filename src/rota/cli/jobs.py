@@ -18,7 +18,7 @@ from rota.errors import ConfigError, InputError, RotaError
 if TYPE_CHECKING:
     from rota.backends.local.held import Held
     from rota.backends.local.overview import Overview
-    from rota.backends.local.store import Store
+    from rota.backends.local.state_dir import StateDir
 
 State = Annotated[
     Path,
@@ -80,7 +80,7 @@ def submit(
     move or resize it, it gets SIGTERM and is started again later, to go on from its checkpoint.
     """
     from rota.backends.local.request import Request
-    from rota.backends.local.store import Store
+    from rota.backends.local.state_dir import StateDir
 
     request = Request(
         command=tuple(command),
@@ -109,7 +109,7 @@ def submit(
     if servers and not elastic:
         raise ConfigError("--servers needs a script that uses rota.elastic; say --elastic, too.")
     request.check_here()
-    store = Store(state)
+    store = StateDir(state)
     uid = store.submit(request)
     if as_json:
         print_json({"job": uid})
@@ -138,9 +138,9 @@ def queue(
 ) -> None:
     """Who waits, who runs, and on what."""
     from rota.backends.local.overview import Overview
-    from rota.backends.local.store import Store
+    from rota.backends.local.state_dir import StateDir
 
-    store = Store(state, create=False)
+    store = StateDir(state, create=False)
     daemon = store.daemon()
     past = store.history.all() if everything else {}
     uids = sorted({*store.uids(), *past})
@@ -166,7 +166,7 @@ def queue(
     print_table(list(zip(heads, map(list, zip(*cells, strict=True)), strict=True)), left=4)
 
 
-def _fresh(store: Store, overview: Overview, uid: int) -> dict[str, Any] | None:
+def _fresh(store: StateDir, overview: Overview, uid: int) -> dict[str, Any] | None:
     """The row of a job that has never run."""
     try:
         if (facts := overview.fresh(uid)) is None:
@@ -183,7 +183,7 @@ def _fresh(store: Store, overview: Overview, uid: int) -> dict[str, Any] | None:
 
 
 def _row(
-    store: Store, uid: int, everything: bool, past: dict[str, Any] | None
+    store: StateDir, uid: int, everything: bool, past: dict[str, Any] | None
 ) -> dict[str, Any] | None:
     ended = None
     try:
@@ -217,7 +217,7 @@ def _row(
     }  # fmt: skip
 
 
-def _ask_agents(store: Store, rows: list[dict[str, Any]]) -> None:
+def _ask_agents(store: StateDir, rows: list[dict[str, Any]]) -> None:
     """Put in what agents say of progress, as far as they answer soon; all are asked at once."""
     from concurrent.futures import wait
 
@@ -271,9 +271,9 @@ def cancel(
     state: State = STATE,
 ) -> None:
     """End jobs, waiting or running."""
-    from rota.backends.local.store import Store
+    from rota.backends.local.state_dir import StateDir
 
-    store = Store(state, create=False)
+    store = StateDir(state, create=False)
     if bool(jobs) == everything:
         raise InputError("Say which jobs to cancel, by number; or --all.")
     chosen = jobs or [uid for uid in store.uids() if not _is_over(store, uid)]
@@ -289,7 +289,7 @@ def cancel(
         raise ConfigError(" ".join(troubles))
 
 
-def _is_over(store: Store, uid: int) -> bool:
+def _is_over(store: StateDir, uid: int) -> bool:
     try:
         return store.ended(uid) is not None
     except RotaError:  # nobody knows, so it can be cancelled
@@ -303,9 +303,9 @@ def logs(
     state: State = STATE,
 ) -> None:
     """What a job has printed, run by run."""
-    from rota.backends.local.store import Store
+    from rota.backends.local.state_dir import StateDir
 
-    store = Store(state, create=False)
+    store = StateDir(state, create=False)
     if not store.log_folder(job).is_dir():
         store.request(job)
     told: dict[str, int] = {}
@@ -322,7 +322,7 @@ def logs(
         note(f"job {job} has printed nothing yet.")
 
 
-def _tell(store: Store, job: int, worker: str, told: dict[str, int]) -> None:
+def _tell(store: StateDir, job: int, worker: str, told: dict[str, int]) -> None:
     """Print what is new in the logs."""
     folder = store.log_folder(job)  # a job that is over is put away at some moment
     found = sorted(folder.glob("run-*/logs/*.log"), key=_written)

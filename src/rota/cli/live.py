@@ -18,7 +18,7 @@ from rota.errors import ConfigError, JournalError, UnknownNameError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rota.backends.local import LocalBackend, Store
+    from rota.backends.local import LocalBackend, StateDir
     from rota.core import Cluster, Policy
     from rota.run.guard import Guard
     from rota.run.loop import Round
@@ -76,9 +76,9 @@ def run(
     Whatever happens to it, the next `rota run` finds the jobs again. What happened is in
     STATE/journal.db.
     """
-    from rota.backends.local.backend import LocalBackend
+    from rota.backends.local.local_backend import LocalBackend
     from rota.backends.local.machine import machine
-    from rota.backends.local.store import Store
+    from rota.backends.local.state_dir import StateDir
     from rota.elastic.agent_forkserver import AgentForkServer
     from rota.run.guard import Guard
     from rota.run.rehearsal import rehearse
@@ -90,7 +90,7 @@ def run(
     if shadow and spare is None:
         note("--shadow without a fallback: nothing is ever started.")
     cluster, real = machine(nodes, gpus)
-    store = Store(state)
+    store = StateDir(state)
     for name in {policy, fallback} - {"none"}:
         rehearse(_policy(name, history), cluster)
     with ExitStack() as stack:
@@ -162,11 +162,11 @@ def _policy(name: str, history: str | None) -> Policy:
 
 @contextmanager
 def _recorder(
-    store: Store, backend: LocalBackend, cluster: Cluster, policy: str, say: _Speaker
+    store: StateDir, backend: LocalBackend, cluster: Cluster, policy: str, say: _Speaker
 ) -> Iterator[Recorder]:
     """The journal's keeper; the journal of an earlier daemon is continued."""
     from rota.backends.local.private import keep_private, put_aside
-    from rota.backends.local.store import JOURNAL
+    from rota.backends.local.state_dir import JOURNAL
     from rota.run.journal import Journal
     from rota.run.record import Recorder
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rota.backends.local.calls import Calls
-    from rota.backends.local.store import Store
+    from rota.backends.local.state_dir import StateDir
 
 GRACE_S: Final = 30.0
 """For its agent to end it, and to leave the state of its training behind."""
@@ -30,7 +30,7 @@ class Aside:
     restore or to cancel.
     """
 
-    def __init__(self, store: Store, uid: int, why: str, pool: Calls) -> None:
+    def __init__(self, store: StateDir, uid: int, why: str, pool: Calls) -> None:
         self.uid, self.why, self.clear = uid, why, False
         self.ended: Ended | None = None
         self._store, self._pool, self._due_s = store, pool, 0.0

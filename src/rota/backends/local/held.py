@@ -6,15 +6,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from rota.backends.local.seats import decode_seats
+from rota.backends.local.seating import decode_seats
 from rota.errors import ConfigError, DamagedError
 from rota.files import decode_as, is_number
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from rota.backends.local.request import Request
-    from rota.backends.local.seats import Seats
+    from rota.backends.local.seating import Seats
 
 STEADY_S: Final = 2.0
 """Seconds of undisturbed training from which a speed is taken."""
@@ -70,6 +71,12 @@ class Held:
     def latest_s(self) -> float:
         """The latest time that is written down here."""
         return max(self.settled_s, self.since_s or 0.0, self.started_s or 0.0)
+
+    def rename(self, names: Iterable[str]) -> None:
+        """Give members new names in their old seats, so that they are started anew."""
+        for name in names:
+            self.seats[f"{name[0]}{self.serial}"] = self.seats.pop(name)
+            self.serial += 1
 
     def speed(self, workers: int, servers: int) -> float:
         """Samples per second at a size: as was seen, or in proportion; 0: not known."""

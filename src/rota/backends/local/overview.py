@@ -9,13 +9,13 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.backends.local.store import REQUEST
+from rota.backends.local.state_dir import REQUEST
 from rota.errors import DamagedError, RotaError
 from rota.files import read_file, replace_file
 
 if TYPE_CHECKING:
     from rota.backends.local.request import Request
-    from rota.backends.local.store import Store
+    from rota.backends.local.state_dir import StateDir
 
 OVERVIEW: Final = "overview.json"
 _KEYS: Final = ("name", "user", "kind", "submitted_at", "min_workers", "max_workers")
@@ -26,7 +26,7 @@ MANY: Final = 100
 class Overview:
     """Facts of jobs by number, each as of one version of its request."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: StateDir) -> None:
         self._store, self._path, self._jobs = store, store.root / OVERVIEW, str(store.jobs)
         self._facts: dict[str, Any] = {}
         with suppress(DamagedError, OSError):

@@ -10,7 +10,7 @@ from rota.elastic.protocol import Kind, Member
 from rota.errors import JobError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rota.core.plan import Share
 
@@ -102,3 +102,13 @@ def share_of(seats: Mapping[str, Seat]) -> Share:
     count = Counter((seat.node, seat.kind) for seat in seats.values())
     nodes = sorted({node for node, _ in count})
     return tuple((node, count[node, "worker"], count[node, "server"]) for node in nodes)
+
+
+def misplaced(seats: Sequence[Seat], others: Sequence[Seat], has: Mapping[int, int]) -> str:
+    """What is wrong with the seats of a job that was there before, if anything is."""
+    if any(s.node not in has or max(s.gpus, default=-1) >= has[s.node] for s in seats):
+        return "that this cluster does not have"
+    for k, seat in enumerate(seats):
+        if any(seat.meets(other) for other in (*seats[:k], *others)):
+            return "that another one has"
+    return ""

@@ -14,7 +14,7 @@ from rota.core.snapshot import Snapshot
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from rota.backends.local.live import LiveJob
+    from rota.backends.local.live_job import LiveJob
     from rota.core.cluster import Cluster
 
 OVERDUE: Final = 0.1
@@ -54,7 +54,7 @@ def snapshot_of(
         row["held_workers"] = sum(workers for _, workers, _ in share)
         row["held_servers"] = sum(servers for _, _, servers in share)
         row["pace"] = pace(job)
-        row["resume_s"] = min(job.settled_s, now_s)
+        row["resume_s"] = min(job.meter.settled_s, now_s)
         for node, workers, servers in share:
             entries.append((node, workers, servers))
             nodes[node]["free"] -= workers * row["gpus_per_worker"]
@@ -114,7 +114,7 @@ def work(job: LiveJob, now_s: float) -> tuple[float, float]:
         return held.ran_s + (now_s - held.since_s if held.since_s is not None else 0.0), said
     if not held.rate:
         return 0.0, said
-    done = job.samples(now_s) / held.rate
+    done = job.meter.samples(now_s) / held.rate
     total = held.total / held.rate if held.total else said
     return done, max(total, done)
 

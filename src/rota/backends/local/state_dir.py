@@ -62,7 +62,7 @@ SUBMIT_S: Final = 30.0
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,14}")
 
 
-class Store:
+class StateDir:
     """A state directory that submitters, a daemon and onlookers share."""
 
     def __init__(self, root: Path | str, *, create: bool = True) -> None:
