@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rota.dash import svg, units
-from rota.dash.report import render, write_report
+from rota.dash.compare_page import render, write_report
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -271,7 +271,7 @@ def _note_on_learning(config: CompareConfig, learners: Sequence[str]) -> list[st
 def _write(folder: Path, results: Mapping[str, Any]) -> None:
     import json
 
-    from rota.dash.report import write_report
+    from rota.dash.compare_page import write_report
     from rota.traces.files import write_text
 
     try:

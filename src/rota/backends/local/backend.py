@@ -25,7 +25,7 @@ from rota.backends.local.view import snapshot_of
 from rota.core.layout import FINISH, GIVE_UP, KILL
 from rota.core.plan import Stop
 from rota.errors import DamagedError, RotaError
-from rota.run.record import Listing, Measured
+from rota.run.job_facts import Listing, Measured
 from rota.run.speeds import Speeds
 
 if TYPE_CHECKING:
