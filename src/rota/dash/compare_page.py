@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.dash import svg, units
-from rota.dash.page import facts, page, table
+from rota.dash import axes, svg, units
+from rota.dash.page import charts, facts, legend, page, table
 from rota.traces.files import write_text
 
 if TYPE_CHECKING:
@@ -134,21 +134,21 @@ def _verdict(row: Mapping[str, Any] | None) -> str:
 
 def _differences(results: Mapping[str, Any]) -> list[str]:
     scopes = list(dict.fromkeys(row["scope"] for row in results["comparisons"]))
-    charts = []
+    figures = []
     for number, scope in enumerate(scopes):
         known = [
             row for row in results["comparisons"]
             if row["scope"] == scope and row["ratio_ci"] is not None
         ]  # fmt: skip
         if known:
-            charts.append(_forest(results, f"forest{number}", scope, known))
-    if not charts:
+            figures.append(_forest(results, f"forest{number}", scope, known))
+    if not figures:
         return []
     words = (
         "Points are the relative difference of the mean JCT, bars its 95 % bootstrap interval; "
         "left of zero is shorter, so better. A bar that crosses zero may be chance."
     )
-    return ["<h2>Difference to the baseline</h2>", f'<p class="sub">{words}</p>', *charts]
+    return ["<h2>Difference to the baseline</h2>", f'<p class="sub">{words}</p>', *figures]
 
 
 def _forest(
@@ -166,11 +166,11 @@ def _forest(
     about = "; ".join(f"{row.label}: {row.text}" for row in rows)
     label = f"mean JCT against {results['baseline']}"
     title = f"{scope}, over {over}"
-    return f'<figure class="wide">{svg.forest(name, title, about, label, rows)}</figure>'
+    return svg.forest(name, title, about, label, rows)
 
 
 def _distributions(results: Mapping[str, Any]) -> list[str]:
-    charts = []
+    figures = []
     for number, trace in enumerate(results["traces"]):
         lines = [
             svg.Line(c["policy"], results["policies"].index(c["policy"]),
@@ -180,16 +180,14 @@ def _distributions(results: Mapping[str, Any]) -> list[str]:
         if lines:
             low, high = min(line.x[0] for line in lines), max(line.x[-1] for line in lines)
             about = f"Share of jobs completed within a time, one curve per policy, on {trace}."
-            x, y = svg.log_time_axis("job completion time", low, high), svg.share_axis("jobs")
-            charts.append(
-                f"<figure>{svg.chart(f'cdf{number}', trace, about, lines, x, y)}</figure>"
-            )
-    words = "Share of jobs whose completion time (JCT) is at most so long; higher is better."
-    return _section("Job completion times", words, results, charts)
+            x, y = axes.log_time_axis("job completion time", low, high), axes.share_axis("jobs")
+            figures.append(svg.chart(f"cdf{number}", trace, about, lines, x, y))
+    words = "Share of jobs that are complete after a time (JCT, from submission); higher is better."
+    return _section("Job completion times", words, results, figures)
 
 
 def _utilisation(results: Mapping[str, Any]) -> list[str]:
-    charts = []
+    figures = []
     for number, trace in enumerate(results["traces"]):
         lines = [
             svg.Line(c["policy"], results["policies"].index(c["policy"]),
@@ -198,26 +196,23 @@ def _utilisation(results: Mapping[str, Any]) -> list[str]:
         ]  # fmt: skip
         if lines:
             about = f"GPUs held by jobs over time, one curve per policy, on {trace}."
-            x = svg.time_axis("time since the first job", max(line.x[-1] for line in lines))
-            y = svg.share_axis("GPUs in use")
-            charts.append(
-                f"<figure>{svg.chart(f'use{number}', trace, about, lines, x, y)}</figure>"
-            )
+            x = axes.time_axis("time since the first job", max(line.x[-1] for line in lines))
+            y = axes.share_axis("GPUs in use")
+            figures.append(svg.chart(f"use{number}", trace, about, lines, x, y))
     words = f"Share of the GPUs that jobs hold, under seed {results['seeds'][0]}."
-    return _section("Utilisation over time", words, results, charts)
+    return _section("Utilisation over time", words, results, figures)
 
 
 def _section(
-    heading: str, words: str, results: Mapping[str, Any], charts: Sequence[str]
+    heading: str, words: str, results: Mapping[str, Any], figures: Sequence[str]
 ) -> list[str]:
-    if not charts:
+    if not figures:
         return []
-    legend = "".join(f"<li>{_marked(results, policy)}</li>" for policy in results["policies"])
     return [
         f"<h2>{heading}</h2>",
         f'<p class="sub">{escape(words)}</p>',
-        f'<ul class="legend">{legend}</ul>',
-        f'<div class="grid">{"".join(charts)}</div>',
+        legend(_marked(results, policy) for policy in results["policies"]),
+        charts(figures),
     ]
 
 

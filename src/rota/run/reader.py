@@ -141,7 +141,7 @@ class JournalView:
     def outcome(self) -> Outcome:
         """How the run went so far; sums that its writer left out are computed from the rounds."""
         with reading(self.path):
-            with self._snapshot():
+            with self.frozen():
                 jobs, events, rounds = self.jobs, self.events().events, self.rounds()
                 ending = self._rows("ending")
             J, left = len(jobs.submit_s), dict(ending[0]) if ending else {}
@@ -162,6 +162,18 @@ class JournalView:
                 **_fates(events, J), **(_sums(events, rounds) | sums),
             )  # fmt: skip
 
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let all calls in the body see the same state of the file, even while it is written."""
+        if self._db.in_transaction:  # within another `frozen`
+            yield
+            return
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("ROLLBACK")
+
     def close(self) -> None:
         """Close the file."""
         self._db.close()
@@ -177,14 +189,6 @@ class JournalView:
 
     def _rows(self, table: str, since: int = 0, until: int = 2**62) -> list[sqlite3.Row]:
         return list(chunk_rows(self._db, table, since, until))
-
-    @contextmanager
-    def _snapshot(self) -> Iterator[None]:
-        self._db.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._db.execute("ROLLBACK")
 
 
 def read_journal(path: FileName) -> JournalView:
