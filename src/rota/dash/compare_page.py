@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.dash import axes, svg, units
+from rota.dash import axes, groups, svg, units
 from rota.dash.page import charts, facts, legend, page, table
 from rota.traces.files import write_text
 
@@ -113,8 +113,13 @@ def _of_trace(results: Mapping[str, Any], trace: str) -> list[str]:
     kinds = ["baseline" if row["policy"] == results["baseline"] else "" for row in rows]
     cells = zip(kinds, zip(*columns, strict=True), strict=True)
     runs = units.plural(max(row["runs"] for row in rows), "run")
-    caption = f"{rows[0]['jobs']:,.0f} jobs; means over {runs}"
-    return [f"<h2>{escape(trace)}</h2>", table(headings, cells, caption)]
+    own = [run for run in results["runs"] if run.get("trace") == trace]
+    lost = " (some of the log left out, see the end)" if own and groups.losses(own[0]) else ""
+    caption = f"{rows[0]['jobs']:,.0f} jobs{lost}; means over {runs}"
+    lines = [f"<h2>{escape(trace)}</h2>", table(headings, cells, caption)]
+    for by in ("size", "user"):
+        lines += groups.compared_groups(own, results["policies"], by)
+    return lines
 
 
 def _marked(results: Mapping[str, Any], policy: str) -> str:
@@ -224,6 +229,7 @@ def _conditions(results: Mapping[str, Any]) -> list[str]:
     plain = [
         *([("cluster", _cluster(results))] if shared else []),
         *((f"cluster of {label}", _cluster(own)) for label, own in journals.items()),
+        *((f"types asked for in {trace}", text) for trace, text in _asked_types(results).items()),
         ("seeds", seeds),
         *((_CONDITIONS[key][0], _condition(key, value))
           for key, value in results["conditions"].items()),
@@ -240,7 +246,17 @@ def _conditions(results: Mapping[str, Any]) -> list[str]:
 
 
 def _cluster(own: Mapping[str, Any]) -> str:
-    return f"{own['cluster']['about']}, {own['cluster']['gpus']:,} GPUs"
+    types = groups.gpu_types(own["cluster"])
+    return f"{own['cluster']['about']}, " + (types or f"{own['cluster']['gpus']:,} GPUs")
+
+
+def _asked_types(results: Mapping[str, Any]) -> dict[str, str]:
+    """By trace, how many jobs ask for which GPU type, where any do."""
+    return {
+        run["trace"]: ", ".join(f"{kind}: {units.plural(n, 'job')}" for kind, n in asked.items())
+        for run in results["runs"]
+        if (asked := run.get("jobs_by_gpu_type"))
+    }
 
 
 def _scenario(own: Mapping[str, Any]) -> str:
@@ -252,7 +268,7 @@ def _scenario(own: Mapping[str, Any]) -> str:
     ]
     name = f"scenario {own['name']}, version {own['version']}"
     seeds = ", ".join(map(str, own["seeds"]))
-    return "; ".join([name, own["cluster"]["about"], f"seeds {seeds}", *special])
+    return "; ".join([name, _cluster(own), f"seeds {seeds}", *special])
 
 
 def _condition(key: str, value: Any) -> str:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     Column = tuple[str, str, Callable[[Sequence[float | None]], list[str]]]
 
+UNNAMED: Final = "gpu"
+"""The type of GPUs that nobody has named."""
 MOST_ROWS: Final = 15
 """Further users are only counted."""
 _COLUMNS: Final[tuple[Column, ...]] = (
@@ -70,13 +72,11 @@ def compared_groups(
     if not found:
         return []
     names = list(found)[:MOST_ROWS]
-    columns = [units.counts([sum(jobs[name]) / len(jobs[name]) for name in names])]
-    columns += [
-        units.times([_mean(found[name].get(policy, ())) for name in names]) for policy in policies
-    ]
+    counts = units.counts([sum(jobs[name]) / len(jobs[name]) for name in names])
     lines = [
-        ("", [escape(name), *cells])
-        for name, cells in zip(names, zip(*columns, strict=True), strict=True)
+        # One unit per row: it is policies that are compared.
+        ("", [escape(name), count, *units.times([_mean(found[name].get(p, ())) for p in policies])])
+        for name, count in zip(names, counts, strict=True)
     ]
     most = max(run.get(f"{by}s", 0) for run in runs)
     caption = f"mean JCT by {by}"
@@ -119,6 +119,8 @@ def cluster_facts(cluster: Cluster) -> dict[str, Any]:
 
 
 def gpu_types(cluster: Mapping[str, Any]) -> str:
-    """The GPUs of a cluster by type, as text."""
+    """The GPUs of a cluster by type, as text; nothing, where they have no names."""
     by_type = cluster.get("gpus_by_type") or {}
+    if list(by_type) == [UNNAMED]:
+        return ""
     return ", ".join(f"{count:,} × {kind}" for kind, count in by_type.items())

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MOST_JOBS: Final = 60
 """More jobs than this do not all get a row of their own."""
+ROWS_PER_CHART: Final = 25
+"""So that a chart fits on a sheet of paper, and its axis is not far away."""
 SUMMARY: Final = (
     ("jobs", "jobs", units.counts),
     ("finished", "finished", units.counts),
@@ -223,12 +225,34 @@ def _jobs(run: Recorded) -> list[str]:
     kinds = run.marks["kind"][np.isin(run.marks["job"], chosen)]
     title, about = "Jobs by user" if len(users) > 1 else "Jobs", "A row per job over time."
     x = time_axis("time since the first job", high_s, low_s)
+    parts = _on_sheets(rows)
     return [
         "<h2>Jobs</h2>",
         f'<p class="sub">{escape(words)}</p>',
         _mark_legend(kinds.tolist()),
-        gantt.gantt("jobs", title, about, rows, x),
+        *(
+            gantt.gantt(
+                f"jobs{k}", title + f" ({k} of {len(parts)})" * (len(parts) > 1), about, part, x
+            )
+            for k, part in enumerate(parts, 1)
+        ),
     ]
+
+
+def _on_sheets(rows: Sequence[gantt.Course | str]) -> list[list[gantt.Course | str]]:
+    """The rows of each chart; a heading stays with its jobs, and is repeated where they go on."""
+    sheets: list[list[gantt.Course | str]] = [[]]
+    heading: list[str] = []
+    for row in rows:
+        if isinstance(row, str):
+            heading = [row]
+            continue
+        if len(sheets[-1]) >= ROWS_PER_CHART:
+            sheets.append([])
+        if heading and (not sheets[-1] or heading[0] not in sheets[-1]):
+            sheets[-1] += heading
+        sheets[-1].append(row)
+    return sheets
 
 
 def chosen_jobs(run: Recorded) -> Ints:

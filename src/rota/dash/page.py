@@ -36,7 +36,7 @@ def table(
     Where it is wider than the page it scrolls. Shadows at its edges show that, and a line of text.
     """
     rows = list(rows)
-    top = f"<caption>{escape(caption)}</caption>" if caption else ""
+    top = f'<p class="caption">{escape(caption)}</p>' if caption else ""
     head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
     lines = [
         f"<tr{f' class={kind!r}' if kind else ''}>"
@@ -47,8 +47,8 @@ def table(
     ]
     about = escape(caption or headings[0], quote=True)
     return (
-        f'{_hint(headings, rows)}<div class="scroll" tabindex="0" role="region" '
-        f'aria-label="Table: {about}"><table>{top}<thead><tr>{head}</tr></thead>'
+        f'{top}{_hint(headings, rows)}<div class="scroll" tabindex="0" role="region" '
+        f'aria-label="Table: {about}"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(lines)}</tbody></table></div>"
     )
 

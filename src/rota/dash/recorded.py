@@ -176,7 +176,7 @@ def summary(run: Recorded) -> dict[str, Any]:
     if run.cluster is not None:
         cluster = cluster_facts(run.cluster)
     return {
-        "journal": run.name, "finished_run": run.finished, **found,
+        "journal": run.name, "ended": run.finished, **found,
         "begin_s": run.begin_s, "end_s": run.end_s, "began": _began(run.meta),
         "trace": run.meta.get("trace"), "scenario": run.meta.get("scenario") or None,
         "cluster": cluster, "notes": _notes(run),

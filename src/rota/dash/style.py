@@ -52,13 +52,15 @@ _TABLES: Final = """
 @media (max-width: 1150px) { .hint.over3 { display: block; } }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .3rem 0 .8rem;
   min-width: 100%; font-size: .88rem; }
-caption { text-align: left; color: var(--soft); padding-bottom: .3rem; }
+.caption { color: var(--soft); font-size: .88rem; margin: .8rem 0 .2rem; }
 th, td { padding: .32rem .5rem; text-align: right; white-space: nowrap;
   border-bottom: 1px solid var(--rule); }
-th:first-child, td:first-child { text-align: left; padding-left: .2rem; }
+tr > :first-child { text-align: left; padding-left: .2rem; position: sticky; left: 0;
+  background: var(--paper); }
 thead th { font-weight: 600; color: var(--soft); font-size: .82rem; vertical-align: bottom; }
 tbody th { font-weight: 500; }
-tr.baseline td, tr.baseline th { background: color-mix(in srgb, var(--wash) 85%, transparent); }
+tr.baseline td { background: color-mix(in srgb, var(--wash) 85%, transparent); }
+tr.baseline th { background: var(--wash); }
 """
 _CHARTS: Final = """
 .legend { display: flex; flex-wrap: wrap; gap: .3rem 1.3rem; list-style: none; padding: 0;
@@ -80,6 +82,7 @@ figcaption.head { font-size: .9rem; font-weight: 600; margin-bottom: .4rem; }
 .chart .group { fill: var(--ink); font-weight: 600; }
 .chart .mid { text-anchor: middle; } .chart .end { text-anchor: end; }
 .chart .grid { stroke: var(--rule); fill: none; } .chart .axis { stroke: var(--soft); fill: none; }
+.forest .label { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; }
 .stretched { overflow: visible; }
 .line { fill: none; stroke-width: 2; stroke-linejoin: round; vector-effect: non-scaling-stroke; }
 .area { opacity: .18; stroke: none; }
@@ -111,7 +114,8 @@ _PRINT: Final = """
     -webkit-print-color-adjust: exact; }
   .scroll { overflow: visible; background: none; } .hint { display: none !important; }
   table { font-size: 7.5pt; } th, td { padding: .2rem .3rem; }
-  h2, h3, caption { break-after: avoid; } figure, tr, .tiles { break-inside: avoid; }
+  h2, h3, .caption { break-after: avoid; } p { orphans: 4; }
+  figure, tr, .tiles { break-inside: avoid; }
   .chart .count { fill: #fff; }
 }
 """
