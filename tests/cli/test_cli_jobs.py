@@ -20,8 +20,8 @@ from local_jobs import Site, sweep
 from rota.backends.local import StateDir
 from rota.cli.app import run
 from rota.learn.record import Record
+from rota.run.journal_file import told
 from rota.run.reader import read_journal
-from rota.run.store import told
 from rota.scenarios import load
 from rota.sim.past import past_cluster, past_jobs
 

@@ -276,7 +276,7 @@ from rota.core.layout import EVENT, ROUND, SHARE
 from rota.run.journal import Journal
 from rota.run.loop import rounds
 from rota.run.reader import EventChunk, JobChunk, RoundChunk, follow, read_journal
-from rota.run.record import Recorder
+from rota.run.recorder import Recorder
 """
 PRELUDE = {
     "guard.md": """

@@ -22,6 +22,7 @@ from rota.cli import (
     jobs,
     live,
     policies,
+    report,
     scenarios,
     simulate,
     traces,
@@ -46,6 +47,7 @@ app = typer.Typer(
 )
 app.command()(simulate.simulate)
 app.command()(compare.compare)
+app.command()(report.report)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(live.run)

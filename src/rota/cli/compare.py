@@ -224,6 +224,8 @@ def _facts_of_journals(config: CompareConfig) -> dict[str, Any]:
 
 def _notes(config: CompareConfig, book: Book, compared: Sequence[Mapping[str, Any]]) -> list[str]:
     """What a reader must know to read the numbers rightly."""
+    from rota.dash.groups import losses
+
     notes = []
     free = config.when.restart_s == 0 and not config.when.resize_s
     if free and not all(trace.is_scenario for trace in config.traces):
@@ -253,13 +255,8 @@ def _notes(config: CompareConfig, book: Book, compared: Sequence[Mapping[str, An
         "replace it."
         for label, facts in _facts_of_journals(config).items()
     ]
-    dropped = {run["trace"]: run["oversized"] for run in (r.summary for r in book.runs.values())}
-    notes += [
-        f"{trace}: {units.plural(count, 'job')} left out that the empty cluster cannot hold."
-        for trace, count in dropped.items()
-        if count
-    ]
-    return notes
+    lost = {run.summary["trace"]: losses(run.summary) for run in book.runs.values()}
+    return notes + [f"{trace}: {text}" for trace, texts in lost.items() for text in texts]
 
 
 def _note_on_learning(config: CompareConfig, learners: Sequence[str]) -> list[str]:
@@ -271,7 +268,7 @@ def _note_on_learning(config: CompareConfig, learners: Sequence[str]) -> list[st
 def _write(folder: Path, results: Mapping[str, Any]) -> None:
     import json
 
-    from rota.dash.report import write_report
+    from rota.dash.compare_page import write_report
     from rota.traces.files import write_text
 
     try:

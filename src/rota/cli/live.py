@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rota.core import Cluster, Policy
     from rota.run.guard import Guard
     from rota.run.loop import Round
-    from rota.run.record import Recorder
+    from rota.run.recorder import Recorder
 
 BACKENDS = ("local",)
 
@@ -168,7 +168,7 @@ def _recorder(
     from rota.backends.local.private import keep_private, put_aside
     from rota.backends.local.state_dir import JOURNAL
     from rota.run.journal import Journal
-    from rota.run.record import Recorder
+    from rota.run.recorder import Recorder
 
     path = store.root / JOURNAL
     columns = {"names": list(cluster.names), "gpus": cluster.gpus.tolist()}

@@ -202,10 +202,9 @@ def tell_compiling() -> bool:
 
 def facts_of_cluster(cluster: Cluster) -> dict[str, Any]:
     """A cluster in a few words and numbers, for JSON."""
-    return {
-        "about": cluster.describe(), "nodes": len(cluster), "gpus": cluster.total_gpus,
-        "gpu_types": list(cluster.gpu_types),
-    }  # fmt: skip
+    from rota.dash.groups import cluster_facts
+
+    return cluster_facts(cluster)
 
 
 def facts_of_conditions(when: Conditions) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def print_runs(
     for run in runs:
         for group in by:
             typer.echo()
-            _print_groups(run, group)
+            print_groups(run, group)
 
 
 def over_seeds(runs: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> list[dict[str, Any]]:
@@ -159,7 +159,8 @@ def _caption(runs: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], jobs: 
     return ["; ".join(filter(None, (cost, rate)))]
 
 
-def _print_groups(run: Mapping[str, Any], by: str) -> None:
+def print_groups(run: Mapping[str, Any], by: str) -> None:
+    """Print the table of one run by `size` or `user`."""
     rows = [row for row in run[f"by_{by}"] if row["jobs"]]
     shown = rows[:TOP_USERS] if by == "user" else rows
     names = [row[by] if row[by] is not None else "(nobody)" for row in shown]

@@ -285,7 +285,8 @@ def _run(
             meta = {
                 "policy": name, "total_gpus": play.cluster.total_gpus, "trace": play.jobs.name,
                 "seed": play.seed, "cluster": play.cluster, "conditions": play.when,
-                "scenario": _named(task.scenario),
+                "scenario": _named(task.scenario), "oversized": play.oversized,
+                "skipped": play.jobs.skipped, "left_out": dict(play.jobs.left_out),
             }  # fmt: skip
             journal = stack.enter_context(Journal.create(path, meta=meta, force=task.force))
         outcome: Outcome = simulate(

@@ -21,7 +21,7 @@ from rota.backends.local.state_dir import SPEEDS
 from rota.core.layout import FINISH, GIVE_UP, KILL
 from rota.core.plan import Stop
 from rota.errors import RotaError
-from rota.run.record import Measured
+from rota.run.job_facts import Measured
 from rota.run.speeds import Speeds
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rota.core.plan import Plan, Share
     from rota.core.snapshot import Snapshot
     from rota.elastic.agent_forkserver import AgentForkServer
-    from rota.run.record import Listing
+    from rota.run.job_facts import Listing
 
 TICK_S: Final = 0.05
 """Seconds between two looks at what is to be done."""

@@ -1,4 +1,4 @@
-"""The HTML report."""
+"""The page of `rota compare`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from rota.dash import svg, units
-from rota.dash.report import render, write_report
+from rota.dash import axes, svg, units
+from rota.dash.compare_page import render, write_report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,7 +100,7 @@ def test_text_of_the_users_is_escaped() -> None:
 
 
 def test_every_chart_is_sound_svg_with_words_for_those_who_cannot_see_it() -> None:
-    charts = re.findall(r'<svg class="chart".*?</svg>', render(results()), re.DOTALL)
+    charts = re.findall(r'(<svg class="chart.*?</svg>)</figure>', render(results()), re.DOTALL)
     assert len(charts) == 2 + 2 + 2  # differences, completion times, utilisation; two traces
     for chart in charts:
         root = ElementTree.fromstring(chart)
@@ -153,9 +153,9 @@ def test_a_column_of_times_has_one_unit(seconds: list[float | None], shown: list
 
 
 def test_axes_mark_round_values() -> None:
-    assert [text for _, text in svg.time_axis("t", 9e5).ticks] == ["0", "5", "10"]
-    assert [text for _, text in svg.log_time_axis("t", 5, 5000).ticks] == [
+    assert [text for _, text in axes.time_axis("t", 9e5).ticks] == ["0", "5", "10"]
+    assert [text for _, text in axes.log_time_axis("t", 5, 5000).ticks] == [
         "10 s", "1 min", "10 min", "1 h",
     ]  # fmt: skip
-    axis = svg.log_time_axis("t", 0.0, 0.0)
+    axis = axes.log_time_axis("t", 0.0, 0.0)
     assert 0 <= axis.at(0.0) <= axis.at(1.0) <= 1

@@ -17,22 +17,23 @@ from helpers.live import FIRST_UID, Queue, Task, ToyCluster
 from helpers.worlds import examples
 from rota.core import Cluster, Draft
 from rota.core.layout import ARRIVE, FINISH, GIVE_UP, KILL, MOVE, RESIZE, SHARE, START, STOP
-from rota.dash.report import render
+from rota.dash.compare_page import render
 from rota.errors import JournalError
 from rota.run.guard import Guard
+from rota.run.job_facts import Measured
 from rota.run.journal import Journal
 from rota.run.lengths import lengths
 from rota.run.loop import Round, rounds
 from rota.run.metrics import Times, cdf, series, summarise
 from rota.run.outcome import Outcome
 from rota.run.reader import read_journal
-from rota.run.record import Measured, Recorder
+from rota.run.recorder import Recorder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rota.core import Decision, Policy, Snapshot
-    from rota.run.record import Listing
+    from rota.run.job_facts import Listing
 
 META = {"policy": "queue", "total_gpus": 8}
 A, B, C = FIRST_UID, FIRST_UID + 1, FIRST_UID + 2

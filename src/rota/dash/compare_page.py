@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.dash import svg, units
-from rota.dash.page import facts, page, table
+from rota.dash import axes, groups, svg, units
+from rota.dash.page import charts, facts, legend, page, table
 from rota.traces.files import write_text
 
 if TYPE_CHECKING:
@@ -113,8 +113,13 @@ def _of_trace(results: Mapping[str, Any], trace: str) -> list[str]:
     kinds = ["baseline" if row["policy"] == results["baseline"] else "" for row in rows]
     cells = zip(kinds, zip(*columns, strict=True), strict=True)
     runs = units.plural(max(row["runs"] for row in rows), "run")
-    caption = f"{rows[0]['jobs']:,.0f} jobs; means over {runs}"
-    return [f"<h2>{escape(trace)}</h2>", table(headings, cells, caption)]
+    own = [run for run in results["runs"] if run.get("trace") == trace]
+    lost = " (some of the log left out, see the end)" if own and groups.losses(own[0]) else ""
+    caption = f"{rows[0]['jobs']:,.0f} jobs{lost}; means over {runs}"
+    lines = [f"<h2>{escape(trace)}</h2>", table(headings, cells, caption)]
+    for by in ("size", "user"):
+        lines += groups.compared_groups(own, results["policies"], by)
+    return lines
 
 
 def _marked(results: Mapping[str, Any], policy: str) -> str:
@@ -134,21 +139,21 @@ def _verdict(row: Mapping[str, Any] | None) -> str:
 
 def _differences(results: Mapping[str, Any]) -> list[str]:
     scopes = list(dict.fromkeys(row["scope"] for row in results["comparisons"]))
-    charts = []
+    figures = []
     for number, scope in enumerate(scopes):
         known = [
             row for row in results["comparisons"]
             if row["scope"] == scope and row["ratio_ci"] is not None
         ]  # fmt: skip
         if known:
-            charts.append(_forest(results, f"forest{number}", scope, known))
-    if not charts:
+            figures.append(_forest(results, f"forest{number}", scope, known))
+    if not figures:
         return []
     words = (
         "Points are the relative difference of the mean JCT, bars its 95 % bootstrap interval; "
         "left of zero is shorter, so better. A bar that crosses zero may be chance."
     )
-    return ["<h2>Difference to the baseline</h2>", f'<p class="sub">{words}</p>', *charts]
+    return ["<h2>Difference to the baseline</h2>", f'<p class="sub">{words}</p>', *figures]
 
 
 def _forest(
@@ -166,11 +171,11 @@ def _forest(
     about = "; ".join(f"{row.label}: {row.text}" for row in rows)
     label = f"mean JCT against {results['baseline']}"
     title = f"{scope}, over {over}"
-    return f'<figure class="wide">{svg.forest(name, title, about, label, rows)}</figure>'
+    return svg.forest(name, title, about, label, rows)
 
 
 def _distributions(results: Mapping[str, Any]) -> list[str]:
-    charts = []
+    figures = []
     for number, trace in enumerate(results["traces"]):
         lines = [
             svg.Line(c["policy"], results["policies"].index(c["policy"]),
@@ -180,16 +185,14 @@ def _distributions(results: Mapping[str, Any]) -> list[str]:
         if lines:
             low, high = min(line.x[0] for line in lines), max(line.x[-1] for line in lines)
             about = f"Share of jobs completed within a time, one curve per policy, on {trace}."
-            x, y = svg.log_time_axis("job completion time", low, high), svg.share_axis("jobs")
-            charts.append(
-                f"<figure>{svg.chart(f'cdf{number}', trace, about, lines, x, y)}</figure>"
-            )
-    words = "Share of jobs whose completion time (JCT) is at most so long; higher is better."
-    return _section("Job completion times", words, results, charts)
+            x, y = axes.log_time_axis("job completion time", low, high), axes.share_axis("jobs")
+            figures.append(svg.chart(f"cdf{number}", trace, about, lines, x, y))
+    words = "Share of jobs that are complete after a time (JCT, from submission); higher is better."
+    return _section("Job completion times", words, results, figures)
 
 
 def _utilisation(results: Mapping[str, Any]) -> list[str]:
-    charts = []
+    figures = []
     for number, trace in enumerate(results["traces"]):
         lines = [
             svg.Line(c["policy"], results["policies"].index(c["policy"]),
@@ -198,26 +201,23 @@ def _utilisation(results: Mapping[str, Any]) -> list[str]:
         ]  # fmt: skip
         if lines:
             about = f"GPUs held by jobs over time, one curve per policy, on {trace}."
-            x = svg.time_axis("time since the first job", max(line.x[-1] for line in lines))
-            y = svg.share_axis("GPUs in use")
-            charts.append(
-                f"<figure>{svg.chart(f'use{number}', trace, about, lines, x, y)}</figure>"
-            )
+            x = axes.time_axis("time since the first job", max(line.x[-1] for line in lines))
+            y = axes.share_axis("GPUs in use")
+            figures.append(svg.chart(f"use{number}", trace, about, lines, x, y))
     words = f"Share of the GPUs that jobs hold, under seed {results['seeds'][0]}."
-    return _section("Utilisation over time", words, results, charts)
+    return _section("Utilisation over time", words, results, figures)
 
 
 def _section(
-    heading: str, words: str, results: Mapping[str, Any], charts: Sequence[str]
+    heading: str, words: str, results: Mapping[str, Any], figures: Sequence[str]
 ) -> list[str]:
-    if not charts:
+    if not figures:
         return []
-    legend = "".join(f"<li>{_marked(results, policy)}</li>" for policy in results["policies"])
     return [
         f"<h2>{heading}</h2>",
         f'<p class="sub">{escape(words)}</p>',
-        f'<ul class="legend">{legend}</ul>',
-        f'<div class="grid">{"".join(charts)}</div>',
+        legend(_marked(results, policy) for policy in results["policies"]),
+        charts(figures),
     ]
 
 
@@ -229,6 +229,7 @@ def _conditions(results: Mapping[str, Any]) -> list[str]:
     plain = [
         *([("cluster", _cluster(results))] if shared else []),
         *((f"cluster of {label}", _cluster(own)) for label, own in journals.items()),
+        *((f"types asked for in {trace}", text) for trace, text in _asked_types(results).items()),
         ("seeds", seeds),
         *((_CONDITIONS[key][0], _condition(key, value))
           for key, value in results["conditions"].items()),
@@ -245,7 +246,17 @@ def _conditions(results: Mapping[str, Any]) -> list[str]:
 
 
 def _cluster(own: Mapping[str, Any]) -> str:
-    return f"{own['cluster']['about']}, {own['cluster']['gpus']:,} GPUs"
+    types = groups.gpu_types(own["cluster"])
+    return f"{own['cluster']['about']}, " + (types or f"{own['cluster']['gpus']:,} GPUs")
+
+
+def _asked_types(results: Mapping[str, Any]) -> dict[str, str]:
+    """By trace, how many jobs ask for which GPU type, where any do."""
+    return {
+        run["trace"]: ", ".join(f"{kind}: {units.plural(n, 'job')}" for kind, n in asked.items())
+        for run in results["runs"]
+        if (asked := run.get("jobs_by_gpu_type"))
+    }
 
 
 def _scenario(own: Mapping[str, Any]) -> str:
@@ -257,7 +268,7 @@ def _scenario(own: Mapping[str, Any]) -> str:
     ]
     name = f"scenario {own['name']}, version {own['version']}"
     seeds = ", ".join(map(str, own["seeds"]))
-    return "; ".join([name, own["cluster"]["about"], f"seeds {seeds}", *special])
+    return "; ".join([name, _cluster(own), f"seeds {seeds}", *special])
 
 
 def _condition(key: str, value: Any) -> str:

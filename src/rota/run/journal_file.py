@@ -1,4 +1,4 @@
-"""The file of a journal: its tables, how it is begun, opened, and told from other files."""
+"""The file of a journal: its tables, how it is created, opened, and told from other files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ TABLES: Final = {
 NEEDED: Final = ("policy", "total_gpus")
 """What the meta data must tell, because no Outcome is complete without it."""
 
-# Large pages suit large BLOBs; larger ones than this make the small commits of a live loop dear.
+# Large pages suit large BLOBs; still larger ones would make small commits of a live loop slow.
 PAGE_BYTES: Final = 16384
 WAL_PAGES: Final = 1024
 """The log is copied into the file, and both are synced, each time it has grown to this size."""
@@ -65,8 +65,8 @@ def _schema() -> Iterable[str]:
         yield f"CREATE TABLE {table} (id INTEGER PRIMARY KEY, {columns})"
     latest = ", ".join(f"(SELECT coalesce(max(id), 0) FROM {table})" for table in TABLES)
     for table in ("meta", *TABLES):
-        # Two writers would both believe that the next chunk is theirs. And INSERT OR REPLACE
-        # would delete without asking the trigger for it.
+        # Of two writers, only one may add the chunk with the next number. And INSERT OR REPLACE
+        # deletes without firing the trigger for DELETE.
         wrong = f"NEW.id <> 1 + max({latest})"
         if table == "meta":
             wrong = "EXISTS (SELECT 1 FROM meta WHERE key = NEW.key)"
@@ -134,7 +134,7 @@ def begin(path: Path, meta: Iterable[tuple[str, str]]) -> sqlite3.Connection:
 
 
 def make_ready(db: sqlite3.Connection) -> None:
-    """Let readers in while it is written, and be quick about it."""
+    """Allow reading while it is written, and make commits fast."""
     if db.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
         raise OSError("this file system lacks what SQLite's WAL needs; choose a local disk")
     db.execute("PRAGMA synchronous = NORMAL")
@@ -170,7 +170,7 @@ def connect(path: Path, mode: str) -> tuple[sqlite3.Connection, dict[str, Any]]:
 
 
 def told(meta: Mapping[str, Any], key: str) -> list[Any]:
-    """What a journal's writers said of `key`, in turn: `key`, then `key.2`, `key.3`, …."""
+    """The values of `key` in the order they were written: `key`, then `key.2`, `key.3`, …."""
     said = [meta[key]] if key in meta else []
     while said and f"{key}.{len(said) + 1}" in meta:
         said.append(meta[f"{key}.{len(said) + 1}"])
@@ -179,7 +179,7 @@ def told(meta: Mapping[str, Any], key: str) -> list[Any]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Say of whatever goes wrong in here that the journal cannot be read."""
+    """Turn whatever goes wrong in the body into a JournalError: the journal cannot be read."""
     try:
         yield
     # Bytes that are not what was written can fail in any of these ways.

@@ -1,7 +1,7 @@
-"""Keeping the journal of a live loop: what a round changes against what the journal says already.
+"""Keeping the journal of a live loop: the difference between a round and what the journal says.
 
-Nothing is remembered that the journal does not tell, so a recorder can be made anew at any time,
-and what a crash kept from being written is written with the next round.
+A recorder remembers only what the journal itself says, so a new one can take over at any time.
+What a crash prevented from being written is written with the next round.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import ChainMap
 from dataclasses import asdict, dataclass
 from math import inf, isfinite, nan
-from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from rota.core.layout import (
 )
 from rota.core.plan import Stop, Tune
 from rota.errors import JournalError
+from rota.run.job_facts import MeasuredJobs
 from rota.run.lengths import ENDED
 from rota.run.reader import read_journal
 
@@ -37,80 +38,22 @@ if TYPE_CHECKING:
 
     from rota.core.plan import Plan, Share
     from rota.core.types import Records
+    from rota.run.job_facts import JobFacts, Listing
     from rota.run.journal import Journal
     from rota.run.loop import Round
 
 QUIET_S: Final = 60.0
-"""Rounds that change nothing are written this far apart at least."""
+"""Least seconds between two written rounds that change nothing."""
 _IN_TURN: Final = (STOP, RESIZE, MOVE, START)
-"""In this order, changes of one round never need room that is not there."""
+"""Order of the changes of one round: what frees GPUs comes before what takes them."""
 _FURTHER: Final = (
     "estimate_s", "gpus_per_worker", "min_workers", "max_workers", "num_servers", "min_servers",
     "max_servers", "cpus_per_worker", "memory_gb_per_worker",
 )  # fmt: skip
-"""What of a listing is kept beside the columns that every journal has."""
+"""Fields of a listing that are kept as further columns."""
 _OVER: Final = (FINISH, GIVE_UP)
 _ENDS: Final = {FINISH: (FINISH,), GIVE_UP: (GIVE_UP,), KILL: (KILL, GIVE_UP)}
-"""What is written of an ending; a kill alone would mean that the job waits again."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Listing:
-    """What is known of a job when it arrives."""
-
-    job_id: str
-    """Its uid, as text."""
-    user: str = ""
-    num_gpus: int
-    submit_s: float
-    estimate_s: float = nan
-    model: str = ""
-    gpus_per_worker: float = nan
-    """This and what follows as in a trace; NaN: not given."""
-    min_workers: float = nan
-    max_workers: float = nan
-    num_servers: float = nan
-    min_servers: float = nan
-    max_servers: float = nan
-    cpus_per_worker: float = nan
-    memory_gb_per_worker: float = nan
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured:
-    """What a backend has measured of a job that is over; NaN: it has not."""
-
-    work_s: float = nan
-    """What it has done, in seconds at the size that it asked for."""
-    restart_s: float = nan
-    """Seconds without progress of a start, on average."""
-    resize_s: float = nan
-    """The same of a resize or a move while it ran."""
-
-
-@runtime_checkable
-class Measures(Protocol):
-    """Books that also tell what was measured of jobs; without it, lengths follow from run times."""
-
-    def measured(self, uid: int) -> Measured:
-        """What is known of a job that has ended."""
-        ...
-
-
-class Books(Protocol):
-    """What a recorder asks of a live backend, beside the rounds."""
-
-    def listing(self, uid: int) -> Listing:
-        """The facts of a job that is or was there."""
-        ...
-
-    def ending(self, uid: int) -> tuple[int, float]:
-        """How a job that is gone has ended, and when.
-
-        FINISH, GIVE_UP (it failed) or KILL (somebody took it away). LookupError if it is still
-        there, or if that is not known yet.
-        """
-        ...
+"""Events written for an ending; a kill alone would mean that the job waits again."""
 
 
 @dataclass(frozen=True)
@@ -124,10 +67,10 @@ class _Happening:
 
 
 class Recorder:
-    """Writes rounds into a journal, which is new or has been reopened; closing it is up to you."""
+    """Writes rounds into a journal that is new or was reopened; the caller closes the journal."""
 
-    def __init__(self, journal: Journal, books: Books) -> None:
-        self._journal, self._books = journal, books
+    def __init__(self, journal: Journal, facts: JobFacts) -> None:
+        self._journal, self._facts = journal, facts
         self._number: dict[int, int] = {}  # uid → the journal's number, of all jobs ever
         self._held: dict[int, Share] = {}  # of those that have not ended
         self._last_s = -inf  # time of the last event
@@ -136,9 +79,9 @@ class Recorder:
         self._recall()
 
     def write(self, turn: Round) -> None:
-        """Append what `turn` brings: arrivals, endings, changes, then where it leaves the cluster.
+        """Append what `turn` brings: arrivals, endings, changes, then the state of the cluster.
 
-        All of it is one transaction. If that fails, the next call makes good for it.
+        All of it is one transaction. If that fails, the next call writes it.
         """
         now_s = self._now(turn.snapshot.time_s)
         uids = turn.snapshot.jobs.uid.tolist()
@@ -161,7 +104,7 @@ class Recorder:
         self._round = after
 
     def close(self, time_s: float) -> None:
-        """Append the endings of jobs that have ended since the last round, and what they did."""
+        """Append the endings since the last round, and what was measured of these jobs."""
         now_s = self._now(time_s)
         events = sorted(self._endings(set(), now_s), key=_time)
         if not events:
@@ -174,7 +117,7 @@ class Recorder:
         self._learn(events, {})
 
     def _left(self, events: Sequence[_Happening], now_s: float) -> Records:
-        """Where these endings leave the cluster (1,), by the last round."""
+        """The state of the cluster (1,) after these endings, computed from the last round."""
         ended = {event.uid for event in events if event.kind in _OVER}
         shares = [share for uid, share in self._held.items() if share and uid not in ended]
         row = self._round.copy() if len(self._round) else np.zeros(1, ROUND)
@@ -184,7 +127,7 @@ class Recorder:
         return row
 
     def _recall(self) -> None:
-        """Read back who is known, who has ended, and what the others hold."""
+        """Read back which jobs are known, which have ended, and what the others hold."""
         with read_journal(self._journal.path) as view:
             jobs, found, rounds = view.jobs, view.events(), view.rounds()
         job_id, self._models = jobs.job_id.tolist(), list(jobs.names.get("model", ()))
@@ -208,14 +151,14 @@ class Recorder:
         self._round = rounds[-1:]
 
     def _now(self, time_s: float) -> float:
-        """The time, or when the journal stopped if a clock was set back."""
+        """The time; if a clock was set back, the time at which the journal stopped."""
         return max([time_s, self._last_s, *map(float, self._round["time_s"])])
 
     def _clip(self, time_s: float, now_s: float) -> float:
         return min(max(self._last_s, time_s), now_s)
 
     def _listing(self, uid: int) -> Listing:
-        found = self._books.listing(uid)
+        found = self._facts.listing(uid)
         if found.job_id != str(uid):
             raise JournalError(
                 f"Job {uid} is listed as {found.job_id!r}; a recorder knows jobs by their uid."
@@ -223,10 +166,10 @@ class Recorder:
         return found
 
     def _endings(self, there: set[int], now_s: float) -> Iterator[_Happening]:
-        """What became of the known jobs that are not `there`."""
+        """The endings of known jobs that are not `there`."""
         for uid in sorted(self._held.keys() - there, key=self._number.__getitem__):
             try:
-                kind, time_s = self._books.ending(uid)
+                kind, time_s = self._facts.ending(uid)
             except LookupError:
                 continue
             if kind not in _ENDS:
@@ -238,10 +181,10 @@ class Recorder:
                 yield _Happening(self._clip(time_s, now_s), uid, one)
 
     def _measured(self, events: Sequence[_Happening]) -> dict[str, dict[str, float]]:
-        """What was measured of those who have ended, by uid."""
-        if not isinstance(self._books, Measures):
+        """What was measured of the jobs that have ended, by uid."""
+        if not isinstance(self._facts, MeasuredJobs):
             return {}
-        told = {e.uid: asdict(self._books.measured(e.uid)) for e in events if e.kind in _OVER}
+        told = {e.uid: asdict(self._facts.measured(e.uid)) for e in events if e.kind in _OVER}
         return {
             str(uid): known
             for uid, facts in told.items()
@@ -251,7 +194,7 @@ class Recorder:
     def _changes(
         self, uids: Sequence[int], shares: Sequence[Share], now_s: float
     ) -> list[_Happening]:
-        """Who shall hold something else than the journal says."""
+        """Jobs that are to hold something else than the journal says."""
         found = []
         for uid, share in zip(uids, shares, strict=True):
             held = self._held.get(uid, ())
@@ -260,7 +203,7 @@ class Recorder:
         return sorted(found, key=lambda change: _IN_TURN.index(change.kind))
 
     def _differs(self, after: Records) -> bool:
-        """Whether a round has to be written that brings no event."""
+        """Whether a round without events has to be written."""
         if not len(self._round) or after["time_s"][0] - self._round["time_s"][0] >= QUIET_S:
             return True
         return after.tolist()[0][1:] != self._round.tolist()[0][1:]  # type: ignore[no-any-return]
@@ -282,7 +225,7 @@ class Recorder:
         return {int(one.job_id): first + k for k, one in enumerate(new)}
 
     def _model(self, name: str) -> int:
-        """Its number, −1 for none."""
+        """The number of a model's name, −1 for none."""
         if name and name not in self._models:
             self._models.append(name)
         return self._models.index(name) if name else -1
@@ -294,7 +237,7 @@ class Recorder:
         self._journal.add_events(np.array(rows, EVENT), np.array(entries, SHARE))
 
     def _learn(self, events: Sequence[_Happening], new: dict[int, int]) -> None:
-        """Take in what has been written."""
+        """Remember what has been written."""
         self._number |= new
         for event in events:
             self._last_s = event.time_s
@@ -318,14 +261,14 @@ def _kind(held: Share, share: Share) -> int:
 
 
 def _after(turn: Round, shares: Sequence[Share], now_s: float) -> Records:
-    """Where the cluster stands after a round (1,)."""
+    """The state of the cluster after a round (1,)."""
     nodes, used = turn.snapshot.nodes, np.zeros(len(turn.snapshot.nodes), np.int64)
     for each, share in zip(turn.snapshot.jobs.gpus_per_worker.tolist(), shares, strict=True):
         for node, workers, _ in share:
             used[node] += workers * each
     running = sum(1 for share in shares if share)
     up, has = nodes["up"], nodes["gpus"].astype(np.int64)
-    # Jobs may linger on a node that is down or drained; then what they hold is up.
+    # A job may still hold GPUs of a node that is down or drained; these count as up.
     stray = int((has - used)[up & (used > 0)].sum())
     there = int(np.where(up, has, used).sum())
     row = (now_s, len(shares) - running, running, int(used.sum()), there, stray)
@@ -333,16 +276,16 @@ def _after(turn: Round, shares: Sequence[Share], now_s: float) -> Records:
 
 
 def _note(turn: Round) -> dict[str, Any]:
-    """What the journal keeps of a round beside where it left the cluster."""
+    """What the journal keeps of a round beside the state of the cluster."""
     note: dict[str, Any] = {"by": turn.by, **turn.note()}
     if turn.trouble:
         note["trouble"] = turn.trouble
-    if turn.shadow is not None and (spoken := _spoken(turn.shadow)):
-        note["shadow"] = spoken
+    if turn.shadow is not None and (actions := _actions(turn.shadow)):
+        note["shadow"] = actions
     return note
 
 
-def _spoken(plan: Plan) -> list[dict[str, Any]]:
+def _actions(plan: Plan) -> list[dict[str, Any]]:
     """What a plan would have done, as plain data."""
     return [
         {
