@@ -23,7 +23,7 @@ from rota.learn.trainer import LEARNERS
 from rota.run.loop import rounds
 from rota.scenarios import load
 from rota.sim import Simulator
-from rota.systems.catalogue import system
+from rota.systems.registry import system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -35,11 +35,11 @@ from rota.run.stats import paired
 from rota.scenarios import TEST as TESTS
 from rota.scenarios import load
 from rota.sim import simulate
-from rota.systems.catalogue import TRAININGS, WEIGHTS
 from rota.systems.dl2.config import ExploreConfig
 from rota.systems.dl2.explore import Explorer
 from rota.systems.dl2.lens import StepByStep
 from rota.systems.dl2.onepass import OnePass
+from rota.systems.registry import TRAININGS, WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

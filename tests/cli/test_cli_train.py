@@ -10,7 +10,7 @@ import pytest
 from small_training import small_recipe
 
 from rota.cli.app import run
-from rota.systems.catalogue import trained
+from rota.systems.registry import trained
 
 if TYPE_CHECKING:
     from pathlib import Path

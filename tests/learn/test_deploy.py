@@ -17,7 +17,7 @@ from rota.learn.deploy import as_policy
 from rota.run.loop import rounds
 from rota.scenarios import load
 from rota.sim import Simulator
-from rota.systems.catalogue import system
+from rota.systems.registry import system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import pytest
 from rota.learn.recipe import load_recipe
 from rota.learn.rollout import play
 from rota.learn.trainer import Trainer
-from rota.systems.catalogue import presets
+from rota.systems.registry import presets
 
 ABLATIONS = sorted(name for name, path in presets().items() if path.parent.name == "ablations")
 SLOW = "dl2-speed-error-"  # where machines drift, all of the simulator is compiled anew

@@ -8,7 +8,7 @@ import pytest
 
 from rota.errors import ConfigError, UnknownNameError
 from rota.learn.recipe import load_recipe
-from rota.systems.catalogue import presets
+from rota.systems.registry import presets
 
 if TYPE_CHECKING:
     from pathlib import Path

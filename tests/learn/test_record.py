@@ -38,7 +38,7 @@ from rota.policies import make_policy
 from rota.run.journal import Journal
 from rota.scenarios import load
 from rota.sim import Conditions, simulate
-from rota.systems.catalogue import system, trained
+from rota.systems.registry import system, trained
 from rota.traces import Trace
 
 if TYPE_CHECKING:

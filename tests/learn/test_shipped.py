@@ -15,7 +15,7 @@ from rota.learn.recipe import Where, load_recipe, recipe_of
 from rota.policies import make_policy
 from rota.scenarios import load
 from rota.sim import simulate
-from rota.systems.catalogue import TRAININGS, presets, trained
+from rota.systems.registry import TRAININGS, presets, trained
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -172,8 +172,8 @@ def _resolved(source: str, folder: Path) -> str:
 
 
 def _resolved_policy(name: str, folder: Path) -> str:
-    where, colon, attribute = name.rpartition(":")
-    return f"{folder / where}:{attribute}" if colon and where.endswith(".py") else name
+    where, mark, rest = name.partition(".py:")
+    return f"{folder / where}{mark}{rest}" if mark else name
 
 
 def _what_to_run(entry: _Entry, folder: Path) -> tuple[TraceSpec, ...]:

@@ -37,10 +37,8 @@ def named_policies(
     names: Sequence[str], meaning: Callable[[str], str] | None = None
 ) -> dict[str, Policy]:
     """The policies called so, by name, each once; `meaning` translates names beforehand."""
-    from rota.cli.trained import register
     from rota.policies import make_policy
 
-    register()
     if not names:
         raise InputError(
             "Name at least one policy, such as -p fifo -p srtf+consolidate -p tiresias; "
@@ -60,8 +58,8 @@ def short_name(policy: str) -> str:
     """A policy's name for tables: without the folder of a file of the user's own."""
     if policy.endswith(".ckpt"):
         return Path(policy).name
-    where, colon, attribute = policy.rpartition(":")
-    return f"{Path(where).name}:{attribute}" if colon and where.endswith(".py") else policy
+    where, mark, rest = policy.partition(".py:")
+    return f"{Path(where).name}{mark}{rest}" if mark else policy
 
 
 def cluster_from(file: Path | None, nodes: int | None, gpus: int | None) -> Cluster:

@@ -53,7 +53,6 @@ def train(
     # Threads that wait by spinning make each other six times slower where cores are shared.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
-        from rota.cli.trained import register
         from rota.learn.recipe import load_recipe
         from rota.learn.trainer import BEST, Trainer, shorter
     except ModuleNotFoundError as error:
@@ -61,7 +60,6 @@ def train(
             f"Training needs {error.name}, which is not installed: pip install 'rota[train]'."
         ) from None
 
-    register()  # a trained policy may teach, and be compared with
     chosen = load_recipe(recipe, set_ or [])
     if minutes is not None:
         chosen = shorter(chosen, minutes)

@@ -12,8 +12,8 @@ from rota.envs import LensPolicy
 from rota.errors import CheckpointError, UnknownNameError
 from rota.learn import checkpoint
 from rota.learn.rollout import look
-from rota.systems.catalogue import system, trained
 from rota.systems.choice_kernels import GREEDY, pick_rows
+from rota.systems.registry import system, trained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rota.core.seams import Policy
     from rota.learn.recipe import Recipe
-    from rota.systems.catalogue import System
+    from rota.systems.registry import System
 
 
 def load_policy(path: Path, name: str = "") -> Policy:

@@ -16,14 +16,14 @@ from rota.learn.clone import CloneConfig
 from rota.learn.ppo import PPOConfig
 from rota.scenarios import OUTSIDE, TEST
 from rota.scenarios.reading import LONGEST_CHAIN, Lines, change_of
-from rota.systems.catalogue import presets, system
 from rota.systems.dl2.config import ExploreConfig
+from rota.systems.registry import presets, system
 from rota.traces.clusterfile import read_toml_text, unknown_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rota.systems.catalogue import System
+    from rota.systems.registry import System
 
 REWARDS: Final = ("progress", "jobs", "fee", "slowdown")
 
