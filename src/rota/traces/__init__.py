@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rota.traces.formats import FORMATS
     from rota.traces.load import load_trace
-    from rota.traces.plain import write_csv
+    from rota.traces.plain_csv import write_csv
     from rota.traces.presets import PRESETS
     from rota.traces.summary import describe
     from rota.traces.synthetic import Workload, generate
@@ -40,7 +40,7 @@ _HOME: Final = {
     "describe": "summary",
     "generate": "synthetic",
     "load_trace": "load",
-    "write_csv": "plain",
+    "write_csv": "plain_csv",
 }
 
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rota.errors import TraceError
-from rota.traces.lengths import deepshare_lengths, gavel_lengths, pollux_lengths
-from rota.traces.plain import parse_plain
+from rota.traces.plain_csv import parse_plain
 from rota.traces.sacct import ADVICE, parse_sacct
 from rota.traces.swf import SWF_FIELDS, is_swf, parse_swf
+from rota.traces.work_to_time import deepshare_lengths, gavel_lengths, pollux_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rota.traces.sheet import Layout, Sheet
+    from rota.traces.log_sheet import Layout, Sheet
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import numpy as np
 
 from rota.errors import TraceError
 from rota.traces.columns import COLUMNS, LONGEST_ID, faults, repeated
-from rota.traces.files import read_text
 from rota.traces.formats import FORMATS, recognise
-from rota.traces.sheet import HOW_TO_SKIP, read_sheet
+from rota.traces.log_sheet import HOW_TO_SKIP, read_sheet
+from rota.traces.text_files import read_text
 from rota.traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rota.traces.formats import Format
-    from rota.traces.sheet import Sheet
+    from rota.traces.log_sheet import Sheet
 
 
 def read_trace(path: Path, *, kind: str | None = None, skip_bad: bool = False) -> Trace:

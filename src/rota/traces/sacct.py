@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rota.core.types import Floats, Ints
-    from rota.traces.sheet import Sheet
+    from rota.traces.log_sheet import Sheet
 
 ADVICE: Final = f"Export the log with: {SACCT_COMMAND}"
 _RESOURCES: Final = ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES")

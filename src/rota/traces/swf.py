@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from rota.traces.sheet import Sheet
+    from rota.traces.log_sheet import Sheet
 
 # fmt: off
 SWF_FIELDS: Final = (
