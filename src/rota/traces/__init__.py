@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SACCT_COMMAND: Final = (
     "TZ=UTC sacct -a -X -D --parsable2 -S 2026-01-01 -E now "
-    "-o JobID,User,State,Submit,ElapsedRaw,TimelimitRaw,AllocTRES,JobName"
+    "-o JobID,User,State,Submit,Start,ElapsedRaw,TimelimitRaw,AllocTRES,JobName"
 )
 """What an operator runs to export a Slurm cluster's history; `-S` is the first day wanted."""
 

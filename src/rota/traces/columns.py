@@ -64,6 +64,18 @@ COLUMNS: Final = (
     TraceColumn(
         "samples", "amount", "work in the units of its speed curve; empty = not given", np.nan
     ),
+    TraceColumn(
+        "started_s",
+        "time",
+        "start in the log's own record, on the clock of `submit_s`; empty = not given",
+        np.nan,
+    ),
+    TraceColumn(
+        "ran_on_nodes",
+        "amount",
+        "number of nodes in the log's own record; empty or 0 = not given",
+        np.nan,
+    ),
 )
 NAMES: Final = ("gpu_type", "user", "model")
 """The columns kept as integer codes into `gpu_types`, `users` and `models`."""
@@ -136,6 +148,8 @@ _RULES: Final = (
     ColumnRule("resize_s", _if_given(_not_negative), "is not a number of seconds, zero or more"),
     ColumnRule("checkpoint_s", _if_given(_positive), "is not a positive, finite number of seconds"),
     ColumnRule("estimate_s", _if_given(_positive), "is not a positive, finite number of seconds"),
+    ColumnRule("started_s", _if_given(_time), "is not a time in seconds (are these milliseconds?)"),
+    ColumnRule("ran_on_nodes", _if_given(_whole(0)), "is not a whole number of nodes"),
     ColumnRule("samples", _if_given(_amount), "is not a positive, finite number of samples"),
 )
 
@@ -185,6 +199,9 @@ def _faults_between(columns: Mapping[str, NDArray[Any]]) -> Iterator[Fault]:
         yield Fault(
             "deadline_s", late, "does not lie after submit_s; deadlines are absolute, not relative"
         )
+    if "started_s" in columns:
+        early = columns["started_s"] < columns["submit_s"]  # false for NaN
+        yield Fault("started_s", early, "lies before submit_s; leave it empty if it is not known")
     if "job_id" in columns:
         ids = columns["job_id"]
         yield Fault("job_id", ids == "", "is empty; every job needs a name of its own")
