@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rota.cli.app import run
-from rota.cli.config import load_config
+from rota.cli.compare_config import load_config
 from rota.errors import ConfigError
 
 CONFIG = """

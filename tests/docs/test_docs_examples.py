@@ -18,7 +18,7 @@ from elastic_jobs import ending, script
 from live import Queue, Task, ToyCluster
 
 from rota.cli.app import app, run
-from rota.cli.config import load_config
+from rota.cli.compare_config import load_config
 from rota.policies import make_policy
 from rota.scenarios import load
 from rota.testing import check_policy

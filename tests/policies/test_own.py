@@ -233,9 +233,7 @@ def test_a_name_that_leads_nowhere_says_why(
     [("def broken(:\n", "SyntaxError"), ("import nosuchthing\n", "nosuchthing"),
      ("raise SystemExit(3)\n", "SystemExit"), ("\0", "null bytes")],
 )  # fmt: skip
-def test_a_file_that_cannot_be_run_says_why_each_time(
-    tmp_path: Path, text: str, says: str
-) -> None:
+def test_a_file_that_cannot_be_run_says_why_each_time(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "broken.py"
     file.write_text(text)
     for _ in range(2):

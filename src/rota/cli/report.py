@@ -84,7 +84,7 @@ def _write(
     path: Path, run: Recorded, found: Mapping[str, Any], over_time: Mapping[str, Any], bar: LateBar
 ) -> None:
     from rota.dash.journal_page import SECTIONS, render
-    from rota.traces.files import write_text
+    from rota.traces.text_files import write_text
 
     write_text(path, render(run, found, over_time, bar.begin("drawing", SECTIONS)))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
-    from rota.cli.config import TraceSpec
+    from rota.cli.compare_config import TraceSpec
     from rota.core import Cluster
     from rota.core.types import Floats
     from rota.scenarios import Scenario, World

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rota.dash import axes, groups, svg, units
 from rota.dash.page import charts, facts, legend, page, table
-from rota.traces.files import write_text
+from rota.traces.text_files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -17,7 +17,7 @@ from rota.errors import InputError
 from rota.run.stats import paired
 from rota.sim import simulate
 from rota.sim.simulate import briefed
-from rota.traces.files import write_text
+from rota.traces.text_files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

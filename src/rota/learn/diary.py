@@ -13,7 +13,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from rota.errors import TrainingError
-from rota.traces.files import write_text
+from rota.traces.text_files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

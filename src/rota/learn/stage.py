@@ -19,7 +19,7 @@ from rota.learn.record import Record, jobs_of
 from rota.policies import make_policy
 from rota.scenarios import load
 from rota.sim import simulate
-from rota.traces.files import write_text
+from rota.traces.text_files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

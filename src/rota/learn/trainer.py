@@ -30,7 +30,7 @@ from rota.learn.diary import Diary
 from rota.learn.ppo import PPO
 from rota.learn.rollout import play
 from rota.learn.stage import Stage
-from rota.traces.files import write_text
+from rota.traces.text_files import write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rota.errors import TraceError
-from rota.traces.lengths import deepshare_lengths, gavel_lengths, pollux_lengths
-from rota.traces.plain import parse_plain
-from rota.traces.sacct import ADVICE, parse_sacct
+from rota.traces.plain_csv import parse_plain
+from rota.traces.sacct import ADVICE, parse_sacct, parsed
+from rota.traces.slurm_db import COLUMNS_OF_DUMP, parse_slurm_db
+from rota.traces.slurm_jobs import known_starts
 from rota.traces.swf import SWF_FIELDS, is_swf, parse_swf
+from rota.traces.tres import parse_instant_s
+from rota.traces.work_to_time import deepshare_lengths, gavel_lengths, pollux_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rota.traces.sheet import Layout, Sheet
+    from rota.traces.log_sheet import Layout, Sheet
 
 
 @dataclass(frozen=True)
@@ -77,16 +80,50 @@ def _parse_openb(sheet: Sheet) -> dict[str, Any]:
     sheet.leave_out(gpus == 0, "no GPU")
     sheet.leave_out(np.array([cell == "" for cell in sheet.cells["duration_s"]]), "never ran")
     per_worker = 1 / np.maximum(gpus, 1)
+    submit_s = sheet.numbers("creation_time")
+    started_s = np.full(len(sheet), np.nan)
+    if "scheduled_time" in sheet:
+        started_s = known_starts(sheet, submit_s, sheet.numbers("scheduled_time", empty=np.nan))
     types = sheet.cells.get("gpu_spec_aug33", [""] * len(sheet))
     return {
         "job_id": sheet.cells["name"],
-        "submit_s": sheet.numbers("creation_time"),
+        "submit_s": submit_s,
         "duration_s": duration_s,
         "num_gpus": gpus,
         "cpus_per_worker": sheet.numbers("cpu_milli") / 1000 * per_worker,
         "memory_gb_per_worker": sheet.numbers("memory_mib") / 1024 * per_worker,
         "gpu_type": ["" if "|" in allowed else allowed for allowed in types],
+        "started_s": started_s,
+        "ran_on_nodes": np.ones(len(sheet)),
     }
+
+
+def _parse_helios_log(sheet: Sheet) -> dict[str, Any]:
+    """Timestamps become seconds since the first submission; CPU-only jobs are left out."""
+    sheet.require(*_HELIOS_LOG)
+    gpus, duration_s = sheet.numbers("gpu_num", empty=0), sheet.numbers("duration", empty=0)
+    sheet.leave_out(gpus == 0, "no GPU")
+    sheet.leave_out(duration_s == 0, "never ran")
+    submit_s, started_s = (
+        parsed(sheet, column, parse_instant_s, "is not a timestamp")
+        for column in ("submit_time", "start_time")
+    )
+    sheet.leave_out(np.isnan(submit_s), "no submit time")
+    first_s = submit_s[sheet.live].min(initial=np.inf)
+    found: dict[str, Any] = {
+        "job_id": sheet.cells["job_id"],
+        "submit_s": submit_s - first_s,
+        "duration_s": duration_s,
+        "num_gpus": gpus,
+        "started_s": known_starts(sheet, submit_s, started_s) - first_s,
+    }
+    if "user" in sheet:
+        found["user"] = sheet.cells["user"]
+    if "cpu_num" in sheet:
+        found["cpus_per_worker"] = sheet.numbers("cpu_num", empty=0) / np.maximum(gpus, 1)
+    if "node_num" in sheet:
+        found["ran_on_nodes"] = sheet.numbers("node_num", empty=np.nan)
+    return found
 
 
 def _parse_gavel(sheet: Sheet) -> dict[str, Any]:
@@ -108,20 +145,21 @@ def _parse_gavel(sheet: Sheet) -> dict[str, Any]:
 
 
 def _parse_pollux(sheet: Sheet) -> dict[str, Any]:
-    """Whole trainings become seconds on T4s; load and workload together are the user."""
+    """Whole trainings become seconds on T4s; load and workload, if given, are the user."""
     sheet.require(*_POLLUX)
     gpus, batch = sheet.numbers("num_replicas"), sheet.numbers("batch_size")
     model = sheet.cells["application"]
     duration_s, samples = pollux_lengths(sheet, model, gpus, batch)
-    user = [
-        f"{load}/{which}"
-        for load, which in zip(sheet.cells["load"], sheet.cells["workload"], strict=True)
-    ]
-    return {
-        "job_id": [f"{who}/{name}" for who, name in zip(user, sheet.cells["name"], strict=True)],
-        "submit_s": sheet.numbers("time"), "duration_s": duration_s, "num_gpus": gpus,
-        "user": user, "model": model, "samples": samples,
+    found = {
+        "job_id": sheet.cells["name"], "submit_s": sheet.numbers("time"),
+        "duration_s": duration_s, "num_gpus": gpus, "model": model, "samples": samples,
     }  # fmt: skip
+    if "load" in sheet and "workload" in sheet:  # several of Pollux's files in one
+        pairs = zip(sheet.cells["load"], sheet.cells["workload"], strict=True)
+        user = [f"{load}/{which}" for load, which in pairs]
+        ids = [f"{who}/{name}" for who, name in zip(user, sheet.cells["name"], strict=True)]
+        found |= {"job_id": ids, "user": user}
+    return found
 
 
 def _parse_deepshare(sheet: Sheet) -> dict[str, Any]:
@@ -145,7 +183,8 @@ _TIRESIAS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "du
 _CHRONUS = (*_TIRESIAS, "user", "expect_time_list", "job_type")
 _SHOCKWAVE = ("seq", "job_type", "total_steps", "num_gpus", "mode", "duration_s", "arrival_s")
 _GAVEL = ("vc", "seq", "job_type", "total_steps", "arrival_s", "num_gpus")
-_POLLUX = ("load", "workload", "name", "time", "application", "num_replicas", "batch_size")
+_HELIOS_LOG = ("job_id", "gpu_num", "submit_time", "start_time", "duration")
+_POLLUX = ("name", "time", "application", "num_replicas", "batch_size")
 _DEEPSHARE = ("job_id", "submit_s", "model", "num_gpus", "total_samples")
 _PLAIN = ("job_id", "submit_s", "duration_s", "num_gpus")
 
@@ -170,6 +209,12 @@ _ALL: Final = (
         "SenseTime Helios jobs (cluster Venus)",
         _HELIOS,
         _renamed(job_id="job_id", **_TIMES),
+    ),
+    Format(
+        "helios-log",
+        "Helios and Acme logs as published, with starts (cluster_log.csv, trace_*.csv)",
+        _HELIOS_LOG,
+        _parse_helios_log,
     ),
     Format(
         "pai",
@@ -216,6 +261,12 @@ _ALL: Final = (
         layout="pipes",
     ),
     Format(
+        "slurm-db",
+        "The job table of Slurm's database (id_job, time_submit, tres_alloc, …)",
+        COLUMNS_OF_DUMP,
+        parse_slurm_db,
+    ),
+    Format(
         "swf",
         "Standard Workload Format; processors count as GPUs",
         (),
@@ -259,7 +310,8 @@ def recognise(text: str, file: str) -> Format:
         return FORMATS["sacct"]
     if is_swf(lines):
         return FORMATS["swf"]
-    header = [name.strip().strip('"') for name in first.split(",")]
+    mark = "\t" if is_tabbed(text) else ","
+    header = [name.strip().strip('"') for name in first.split(mark)]
     for known in FORMATS.values():
         if known.layout == "commas" and {*known.columns} <= {*header}:
             return known
@@ -267,3 +319,9 @@ def recognise(text: str, file: str) -> Format:
         if {*columns} <= {*header} and (len(columns) > 1 or len(header) == 1):
             raise TraceError(f"This is {what}.", file=file)
     return FORMATS["csv"]
+
+
+def is_tabbed(text: str) -> bool:
+    """Whether a table has tabs between its columns: some in its first line, and no comma there."""
+    first = text[:65536].lstrip().partition("\n")[0]
+    return "\t" in first and "," not in first

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rota.core.types import Bools, Floats, Ints
 
-Layout: TypeAlias = Literal["commas", "pipes", "blanks"]
+Layout: TypeAlias = Literal["commas", "pipes", "blanks", "tabs"]
 
 HOW_TO_SKIP = "mend it, or pass over broken lines with --skip-bad"
 
@@ -41,6 +41,8 @@ class Sheet:
     bad: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # (R,) updated in place
     merged: Bools = field(default_factory=lambda: np.zeros(0, np.bool_))  # (R,) likewise
     left_out: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """What a user should know of how the file is read."""
 
     @property
     def live(self) -> Bools:
@@ -128,6 +130,7 @@ def read_sheet(
     text: str, layout: Layout, *, file: str, kind: str, skip_bad: bool, header: Sequence[str] = ()
 ) -> Sheet:
     """Split a file into cells; without a `header` of its own, the first line is the header."""
+    notes: list[str] = []
     if layout == "commas" and (columns := _split_evenly(text)):
         names = [name for name, *_ in columns]
         cells = [column[1:] for column in columns]
@@ -137,6 +140,8 @@ def read_sheet(
         if not header:
             header, rows, line = rows[0], rows[1:], line[1:]
         names = [*header]
+        if layout == "blanks":
+            rows = _without_extra(rows, len(names), notes)
         rows, line, broken = _even(rows, line, names, file, skip_bad)
         cells = [[*column] for column in zip(*rows, strict=True)]
     names = [name.strip() for name in names]
@@ -153,7 +158,18 @@ def read_sheet(
         broken=broken,
         bad=np.zeros(line.size, np.bool_),
         merged=np.zeros(line.size, np.bool_),
+        notes=notes,
     )
+
+
+def _without_extra(rows: list[list[str]], width: int, notes: list[str]) -> list[list[str]]:
+    """Cut every row to `width` fields: extensions of a format add theirs behind the known ones."""
+    longer = sum(len(row) > width for row in rows)
+    if not longer:
+        return rows
+    lines = "1 line has" if longer == 1 else f"{longer:,} lines have"
+    notes.append(f"{lines} more than {width} fields; the extra fields are ignored.")
+    return [row[:width] for row in rows]
 
 
 def _refuse_twins(names: Sequence[str], file: str) -> None:
@@ -185,7 +201,8 @@ def _split(text: str, layout: Layout, file: str) -> tuple[list[list[str]], Ints]
         rows, line = _split_csv(text, file)
     else:
         lines = [one.rstrip("\r") for one in text.split("\n")]
-        rows = [one.split("|") if layout == "pipes" else one.split() for one in lines]
+        mark = {"pipes": "|", "tabs": "\t", "blanks": None}[layout]
+        rows = [one.split(mark) for one in lines]
         if layout == "blanks":
             rows = [[] if row and row[0].startswith(";") else row for row in rows]
         else:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rota.core.types import Bools, Floats
-    from rota.traces.sheet import Sheet
+    from rota.traces.log_sheet import Sheet
 
 GAVEL_GPU: Final = "v100"
 POLLUX_GPUS_PER_NODE: Final = 4

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rota.traces.columns import COLUMNS
-from rota.traces.files import write_text
+from rota.traces.text_files import write_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rota.traces.columns import Column
-    from rota.traces.sheet import Sheet
+    from rota.traces.columns import TraceColumn
+    from rota.traces.log_sheet import Sheet
     from rota.traces.trace import Trace
 
 
@@ -64,12 +64,12 @@ def write_csv(trace: Trace, path: str | Path) -> None:
     write_text(Path(path), "\n".join([header, *map(",".join, rows), ""]))
 
 
-def spoken(trace: Trace) -> list[Column]:
+def spoken(trace: Trace) -> list[TraceColumn]:
     """The columns that must be written down to have the trace again."""
     return [column for column in COLUMNS if column.required or _says_something(trace, column)]
 
 
-def _default(trace: Trace, column: Column) -> Any:
+def _default(trace: Trace, column: TraceColumn) -> Any:
     if column.kind == "name":
         return -1
     if column.name in ("min_servers", "max_servers"):
@@ -79,7 +79,7 @@ def _default(trace: Trace, column: Column) -> Any:
     return column.default
 
 
-def _says_something(trace: Trace, column: Column) -> bool:
+def _says_something(trace: Trace, column: TraceColumn) -> bool:
     values = getattr(trace, column.name)
     return not np.array_equal(
         values,
@@ -88,7 +88,7 @@ def _says_something(trace: Trace, column: Column) -> bool:
     )
 
 
-def _cells(trace: Trace, column: Column) -> list[str]:
+def _cells(trace: Trace, column: TraceColumn) -> list[str]:
     if column.kind == "name":
         return [*map(_quoted, trace.names(column.name))]
     values = getattr(trace, column.name)
