@@ -183,6 +183,8 @@ def _by_user(run: Recorded, found: Mapping[str, Any]) -> list[str]:
         left = len(users) - user_chart.MOST_USERS
         if left > 0:
             words += f" The {left + 1} users who held least share the last row."
+        if len(run.marks) > MOST_JOBS:
+            words += " Marks of a kind that is too frequent in a row are left out there."
         about = "GPUs held and waited for over time, a row per user."
         lines += [
             f'<p class="sub">{escape(words)}</p>',
