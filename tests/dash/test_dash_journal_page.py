@@ -29,7 +29,7 @@ from rota.core.layout import (
 )
 from rota.dash import journal_page, node_chart
 from rota.dash.journal_page import SECTIONS, chosen_jobs, course, render
-from rota.dash.recorded import Recorded, summary
+from rota.dash.past_run import PastRun, summary
 from rota.dash.user_chart import demand
 from rota.errors import InputError
 from rota.run.journal import Journal
@@ -75,12 +75,12 @@ def written(
     return path
 
 
-def read(path: Path) -> Recorded:
+def read(path: Path) -> PastRun:
     with read_journal(path) as view:
-        return Recorded.read(view)
+        return PastRun.read(view)
 
 
-def drawn(run: Recorded) -> str:
+def drawn(run: PastRun) -> str:
     return render(run, summary(run), series(run.outcome, 50))
 
 
@@ -220,6 +220,39 @@ def test_jobs_without_gpus_or_users_and_nodes_without_a_description_are_drawn(
     held = [box for f in figures(text) if boxes(f, "lane") for box in boxes(f, "held")]
     assert len(held) == 1
     json.dumps(summary(run), allow_nan=False)
+
+
+def test_changes_too_short_to_be_seen_share_a_bar(tmp_path: Path) -> None:
+    # Every 0.01 s of 100 s the job gets another number of workers, until it keeps 2.
+    changes = [(0.01 * k, 0, RESIZE, ((0, 1 + k % 2, 0),)) for k in range(1, 1000)]
+    rows = [
+        (0.0, 0, ARRIVE, ()), (0.0, 0, START, ((0, 1, 0),)), *changes,
+        (20.0, 0, RESIZE, ((0, 2, 1),)), (100.0, 0, FINISH, ()),
+    ]  # fmt: skip
+    run = read(written(tmp_path / "a.db", rows, jobs=1, users=()))
+    held = boxes(figures(drawn(run))[-1], "held")
+    assert 50 <= len(held) <= 60  # of 0.2 s each, and the last one
+    assert (held[0].get("height"), held[-1].get("height")) == ("18.0", "24.0")
+    assert held[-1].get("width") == "90.01%"
+
+
+def test_names_that_no_file_can_hold_are_drawn_with_question_marks(tmp_path: Path) -> None:
+    text = drawn(read(written(tmp_path / "a.db", users=("a\ud800b",))))
+    assert "a?b" in text
+    text.encode()
+
+
+def test_a_journal_can_be_drawn_while_it_is_written(tmp_path: Path) -> None:
+    meta = {"policy": "fifo", "total_gpus": 4}
+    with Journal.create(tmp_path / "a.db", meta=meta) as journal:
+        journal.add_jobs(["0"], [-1], [], [2], [0.0], [9.0])
+        with read_journal(tmp_path / "a.db") as view, view.frozen():
+            assert len(view.jobs.submit_s) == 1
+            journal.add_jobs(["1"], [-1], [], [2], [0.0], [9.0])
+            journal.add_events(np.array([(1, 1, START, 1)], EVENT), np.array([(0, 2, 0)], SHARE))
+            run = PastRun.read(view)
+        assert (len(run), len(run.events)) == (1, 0)  # not the job that came meanwhile
+        assert "<h2>Jobs</h2>" in drawn(read(tmp_path / "a.db"))
 
 
 def test_everything_at_one_moment_is_drawn(tmp_path: Path) -> None:

@@ -52,7 +52,9 @@ LIVE = ("run", "submit", "queue", "logs", "cancel")
 """Verbs that start or need a daemon: their words are parsed, and their policies made."""
 OTHERS = ("make", "tensorboard", "TZ=UTC")
 """Programs that are not ours."""
-VERBS_WITH_ARGUMENTS = ("train", "evaluate", "compare", "report", "submit", "describe", "convert", "logs")
+VERBS_WITH_ARGUMENTS = (
+    "train", "evaluate", "compare", "report", "submit", "describe", "convert", "logs",
+)  # fmt: skip
 FOREIGN = {
     "--parsable2", "--logdir", "--editable", "--hypothesis-profile", "--exclusive", "--help",
     "--version", "--debug",

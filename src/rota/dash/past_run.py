@@ -31,7 +31,7 @@ MARKED: Final = {STOP: "preempted", MOVE: "moved", KILL: "failed or killed", GIV
 
 
 @dataclass(frozen=True)
-class Recorded:
+class PastRun:
     """One journal, as it was when it was read."""
 
     name: str
@@ -49,7 +49,7 @@ class Recorded:
     """How many it names, one after another."""
 
     @classmethod
-    def read(cls, view: JournalView) -> Recorded:
+    def read(cls, view: JournalView) -> PastRun:
         """Read all of a journal, which may still be written."""
         with view.frozen():
             finished, jobs, found, outcome = view.finished, view.jobs, view.events(), view.outcome()
@@ -160,7 +160,7 @@ class Recorded:
         return f"{self.jobs.job_id[job]}{model}"
 
 
-def summary(run: Recorded) -> dict[str, Any]:
+def summary(run: PastRun) -> dict[str, Any]:
     """All numbers of a journal, ready for JSON: its metrics, and where it comes from."""
     found = summarise(run.outcome)
     preemptions, held = (
@@ -192,7 +192,7 @@ def _began(meta: Mapping[str, Any]) -> str | None:
     return began.isoformat(sep=" ", timespec="seconds")
 
 
-def _notes(run: Recorded) -> list[str]:
+def _notes(run: PastRun) -> list[str]:
     """What a reader must know to read the numbers rightly."""
     notes = [] if run.finished else ["The run has not ended, or its writer was stopped."]
     if not len(run):
