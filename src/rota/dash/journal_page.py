@@ -294,8 +294,8 @@ def _sizes(found: Mapping[str, Any]) -> list[str]:
 
 def _facts(run: PastRun, found: Mapping[str, Any]) -> list[str]:
     pairs = [(key, str(found[key])) for key in ("policy", "trace", "seed", "began") if found[key]]
-    if found["scenario"]:
-        pairs.append(("scenario", f"{found['scenario']['name']}, {found['scenario']['version']}"))
+    if scenario := found["scenario"]:
+        pairs.append(("scenario", f"{scenario.get('name')}, version {scenario.get('version')}"))
     types = groups.gpu_types(found["cluster"])
     pairs += [("cluster", found["cluster"]["about"])] + ([("GPUs by type", types)] if types else [])
     pairs.append(("journal", "of a run that has ended" if run.finished else "of a run not ended"))
