@@ -191,6 +191,11 @@ def test_a_large_cluster_shares_rows(tmp_path: Path) -> None:
     assert "node-98" not in labels
 
 
+@pytest.mark.parametrize("facts", [{"scenario": "x"}, {"began_at": "x"}, {"cluster": "x"}])
+def test_odd_facts_of_another_writer_are_passed_over(tmp_path: Path, facts: Any) -> None:
+    assert "<h2>Jobs</h2>" in drawn(read(written(tmp_path / "run.db", **facts)))
+
+
 @pytest.mark.parametrize("rows", [(), HELD[:2], HELD[:7]])
 def test_a_journal_that_is_not_finished_has_a_report(tmp_path: Path, rows: Any) -> None:
     run = read(written(tmp_path / "run.db", rows, finish=False))

@@ -172,13 +172,14 @@ def summary(run: PastRun) -> dict[str, Any]:
         k = place[row["user"] if row["user"] is not None else NOBODY]
         row |= {"held_gpu_h": held[k], "preemptions": int(preemptions[k])}
     found["by_user"].sort(key=lambda row: -row["held_gpu_h"])
+    scenario = run.meta.get("scenario")
     cluster = {"about": plural(run.outcome.total_gpus, "GPU"), "gpus": run.outcome.total_gpus}
     if run.cluster is not None:
         cluster = cluster_facts(run.cluster)
     return {
         "journal": run.name, "ended": run.finished, **found,
         "begin_s": run.begin_s, "end_s": run.end_s, "began": _began(run.meta),
-        "trace": run.meta.get("trace"), "scenario": run.meta.get("scenario") or None,
+        "trace": run.meta.get("trace"), "scenario": scenario if isinstance(scenario, dict) and scenario else None,
         "cluster": cluster, "notes": _notes(run),
     }  # fmt: skip
 
