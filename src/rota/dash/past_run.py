@@ -179,7 +179,8 @@ def summary(run: PastRun) -> dict[str, Any]:
     return {
         "journal": run.name, "ended": run.finished, **found,
         "begin_s": run.begin_s, "end_s": run.end_s, "began": _began(run.meta),
-        "trace": run.meta.get("trace"), "scenario": scenario if isinstance(scenario, dict) and scenario else None,
+        "trace": run.meta.get("trace"),
+        "scenario": scenario if isinstance(scenario, dict) and scenario else None,
         "cluster": cluster, "notes": _notes(run),
     }  # fmt: skip
 
