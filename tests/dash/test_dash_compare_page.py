@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from pages import Strict
 
 from rota.dash import axes, svg, units
 from rota.dash.compare_page import render, write_report
+from rota.dash.groups import losses
+from rota.dash.page import table
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 NASTY = 'a<script>alert("x")</script>&b.csv'
-VOID = {"meta"}
 
 
 def results(policies: int = 3, traces: tuple[str, ...] = ("one", NASTY)) -> dict[str, Any]:
@@ -55,28 +56,6 @@ def results(policies: int = 3, traces: tuple[str, ...] = ("one", NASTY)) -> dict
         "notes": ["Ran once."], "table": table, "comparisons": comparisons,
         "runs": [{}] * 6, "curves": curves,
     }  # fmt: skip
-
-
-class Strict(HTMLParser):
-    """Notes the tags, and fails where they are not nested properly."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[str] = []
-        self.ids: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append(tag)
-        self.ids += [value or "" for key, value in attrs if key == "id"]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: object) -> None:  # noqa: ARG002
-        self.seen.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
 
 
 def test_the_page_is_well_formed_and_asks_for_nothing(tmp_path: Path) -> None:
@@ -157,5 +136,86 @@ def test_axes_mark_round_values() -> None:
     assert [text for _, text in axes.log_time_axis("t", 5, 5000).ticks] == [
         "10 s", "1 min", "10 min", "1 h",
     ]  # fmt: skip
+    assert [text for _, text in axes.time_axis("t", 30 * 3600).ticks] == [
+        "0",
+        "6",
+        "12",
+        "18",
+        "24",
+        "30",
+    ]
+    assert [text for _, text in axes.time_axis("t", 90.0, 30.0).ticks] == [
+        "30",
+        "45",
+        "60",
+        "75",
+        "90",
+    ]
+    assert [text for _, text in axes.count_axis("n", 7).ticks] == ["0", "2", "4", "6", "8"]
+    assert [text for _, text in axes.count_axis("n", 0).ticks] == ["0", "1"]
     axis = axes.log_time_axis("t", 0.0, 0.0)
     assert 0 <= axis.at(0.0) <= axis.at(1.0) <= 1
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "shown"),
+    [
+        (0.5, 1.03, ["−50 %", "−40 %", "−30 %", "−20 %", "−10 %", "0 %"]),
+        (0.2, 6.0, ["× 0.25", "× 0.5", "× 1", "× 2", "× 4"]),
+        (0.005, 300.0, ["× 0.01", "× 0.1", "× 1", "× 10", "× 100"]),
+        (0.005, 1e12, ["× 1", "× 1e+04", "× 1e+08", "× 1e+12"]),
+    ],
+)
+def test_marks_of_changes_are_equally_far_apart(low: float, high: float, shown: list[str]) -> None:
+    axis = axes.change_axis("x", low, high)
+    assert [text for _, text in axis.ticks] == shown
+    steps = np.diff([axis.at(value) for value, _ in axis.ticks])
+    np.testing.assert_allclose(steps, steps[0])
+
+
+def test_one_trace_takes_the_whole_width_and_several_share_it() -> None:
+    assert 'class="grid-of lone"' in render(results(traces=("one",)))
+    assert 'class="grid-of lone"' not in render(results())
+
+
+def test_only_tables_that_may_not_fit_say_that_they_scroll() -> None:
+    wide, narrow = table(["policy"] * 12, [("", ["x"] * 12)]), table(["a", "b"], [("", ["1", "2"])])
+    assert "Scroll the table sideways" in wide
+    assert "Scroll the table sideways" not in narrow
+    for text in (wide, narrow):
+        assert 'class="scroll" tabindex="0" role="region"' in text
+
+
+def test_text_in_charts_keeps_its_size_at_every_width() -> None:
+    charts = re.findall(r'<svg class="chart[^>]*>', render(results()))
+    assert charts
+    assert not any("viewBox" in chart for chart in charts)
+
+
+def run_of(policy: str, **more: Any) -> dict[str, Any]:
+    """What a run says of its groups; jobs take half the time under the second policy."""
+    jct_s = {"policy-0": 7200.0, "policy-1": 3600.0}[policy]
+    row = {"jobs": 4, "finished": 4, "mean_jct_s": jct_s}
+    return {
+        "trace": "one", "policy": policy,
+        "by_size": [{"size": "1", **row}, {"size": "17+", "jobs": 0}],
+        "by_user": [{"user": NASTY, **row}, {"user": None, **row, "mean_jct_s": None}], "users": 40,
+        **more,
+    }  # fmt: skip
+
+
+def test_groups_types_and_losses_are_told() -> None:
+    lost = {"skipped": 2, "left_out": {"still queued": 1}, "oversized": 0}
+    runs = [run_of(f"policy-{k}", jobs_by_gpu_type={"a100": 3}, **lost) for k in range(2)]
+    given = {**results(2, ("one",)), "runs": runs}
+    given["cluster"] |= {"gpus_by_type": {"v100": 8, "a100": 8}}
+    text = render(given)
+    assert "100 jobs (some of the log left out, see the end)" in text
+    assert '<th scope="row">1 GPU</th><td>4</td><td>2.00 h</td><td>1.00 h</td>' in text
+    assert '<th scope="row">(no user)</th><td>4</td><td>–</td><td>–</td>' in text
+    assert "17+" not in text  # nobody asked for that many
+    assert "Not shown: 38 further users with fewer GPU-hours." in text
+    assert "<dd>2 nodes × 8 GPUs, 8 × v100, 8 × a100</dd>" in text
+    assert "<dt>types asked for in one</dt><dd>a100: 3 jobs</dd>" in text
+    assert "<script" not in text
+    assert losses(lost) == ["2 broken lines skipped.", "1 job left out: still queued."]

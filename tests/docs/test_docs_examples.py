@@ -52,7 +52,9 @@ LIVE = ("run", "submit", "queue", "logs", "cancel")
 """Verbs that start or need a daemon: their words are parsed, and their policies made."""
 OTHERS = ("make", "tensorboard", "TZ=UTC")
 """Programs that are not ours."""
-VERBS_WITH_ARGUMENTS = ("train", "evaluate", "compare", "submit", "describe", "convert", "logs")
+VERBS_WITH_ARGUMENTS = (
+    "train", "evaluate", "compare", "report", "submit", "describe", "convert", "logs",
+)  # fmt: skip
 FOREIGN = {
     "--parsable2", "--logdir", "--editable", "--hypothesis-profile", "--exclusive", "--help",
     "--version", "--debug",
@@ -305,6 +307,7 @@ data, model = Data(), torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """,
     "journal.md": JOURNAL,
+    "journal-format.md": JOURNAL,
 }
 """What a page takes for granted before its examples."""
 
@@ -327,7 +330,7 @@ def names_of_journal(block: Block, folder: Path) -> dict[str, Any]:
         Journal.create(made["path"], meta={"policy": "srtf", "total_gpus": 8}).close()
     if "Recorder" in block.text:
         made |= {"rounds": rounds, "policy": Queue(), "guard": None}
-        made["backend"] = made["books"] = ToyCluster([Task(0, 3, 2)])
+        made["backend"] = ToyCluster([Task(0, 3, 2)])
         made["journal"] = Journal.create(made["path"], meta={"policy": "q", "total_gpus": 8})
     return made
 
@@ -336,7 +339,7 @@ def executed(block: Block, folder: Path) -> dict[str, Any]:
     space: dict[str, Any] = {}
     text = block.text
     exec(PRELUDE.get(block.page.name, ""), space)
-    if block.page.name == "journal.md":
+    if block.page.stem.startswith("journal"):
         names = names_of_journal(block, folder)
         space |= names
         if "create(" in text or "reopen(" in text:

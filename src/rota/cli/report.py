@@ -14,7 +14,7 @@ from rota.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rota.dash.recorded import Recorded
+    from rota.dash.past_run import PastRun
 
 POINTS = 400
 """Stretches of time over which the curves are averaged."""
@@ -69,19 +69,19 @@ def _check_page(path: Path) -> None:
         raise InputError(f"{path} exists and is not a report; give --out another name.")
 
 
-def _read(journal: Path) -> tuple[Recorded, dict[str, Any], dict[str, Any]]:
+def _read(journal: Path) -> tuple[PastRun, dict[str, Any], dict[str, Any]]:
     """The journal, its numbers, and its curves."""
-    from rota.dash.recorded import Recorded, summary
+    from rota.dash.past_run import PastRun, summary
     from rota.run.metrics import series
     from rota.sim.past import opened
 
     with opened(journal) as view:
-        run = Recorded.read(view)
+        run = PastRun.read(view)
     return run, summary(run), series(run.outcome, POINTS)
 
 
 def _write(
-    path: Path, run: Recorded, found: Mapping[str, Any], over_time: Mapping[str, Any], bar: LateBar
+    path: Path, run: PastRun, found: Mapping[str, Any], over_time: Mapping[str, Any], bar: LateBar
 ) -> None:
     from rota.dash.journal_page import SECTIONS, render
     from rota.traces.text_files import write_text
@@ -89,7 +89,7 @@ def _write(
     write_text(path, render(run, found, over_time, bar.begin("drawing", SECTIONS)))
 
 
-def _print(run: Recorded, found: Mapping[str, Any], by: Sequence[str]) -> None:
+def _print(run: PastRun, found: Mapping[str, Any], by: Sequence[str]) -> None:
     from rota.cli.runs import print_groups
     from rota.dash.journal_page import SUMMARY
 

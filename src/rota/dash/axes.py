@@ -76,12 +76,13 @@ def count_axis(label: str, high: float) -> Axis:
 def change_axis(label: str, low: float, high: float) -> Axis:
     """Ratios from `low` to `high`: marked by percent of change or, where they are far apart, ×."""
     if high <= _WIDEST_LINEAR:
-        rough = (high - low) / 5
+        rough = (high - low) / 6
         step = next((s for s in _CHANGE_STEPS if s >= rough * (1 - 1e-9)), 0.5)
-        marks = range(math.ceil((low - 1) / step), math.floor((high - 1) / step) + 1)
+        ends = math.ceil((low - 1) / step - 1e-9), math.floor((high - 1) / step + 1e-9)
+        marks = range(ends[0], ends[1] + 1)
         return Axis(label, low, high, [(1 + k * step, _change(k * step)) for k in marks])
     factor = next(f for f in (2.0, 10.0, 100.0, 1e4, 1e300) if f**6 >= high / low)
-    ends = (math.ceil(math.log(low, factor)), math.floor(math.log(high, factor)))
+    ends = (math.ceil(math.log(low, factor) - 1e-9), math.floor(math.log(high, factor) + 1e-9))
     ticks = [(factor**k, f"× {factor**k:,.4g}") for k in range(ends[0], ends[1] + 1)]
     return Axis(label, low, high, ticks, log=True)
 

@@ -133,11 +133,15 @@ def _pauses(row: Course, bars: Sequence[Bar]) -> list[tuple[float, float]]:
 
 def _merged(bars: Sequence[Bar], least_s: float) -> Iterator[Bar]:
     """The bars; equal neighbours become one, and those too narrow to be seen, with their mean."""
-    group: list[Bar] = []
+    joined: list[Bar] = []
     for bar in bars:
-        alike = group and all(b.workers == bar.workers for b in group)
-        goes_on = alike and bar.begin_s == group[-1].end_s
-        if group and not goes_on and bar.end_s - group[0].begin_s > least_s:
+        if joined and (joined[-1].workers, joined[-1].end_s) == (bar.workers, bar.begin_s):
+            joined[-1] = Bar(joined[-1].begin_s, bar.end_s, bar.workers)
+        else:
+            joined.append(bar)
+    group: list[Bar] = []
+    for bar in joined:
+        if group and bar.end_s - group[0].begin_s > least_s:
             yield _mean(group)
             group = []
         group.append(bar)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
     from rota.core import Cluster
 
-    Column = tuple[str, str, Callable[[Sequence[float | None]], list[str]]]
+    TableColumn = tuple[str, str, Callable[[Sequence[float | None]], list[str]]]
 
 UNNAMED: Final = "gpu"
-"""The type of GPUs that nobody has named."""
+"""The type of GPUs that were given no name."""
 MOST_ROWS: Final = 15
 """Further users are only counted."""
-_COLUMNS: Final[tuple[Column, ...]] = (
+_COLUMNS: Final[tuple[TableColumn, ...]] = (
     ("jobs", "jobs", units.counts),
     ("finished", "finished", units.counts),
     ("mean JCT", "mean_jct_s", units.times),
@@ -39,7 +39,7 @@ def group_name(row: Mapping[str, Any], by: str) -> str:
 
 
 def group_table(
-    rows: Sequence[Mapping[str, Any]], by: str, further: Iterable[Column] = ()
+    rows: Sequence[Mapping[str, Any]], by: str, further: Iterable[TableColumn] = ()
 ) -> list[str]:
     """The table of one run by `size` or `user`, with `further` columns."""
     kept = [row for row in rows if row["jobs"]]

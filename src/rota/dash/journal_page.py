@@ -10,14 +10,14 @@ import numpy as np
 from rota.dash import gantt, groups, node_chart, svg, units, user_chart
 from rota.dash.axes import count_axis, time_axis
 from rota.dash.page import charts, facts, legend, page, table, tiles
-from rota.dash.recorded import MARKED
+from rota.dash.past_run import MARKED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from rota.core.types import Ints
     from rota.dash.axes import Axis
-    from rota.dash.recorded import Recorded
+    from rota.dash.past_run import PastRun
 
 MOST_JOBS: Final = 60
 """More jobs than this do not all get a row of their own."""
@@ -43,7 +43,7 @@ _TILES: Final = ("jobs", "finished", "mean JCT", "mean wait", "utilisation", "pr
 
 
 def render(
-    run: Recorded,
+    run: PastRun,
     found: Mapping[str, Any],
     over_time: Mapping[str, Any],
     progress: Callable[[int], None] = lambda _: None,
@@ -57,7 +57,7 @@ def render(
 
 
 def _parts(
-    run: Recorded, found: Mapping[str, Any], over_time: Mapping[str, Any]
+    run: PastRun, found: Mapping[str, Any], over_time: Mapping[str, Any]
 ) -> Iterator[list[str]]:
     yield _opening(run, found)
     yield _over_time(run, over_time)
@@ -72,7 +72,7 @@ SECTIONS: Final = 7
 """Steps that `render` reports."""
 
 
-def _opening(run: Recorded, found: Mapping[str, Any]) -> list[str]:
+def _opening(run: PastRun, found: Mapping[str, Any]) -> list[str]:
     state = "" if run.finished else ", so far" if len(run) else ", nothing yet"
     span = units.time(run.end_s - run.begin_s)
     sub = f"{found['policy']} on {found['cluster']['about']}, {span}{state}"
@@ -87,11 +87,11 @@ def _opening(run: Recorded, found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _axis(run: Recorded) -> Axis:
+def _axis(run: PastRun) -> Axis:
     return time_axis("time since the first job", run.end_s - run.begin_s)
 
 
-def _over_time(run: Recorded, over_time: Mapping[str, Any]) -> list[str]:
+def _over_time(run: PastRun, over_time: Mapping[str, Any]) -> list[str]:
     if not over_time["time_s"]:
         return []
     times_s = [t - run.begin_s for t in over_time["time_s"]]
@@ -117,7 +117,7 @@ def _over_time(run: Recorded, over_time: Mapping[str, Any]) -> list[str]:
     return ["<h2>Over time</h2>", charts(figures)]
 
 
-def _by_node(run: Recorded) -> list[str]:
+def _by_node(run: PastRun) -> list[str]:
     names, _ = run.nodes
     if not len(run.stints.stint) or not names:
         return []
@@ -145,7 +145,7 @@ def _by_node(run: Recorded) -> list[str]:
     return ["<h2>By node</h2>", f'<p class="sub">{escape(words)}</p>', key, drawn]
 
 
-def _shifted(run: Recorded) -> Axis:
+def _shifted(run: PastRun) -> Axis:
     """An axis for times of the journal, marked by time since its begin."""
     x = _axis(run)
     ticks = [(value + run.begin_s, text) for value, text in x.ticks]
@@ -165,7 +165,7 @@ def _user_legend(users: Sequence[str]) -> str:
     return legend(items)
 
 
-def _by_user(run: Recorded, found: Mapping[str, Any]) -> list[str]:
+def _by_user(run: PastRun, found: Mapping[str, Any]) -> list[str]:
     if not len(run):
         return []
     users, _ = run.user
@@ -183,6 +183,8 @@ def _by_user(run: Recorded, found: Mapping[str, Any]) -> list[str]:
         left = len(users) - user_chart.MOST_USERS
         if left > 0:
             words += f" The {left + 1} users who held least share the last row."
+        if len(run.marks) > MOST_JOBS:
+            words += " Marks of a kind that is too frequent in a row are left out there."
         about = "GPUs held and waited for over time, a row per user."
         lines += [
             f'<p class="sub">{escape(words)}</p>',
@@ -198,7 +200,7 @@ def _mark_legend(kinds: Iterable[int]) -> str:
     return legend(items) if items else ""
 
 
-def _jobs(run: Recorded) -> list[str]:
+def _jobs(run: PastRun) -> list[str]:
     chosen = chosen_jobs(run)
     if not len(chosen):
         return []
@@ -255,7 +257,7 @@ def _on_sheets(rows: Sequence[gantt.Course | str]) -> list[list[gantt.Course | s
     return sheets
 
 
-def chosen_jobs(run: Recorded) -> Ints:
+def chosen_jobs(run: PastRun) -> Ints:
     """The jobs that get a row of their own: all, or those to which most happened."""
     there: Ints = np.flatnonzero(run.there)
     if len(there) <= MOST_JOBS:
@@ -265,7 +267,7 @@ def chosen_jobs(run: Recorded) -> Ints:
     return np.sort(there[order[:MOST_JOBS]])
 
 
-def course(run: Recorded, job: int, colour: int) -> gantt.Course:
+def course(run: PastRun, job: int, colour: int) -> gantt.Course:
     """One job's row; times since the begin of the journal."""
     at, stints = run.stints.of_job(job), run.stints
     columns = (stints.begin_s[at], stints.end_s[at], stints.workers[at])
@@ -290,10 +292,10 @@ def _sizes(found: Mapping[str, Any]) -> list[str]:
     return ["<h2>By size</h2>", *rows] if rows else []
 
 
-def _facts(run: Recorded, found: Mapping[str, Any]) -> list[str]:
+def _facts(run: PastRun, found: Mapping[str, Any]) -> list[str]:
     pairs = [(key, str(found[key])) for key in ("policy", "trace", "seed", "began") if found[key]]
-    if found["scenario"]:
-        pairs.append(("scenario", f"{found['scenario']['name']}, {found['scenario']['version']}"))
+    if scenario := found["scenario"]:
+        pairs.append(("scenario", f"{scenario.get('name')}, version {scenario.get('version')}"))
     types = groups.gpu_types(found["cluster"])
     pairs += [("cluster", found["cluster"]["about"])] + ([("GPUs by type", types)] if types else [])
     pairs.append(("journal", "of a run that has ended" if run.finished else "of a run not ended"))

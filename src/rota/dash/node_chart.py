@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rota.core.types import Bools, Floats, Ints
     from rota.dash.axes import Axis
-    from rota.dash.recorded import Recorded
+    from rota.dash.past_run import PastRun
 
 MOST_PIECES: Final = 2500
 """More pieces of jobs on nodes than this are not drawn one by one."""
@@ -31,7 +31,7 @@ _SHADES: Final = (0.001, 0.25, 0.5, 0.75)
 """Least shares of GPUs in use for the four shades."""
 
 
-def is_detailed(run: Recorded) -> bool:
+def is_detailed(run: PastRun) -> bool:
     """Whether there are few enough jobs and GPUs to draw each job on its own GPUs."""
     names, gpus = run.nodes
     return (
@@ -41,7 +41,7 @@ def is_detailed(run: Recorded) -> bool:
     )
 
 
-def job_lanes(name: str, title: str, about: str, run: Recorded, colour: Ints, x: Axis) -> str:
+def job_lanes(name: str, title: str, about: str, run: PastRun, colour: Ints, x: Axis) -> str:
     """Each job as boxes on the GPUs of its nodes; `colour` (J,) gives each job's."""
     names, gpus = run.nodes
     lanes, pieces = _lane_counts(run, gpus), _pieces_by_node(run, len(names))
@@ -70,7 +70,7 @@ def job_lanes(name: str, title: str, about: str, run: Recorded, colour: Ints, x:
     return frame(name, title, about, top + 44, [*time_marks(x, 0, top), *parts, *marks], "rows")
 
 
-def _lane_counts(run: Recorded, gpus: Ints) -> Ints:
+def _lane_counts(run: PastRun, gpus: Ints) -> Ints:
     """How many boxes fit side by side on each node (N,): its GPUs, or what jobs hold there."""
     most = np.maximum(gpus, 1)
     if len(run.stints.stint) <= MOST_PIECES:
@@ -92,7 +92,7 @@ class _Piece:
     lanes: int
 
 
-def _pieces_by_node(run: Recorded, nodes: int) -> list[list[_Piece]]:
+def _pieces_by_node(run: PastRun, nodes: int) -> list[list[_Piece]]:
     """The pieces on each node by begin; what goes on unchanged is one piece."""
     stints, (_, gpus) = run.stints, run.nodes
     found: list[list[_Piece]] = [[] for _ in range(nodes)]
@@ -151,7 +151,7 @@ def _box(
     )
 
 
-def fill_levels(name: str, title: str, about: str, run: Recorded, x: Axis) -> str:
+def fill_levels(name: str, title: str, about: str, run: PastRun, x: Axis) -> str:
     """How many GPUs of a row jobs hold, in four shades; many nodes share rows."""
     names, gpus = run.nodes
     per = -(-len(names) // MOST_ROWS)
@@ -181,7 +181,7 @@ def fill_levels(name: str, title: str, about: str, run: Recorded, x: Axis) -> st
     return frame(name, title, about, foot + 44, body, "rows")
 
 
-def _down_bins(run: Recorded, edges_s: Floats, per: int, rows: int) -> Bools:
+def _down_bins(run: PastRun, edges_s: Floats, per: int, rows: int) -> Bools:
     """Where all nodes of a row are down (rows, bins), for more than half of a bin."""
     if not run.down:
         return np.zeros((rows, len(edges_s) - 1), np.bool_)

@@ -18,14 +18,15 @@ _OVER: Final = ((350, "over1"), (560, "over2"), (850, "over3"))
 
 
 def page(title: str, body: Iterable[str]) -> str:
-    """A whole HTML document."""
-    return (
+    """A whole HTML document; characters that no file can hold become question marks."""
+    text = (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n{GENERATOR}\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
         + "\n".join(body)
         + "\n</body>\n</html>\n"
     )
+    return text.encode(errors="replace").decode()
 
 
 def table(

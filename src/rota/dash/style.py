@@ -12,7 +12,7 @@ _BASE: Final = """
   --c0: #0072b2; --c1: #d55e00; --c2: #009e73; --c3: #b8608f; --c4: #b37800; --c5: #3a9bd6;
   --c6: #6b6b6b; }
 @media (prefers-color-scheme: dark) { :root { --paper: #16181c; --ink: #e6e7e9; --soft: #9aa2ad;
-  --rule: #2d3138; --wash: #1e2126; --shade: #000000aa; --good: #4fd0a5; --bad: #ff9d5c;
+  --rule: #2d3138; --wash: #1e2126; --shade: #8fa3bf55; --good: #4fd0a5; --bad: #ff9d5c;
   --c0: #58b4f0; --c1: #ff8b3d; --c2: #2fc79a; --c3: #e39ac0; --c4: #f0b429; --c5: #9fd6ff;
   --c6: #b5b5b5; } }
 * { box-sizing: border-box; }

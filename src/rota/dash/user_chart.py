@@ -9,7 +9,7 @@ import numpy as np
 
 from rota.dash import units
 from rota.dash.gantt import MARKS
-from rota.dash.recorded import MARKED
+from rota.dash.past_run import MARKED
 from rota.dash.svg import COLOURS, ROW_LABEL, frame, percent, shortened, stretched, time_marks
 from rota.run.stints import mean_level, valid
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rota.core.types import Floats, Ints
     from rota.dash.axes import Axis
-    from rota.dash.recorded import Recorded
+    from rota.dash.past_run import PastRun
 
 MOST_USERS: Final = 20
 """Further users share the last row."""
@@ -30,7 +30,7 @@ _MOST_MARKS: Final = 16
 """A kind with more marks than this in a row is not drawn there: they would hide the rest."""
 
 
-def user_rows(name: str, title: str, about: str, run: Recorded, x: Axis) -> str:
+def user_rows(name: str, title: str, about: str, run: PastRun, x: Axis) -> str:
     """A row per user: GPUs that its jobs hold, and lighter on top, GPUs that they wait for."""
     users, rank = run.user
     rows = min(len(users), MOST_USERS)
@@ -59,7 +59,7 @@ def user_rows(name: str, title: str, about: str, run: Recorded, x: Axis) -> str:
     return frame(name, title, about, foot + 46, parts, "rows")
 
 
-def demand(run: Recorded, row: Ints, rows: int, edges_s: Floats) -> tuple[Floats, Floats]:
+def demand(run: PastRun, row: Ints, rows: int, edges_s: Floats) -> tuple[Floats, Floats]:
     """GPUs that jobs hold, and those they wait for, by row and time bin (rows, bins).
 
     `row` (J,) gives the row of each job. A worker without GPUs counts as one where no job has any.
@@ -89,7 +89,7 @@ def _steps(share: Floats) -> str:
     return f"M0 {_HIGH}{walk}H{len(y)}V{_HIGH}Z"
 
 
-def _marks(run: Recorded, own: Ints, x: Axis, y: float) -> Iterator[str]:
+def _marks(run: PastRun, own: Ints, x: Axis, y: float) -> Iterator[str]:
     """What happened to the user's jobs; several of a kind that are close together are one mark."""
     events = run.marks[own[run.marks["job"]]]
     for kind, words in MARKED.items():

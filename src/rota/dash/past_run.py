@@ -31,7 +31,7 @@ MARKED: Final = {STOP: "preempted", MOVE: "moved", KILL: "failed or killed", GIV
 
 
 @dataclass(frozen=True)
-class Recorded:
+class PastRun:
     """One journal, as it was when it was read."""
 
     name: str
@@ -49,7 +49,7 @@ class Recorded:
     """How many it names, one after another."""
 
     @classmethod
-    def read(cls, view: JournalView) -> Recorded:
+    def read(cls, view: JournalView) -> PastRun:
         """Read all of a journal, which may still be written."""
         with view.frozen():
             finished, jobs, found, outcome = view.finished, view.jobs, view.events(), view.outcome()
@@ -160,7 +160,7 @@ class Recorded:
         return f"{self.jobs.job_id[job]}{model}"
 
 
-def summary(run: Recorded) -> dict[str, Any]:
+def summary(run: PastRun) -> dict[str, Any]:
     """All numbers of a journal, ready for JSON: its metrics, and where it comes from."""
     found = summarise(run.outcome)
     preemptions, held = (
@@ -172,13 +172,15 @@ def summary(run: Recorded) -> dict[str, Any]:
         k = place[row["user"] if row["user"] is not None else NOBODY]
         row |= {"held_gpu_h": held[k], "preemptions": int(preemptions[k])}
     found["by_user"].sort(key=lambda row: -row["held_gpu_h"])
+    scenario = run.meta.get("scenario")
     cluster = {"about": plural(run.outcome.total_gpus, "GPU"), "gpus": run.outcome.total_gpus}
     if run.cluster is not None:
         cluster = cluster_facts(run.cluster)
     return {
         "journal": run.name, "ended": run.finished, **found,
         "begin_s": run.begin_s, "end_s": run.end_s, "began": _began(run.meta),
-        "trace": run.meta.get("trace"), "scenario": run.meta.get("scenario") or None,
+        "trace": run.meta.get("trace"),
+        "scenario": scenario if isinstance(scenario, dict) and scenario else None,
         "cluster": cluster, "notes": _notes(run),
     }  # fmt: skip
 
@@ -192,7 +194,7 @@ def _began(meta: Mapping[str, Any]) -> str | None:
     return began.isoformat(sep=" ", timespec="seconds")
 
 
-def _notes(run: Recorded) -> list[str]:
+def _notes(run: PastRun) -> list[str]:
     """What a reader must know to read the numbers rightly."""
     notes = [] if run.finished else ["The run has not ended, or its writer was stopped."]
     if not len(run):
