@@ -132,7 +132,9 @@ class Agent:
             self.processes.set_deadline(name, 0.0)
 
     def _ended(self, name: str, why: str) -> None:
-        if why and self.spec.mode != "plain" and not self.controller.table[name].card:
+        entry = self.controller.table[name]
+        if self.spec.mode != "plain" and entry.alive and not entry.card:
+            why = why or "its script ended before the training did, and without `with Elastic(…)`"
             why += f" (command: {self.processes.failures.command()})"
         self._say(f"{name} ended: {why or 'all went well'}")
         if peer := self.peers.get(name):

@@ -157,10 +157,7 @@ class Coordinator:
 
     def lose(self, name: str, why: str, now_s: float) -> None:
         """A member's process or connection has ended; `why` is empty for exit code 0."""
-        entry = self.table[name]
-        if not why:
-            why = "its script ended before the training did"
-            why += "" if entry.card else ", and without `with Elastic(…)`"
+        entry, why = self.table[name], why or "its script ended before the training did"
         if entry.state == "leaving":
             entry.set_state("gone", now_s)
         elif entry.alive:
