@@ -1,9 +1,9 @@
 """Measure what a change of members costs a training: elastic, torchrun, checkpoint and restart.
 
 A gap is the time from the end of the last step before a change to the end of the first step
-after it, at the member that waits longest; a pause, as elastic members tell it, is what of it is
-neither the step before nor the one after. Restarts pay for processes, imports and files; the more
-others use the machine, the longer. The steps they lose since the last checkpoint are not counted.
+after it, at the member that waits longest; a pause, as elastic members report it, is the part of it
+that is neither the step before nor the one after. Restarts pay for processes, imports and files,
+the more so on a busy machine. The steps they lose since the last checkpoint are not counted.
 `--quick` leaves the restarts out. Results are printed and go to bench/elastic.json; all of it
 takes eight minutes.
 """
@@ -177,7 +177,7 @@ def medians(rows: dict[str, list[float]]) -> Gaps:
 
 
 def all_of(out: Path, since_s: float) -> float:
-    """Gap of a change in which nobody stays: from the last step to the first."""
+    """Gap of a change that no process survives: from the last step before to the first after."""
     rows = sorted(row for found in lines(out).values() for row in found)
     after = [row for row in rows if row[1] == rows[-1][1]]
     before = [row for row in rows if row[1] != rows[-1][1] or row[0] <= since_s]
@@ -189,7 +189,7 @@ def plain(out: Path, size: str, rank: int, n: int, port: int) -> subprocess.Pope
     return subprocess.Popen(
         [sys.executable, str(SCRIPT), settings(out, size)],
         env={**os.environ, **ENV, **env, "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"},
-        stderr=subprocess.DEVNULL,  # who is left alone complains
+        stderr=subprocess.DEVNULL,  # processes that lose the others print errors
     )
 
 
@@ -287,7 +287,7 @@ def torchrun(size: str) -> Gaps:
 
 
 def cost(size: str, workers: int, batch: int, blocks: int) -> dict[str, float]:
-    """A step of an elastic training that nobody changes, against a plain one."""
+    """A step of an elastic training without changes, against a plain one."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
         out.mkdir()

@@ -1,4 +1,4 @@
-"""A training whose workers come and go: a small network on made-up images of ten kinds.
+"""An elastic training: a small network on generated images of ten kinds.
 
     python examples/elastic_images.py              trains alone
     python examples/elastic_images.py --demo       as a job that grows, shrinks, loses a worker

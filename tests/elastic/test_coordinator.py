@@ -154,10 +154,10 @@ def test_the_time_of_steps_leaves_out_pauses() -> None:
 
     def hear(name: str, op: str, now_s: float, step: int = 0, **facts: object) -> None:
         progress = {"step": step, "epoch": 0, "samples": 10 * step, "sum": None}
-        controller.hear(name, {"op": op, **progress, **facts}, now_s)
+        controller.receive(name, {"op": op, **progress, **facts}, now_s)
 
     card = {"host": "h", "state_port": 1}
-    controller.meet("a", card, OUTLINE, 1)
+    controller.hello("a", card, OUTLINE, 1)
     hear("a", "ready", 1)
     hear("a", "prepared", 2, number=1)
     hear("a", "joined", 3, number=1, pause_s=2.0)
@@ -166,7 +166,7 @@ def test_the_time_of_steps_leaves_out_pauses() -> None:
     assert (status.busy_s, status.samples, status.total) == (2, 40, 20)
     assert (status.changes, status.paused_s) == (0, 0)
     controller.resize(members(["a", "b"]), 5)
-    controller.meet("b", card, OUTLINE, 6)
+    controller.hello("b", card, OUTLINE, 6)
     hear("b", "ready", 6)
     for name in "ab":
         hear(name, "prepared", 6, number=2)
@@ -235,9 +235,9 @@ def test_a_step_that_takes_long_has_a_speed_all_the_time() -> None:
 def test_members_that_differ_fail_a_job_that_has_not_begun() -> None:
     first = (Member("a"), Member("b"))
     controller = Coordinator(JobSpec(command=("x",), members=first, limits=LIMITS), 0.0)
-    controller.meet("a", {}, OUTLINE, 1)
+    controller.hello("a", {}, OUTLINE, 1)
     with pytest.raises(ConfigError, match="b trains another model than a"):
-        controller.meet("b", {}, replace(OUTLINE, form="other"), 1)
+        controller.hello("b", {}, replace(OUTLINE, form="other"), 1)
     assert "another model" in controller.status(1).error
 
 
@@ -247,7 +247,7 @@ def group_of(names: str, **limits: float) -> Coordinator:
     spec = JobSpec(command=("x",), members=first, limits=replace(LIMITS, **limits))
     controller = Coordinator(spec, 0.0)
     for name in names:
-        controller.meet(name, {"host": "h", "state_port": 1}, OUTLINE, 1)
+        controller.hello(name, {"host": "h", "state_port": 1}, OUTLINE, 1)
         tell(controller, name, "ready", 1)
     for name in names:
         tell(controller, name, "prepared", 2, number=1)
@@ -261,10 +261,10 @@ def tell(
     controller: Coordinator, name: str, op: str, now_s: float, step: int = 0, **facts: object
 ) -> None:
     progress = {"step": step, "epoch": 0, "samples": 10 * step, "sum": None}
-    controller.hear(name, {"op": op, **progress, **facts}, now_s)
+    controller.receive(name, {"op": op, **progress, **facts}, now_s)
 
 
-def test_who_waits_for_somebody_that_has_left_the_loop_does_not_wait_for_ever() -> None:
+def test_members_do_not_wait_for_ever_for_one_that_has_left_the_loop() -> None:
     controller = group_of("abc", transfer_s=100)
     tell(controller, "a", "finished", 10, 5)
     tell(controller, "b", "alive", 11, 5, phase="meet")
@@ -282,7 +282,7 @@ def test_who_waits_for_somebody_that_has_left_the_loop_does_not_wait_for_ever() 
     assert controller.result.state == "failed"
 
 
-def test_who_makes_its_last_step_soon_after_the_others_is_waited_for() -> None:
+def test_a_member_that_makes_its_last_step_soon_after_the_others_does_not_fail_the_job() -> None:
     controller = group_of("ab", transfer_s=100)
     tell(controller, "a", "finished", 10, 5)
     tell(controller, "b", "alive", 11, 4, phase="meet")
@@ -296,7 +296,7 @@ def test_who_makes_its_last_step_soon_after_the_others_is_waited_for() -> None:
     assert controller.result.state == "done"
 
 
-def test_who_differs_at_the_end_fails_the_job_whoever_says_so_first() -> None:
+def test_a_difference_at_the_end_fails_the_job_in_any_order_of_reports() -> None:
     for order in ("ab", "ba"):
         controller = group_of("ab")
         for name in order:
@@ -306,7 +306,7 @@ def test_who_differs_at_the_end_fails_the_job_whoever_says_so_first() -> None:
         assert f"The parameters of {later} differ from those of {sooner}" in error
 
 
-def test_who_differs_is_found_out_though_the_other_has_said_more_since() -> None:
+def test_a_difference_is_found_though_the_other_member_has_reported_later_steps() -> None:
     controller = group_of("ab")
     for step in (1, 2, 4, 8):
         tell(controller, "b", "alive", 10, step, phase="work", sum=step + (step > 2))

@@ -121,6 +121,72 @@ def test_a_script_that_never_joins_fails_the_job(
     assert reason in result.error
 
 
+BARE = ("-S", "-c", "import torch")
+"""Arguments with which Python finds no installed packages, as one in which torch is missing."""
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (
+            (sys.executable, *BARE),
+            f"No module named 'torch'; install it: {sys.executable} -m pip install 'rota[elastic]'",
+        ),
+        (
+            (sys.executable, "-c", "import no_such.thing"),
+            f"install it: {sys.executable} -m pip install no_such",
+        ),
+        (
+            (sys.executable, "-m", "no_such"),
+            f"install it: {sys.executable} -m pip install no_such",
+        ),
+        (
+            (sys.executable, "-c", "x = 1\nif x print(x)"),
+            "(<string>, line 2); correct the script, or use another Python than " + sys.executable,
+        ),
+        (("no-such-program",), "; give its full path, or add its folder to PATH="),
+        (("../no/such/program",), "; correct the path in the job's command"),
+        ((sys.executable, "-c", "raise SystemExit(3)"), "code 3: it printed nothing"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["allreduce", "plain"])
+def test_a_process_that_cannot_start_says_what_ran_and_what_to_do(
+    tmp_path: Path, command: tuple[str, ...], reason: str, mode: str
+) -> None:
+    with trial(tmp_path, ["a"], command=command, mode=mode, env={"PYTHONPATH": ""}) as run:
+        result = run.job.wait(PATIENCE_S)
+    assert result.state == "failed"
+    if mode == "plain" and command[1:] == BARE:  # its script needs no rota
+        reason = reason.replace("'rota[elastic]'", "torch")
+    assert reason in result.error
+    if mode != "plain":
+        assert result.error.startswith("No member could start; a: ")
+        assert f"(command: {command[0]}" in result.error or command[0] == "../no/such/program"
+
+
+def test_a_script_whose_interpreter_is_missing_says_so(tmp_path: Path) -> None:
+    program = tmp_path / "train.sh"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+    with trial(tmp_path, ["a"], command=(str(program),)) as run:
+        result = run.job.wait(PATIENCE_S)
+    assert f"{program} cannot be started" in result.error
+    assert "the interpreter that its first line (#!) names does not exist" in result.error
+
+
+def test_modules_that_cannot_be_preloaded_are_named(folder: Path) -> None:
+    script = folder.parent / "train.py"
+    script.touch()
+    command = (sys.executable, str(script))
+    spec = JobSpec(command=command, members=(Member("a"),), preload=("no_such",))
+    error = ElasticJob.launch(folder, spec).wait(PATIENCE_S).error
+    assert "the process that imports no_such exited with code 1" in error
+    assert f"{sys.executable} -m pip install no_such" in error
+    spec = replace(spec, command=("no-such-program", str(script)))
+    with pytest.raises(JobError, match="the job cannot be launched: no-such-program cannot be"):
+        ElasticJob.launch(folder.parent / "other", spec)
+
+
 @pytest.mark.parametrize("preload", [(), ("json",)])
 def test_a_folder_that_cannot_be_entered_is_named(tmp_path: Path, preload: tuple[str, ...]) -> None:
     (tmp_path / "file").touch()

@@ -76,7 +76,7 @@ class World:
             self.controller.lose(fake.name, "killed", self.now_s)
 
     def say(self, fake: FakeMember, op: str, **facts: Any) -> None:
-        self.controller.hear(fake.name, {"op": op, **facts}, self.now_s)
+        self.controller.receive(fake.name, {"op": op, **facts}, self.now_s)
 
     def progress(self, fake: FakeMember) -> dict[str, Any]:
         step = len(fake.chain or ())
@@ -118,7 +118,7 @@ class World:
         """The process has started, and says hello."""
         fake.met = True
         card = {"host": "h", "state_port": 2}
-        self.controller.meet(fake.name, card, OUTLINE, self.now_s)
+        self.controller.hello(fake.name, card, OUTLINE, self.now_s)
         self.say(fake, "ready")
 
     def deliver(self, fake: FakeMember) -> None:

@@ -120,7 +120,7 @@ class Coordinator:
 
     # Events of members.
 
-    def meet(self, name: str, card: dict[str, Any], outline: Outline, now_s: float) -> None:
+    def hello(self, name: str, card: dict[str, Any], outline: Outline, now_s: float) -> None:
         """Take in a member that says hello."""
         entry = self.table.entries.get(name)
         if entry is None or entry.card or entry.state != "starting":
@@ -137,7 +137,7 @@ class Coordinator:
         entry.card = {**card, "name": name, "kind": entry.member.kind}
         entry.heard_s = now_s
 
-    def hear(self, name: str, message: dict[str, Any], now_s: float) -> None:
+    def receive(self, name: str, message: dict[str, Any], now_s: float) -> None:
         """Handle a message of a member that has said hello."""
         entry, op = self.table[name], message.get("op")
         entry.heard_s = now_s
@@ -157,10 +157,7 @@ class Coordinator:
 
     def lose(self, name: str, why: str, now_s: float) -> None:
         """A member's process or connection has ended; `why` is empty for exit code 0."""
-        entry = self.table[name]
-        if not why:
-            why = "its script ended before the training did"
-            why += "" if entry.card else ", and without `with Elastic(…)`"
+        entry, why = self.table[name], why or "its script ended before the training did"
         if entry.state == "leaving":
             entry.set_state("gone", now_s)
         elif entry.alive:

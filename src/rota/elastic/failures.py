@@ -33,6 +33,7 @@ class Failures:
 
     def __init__(self, folder: Path, spec: JobSpec) -> None:
         self._folder, self._cwd, self._command = folder, folder / spec.cwd, spec.command
+        self._elastic = spec.mode != "plain"
         self._env = {**os.environ, **spec.env}
 
     def command(self) -> str:
@@ -46,7 +47,7 @@ class Failures:
             return ""
         if code < 0:
             return f"it was killed by {signal.Signals(-code).name}"
-        said = explain_exit(self._last_lines(name), self._program())
+        said = explain_exit(self._last_lines(name), self._program(), elastic=self._elastic)
         full = "" if os.statvfs(self._folder).f_bavail else " (the disk is full)"
         return f"it exited with code {code}: {said}{full}"
 
@@ -76,19 +77,22 @@ def full_path(program: str, env: Mapping[str, str], cwd: Path) -> str:
     return shutil.which(program, path=env.get("PATH")) or program
 
 
-def explain_exit(printed: Sequence[str], program: str) -> str:
-    """The last line that a failed process printed, and what to do if Python could not run it."""
+def explain_exit(printed: Sequence[str], program: str, *, elastic: bool = True) -> str:
+    """The last line that a failed process printed, and what to do if Python could not run it.
+
+    `elastic` says that the script has to use rota.elastic.
+    """
     if not printed:
         return "it printed nothing"
     last = printed[-1][:_MOST_TEXT]
     if missing := _MISSING.search(last):
         package = missing[1].partition(".")[0]
-        wanted = "'rota[elastic]'" if package in _ELASTIC else package
-        return f"{last}; {program} ran it, try: {program} -m pip install {wanted}"
+        wanted = "'rota[elastic]'" if elastic and package in _ELASTIC else package
+        return f"{last}; install it: {program} -m pip install {wanted}"
     if last.startswith(("SyntaxError", "IndentationError", "TabError")):
         places = [found for line in printed if (found := _PLACE.match(line))]
         where = f" ({places[-1][1]}, line {places[-1][2]})" if places else ""
-        return f"{last}{where}; {program} ran it: correct the script, or use another Python"
+        return f"{last}{where}; correct the script, or use another Python than {program}"
     return last
 
 
@@ -96,7 +100,7 @@ def explain_start(error: OSError, program: str, env: Mapping[str, str]) -> str:
     """Why the kernel did not start a program, and what to do about it."""
     said = f"{program} cannot be started: {error.strerror}"
     if error.errno == errno.ENOENT and os.sep not in program:
-        return f"{said}; it is not on PATH={env.get('PATH', '')}: give its full path"
+        return f"{said}; give its full path, or add its folder to PATH={env.get('PATH', ''):.200}"
     if error.errno == errno.ENOENT and os.path.exists(program):
         return f"{said}; the interpreter that its first line (#!) names does not exist"
     if error.errno == errno.ENOENT:

@@ -73,11 +73,11 @@ class ElasticJob:
             raise JobError(f"{folder}: the agent did not start within {LAUNCH_S:g} s.") from None
         if error is not None:
             (folder / JOB_FILE).unlink(missing_ok=True)  # so that it can be tried again
-            said = error.strip().splitlines() or ["it printed nothing."]
-            raise JobError(
-                f"{folder}: the agent ({sys.executable} -m rota.elastic.agent) did not start: "
-                f"{said[-1]}"
-            )
+            said = (error.strip().splitlines() or ["it printed nothing."])[-1]
+            why = f"the agent ({sys.executable} -m rota.elastic.agent) did not start: {said}"
+            if said.startswith("error: "):  # it has started, and found the reason itself
+                why = f"the job cannot be launched: {said.removeprefix('error: ')}"
+            raise JobError(f"{folder}: {why}")
         return cls(folder)
 
     @classmethod

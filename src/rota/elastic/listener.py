@@ -1,6 +1,6 @@
 """Connections among members: one listening socket per member.
 
-A member that connects says what for, for which change of the group, and who it is. The connection
+A member that connects sends the purpose, the number of the change and its own name. The connection
 then waits here until this member asks for it. `cancel` ends every wait and every connection.
 """
 

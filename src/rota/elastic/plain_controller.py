@@ -61,7 +61,7 @@ class PlainController:
             error=self._error,
         )
 
-    def meet(self, name: str, card: dict[str, Any], outline: Outline, now_s: float) -> NoReturn:
+    def hello(self, name: str, card: dict[str, Any], outline: Outline, now_s: float) -> NoReturn:
         """Refuse a member that uses rota.elastic."""
         del card, outline, now_s
         raise ConfigError(
@@ -69,8 +69,8 @@ class PlainController:
             "or servers."
         )
 
-    def hear(self, name: str, message: dict[str, Any], now_s: float) -> NoReturn:
-        """Never called: `meet` refuses every member."""
+    def receive(self, name: str, message: dict[str, Any], now_s: float) -> NoReturn:
+        """Never called: `hello` refuses every member."""
         raise AssertionError(f"{name} said {message} at {now_s}")
 
     def lose(self, name: str, why: str, now_s: float) -> None:

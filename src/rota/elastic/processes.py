@@ -258,7 +258,8 @@ class Processes:
         try:
             self._fork_server = self._start_fork_server()
         except OSError as error:
-            why = self.failures.of_start(error).replace("its ", "the job's ", 1)
+            why = self.failures.of_start(error)
+            why = f"the job's {why.removeprefix('its ')}" if why.startswith("its ") else why
             raise JobError(f"{why}.") from None
         assert self._fork_server.stdout is not None
         self._selector.register(self._fork_server.stdout, selectors.EVENT_READ, self._forked)

@@ -1,8 +1,8 @@
-"""Measure how much strangers who connect to all ports of a training slow it down.
+"""Measure how much a flood of connections without the token slows a training down.
 
-A stranger is a process that sees every listening port, connects, and says nothing, rubbish, or a
-byte now and then. It takes a part of this machine, whoever it connects to; so windows in which
-it is at the training's ports are compared with windows in which it is at a port where nobody is.
+Another process sees every listening port, connects, and sends nothing, rubbish, or a byte now and
+then. It takes a part of this machine, wherever it connects to; so windows in which it connects to
+the training's ports are compared with windows in which it connects to a port without a listener.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LISTENS = "0A"
 
 
 def listening() -> set[int]:
-    """The ports at which anybody listens on this machine, as everybody can see."""
+    """All ports with a listener on this machine, which every user can see."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return {int(row[1].split(":")[1], 16) for row in rows if row[3] == LISTENS}
 
@@ -94,8 +94,8 @@ MANNERS: dict[str, Callable[[list[int], list[socket.socket]], None]] = {
 }
 
 
-def stranger(manner: str, ports: Any, chosen: Any) -> None:
-    """Be at the ports that are chosen; at none if that is −1."""
+def flood(manner: str, ports: Any, chosen: Any) -> None:
+    """Connect to the ports that are chosen; to none if that is −1."""
     held: list[socket.socket] = []
     before = -1
     while True:
@@ -115,9 +115,9 @@ def steps_since(out: Path, since_s: float) -> int:
 
 
 def slowdown(manner: str) -> float:
-    """The part of its steps that a training makes while strangers are at its ports."""
+    """Steps of a training under the flood, relative to those without it."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        nobody, before = listener.getsockname()[1], listening()
+        unused, before = listener.getsockname()[1], listening()
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
         out.mkdir()
@@ -126,9 +126,7 @@ def slowdown(manner: str) -> float:
             more_steps(out, 20)
             ports = [port for port in sorted(listening() - before) if answers(port)]
             chosen = mp.Value("i", -1)
-            other = mp.Process(
-                target=stranger, args=(manner, [[nobody], ports], chosen), daemon=True
-            )
+            other = mp.Process(target=flood, args=(manner, [[unused], ports], chosen), daemon=True)
             other.start()
             ratios = []
             for _ in range(WINDOWS):
@@ -148,7 +146,7 @@ def slowdown(manner: str) -> float:
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__.splitlines()[0]).parse_args()
-    table = Table("strangers", "steps, of those without them")
+    table = Table("flood", "steps, relative to those without it")
     for manner in MANNERS:
         table.add_row(manner, f"{slowdown(manner):.1%}")
     Console().print(table)
