@@ -64,3 +64,12 @@ class MeasuredJobs(Protocol):
     def measured(self, uid: int) -> Measured:
         """What was measured of a job that has ended."""
         ...
+
+
+@runtime_checkable
+class HeldJobs(Protocol):
+    """Facts of a backend whose users can put jobs on hold; such jobs are in no snapshot."""
+
+    def on_hold(self, uid: int) -> bool:
+        """Whether a job is on hold now, and holds nothing."""
+        ...

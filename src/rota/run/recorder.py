@@ -29,7 +29,7 @@ from rota.core.layout import (
 )
 from rota.core.plan import Stop, Tune
 from rota.errors import JournalError
-from rota.run.job_facts import MeasuredJobs
+from rota.run.job_facts import HeldJobs, MeasuredJobs
 from rota.run.lengths import ENDED
 from rota.run.reader import read_journal
 
@@ -88,7 +88,7 @@ class Recorder:
         new = [self._listing(uid) for uid in uids if uid not in self._number]
         came = [_Happening(self._clip(one.submit_s, now_s), int(one.job_id), ARRIVE) for one in new]
         shares = [turn.plan.decision.share(job) for job in range(len(uids))]
-        since = [*came, *self._endings(set(uids), now_s)]
+        since = [*came, *self._endings(set(uids), now_s), *self._put_on_hold(now_s)]
         events = [*sorted(since, key=_time), *self._changes(uids, shares, now_s)]
         after = _after(turn, shares, now_s)
         note = _note(turn)
@@ -179,6 +179,13 @@ class Recorder:
                 )
             for one in _ENDS[kind]:
                 yield _Happening(self._clip(time_s, now_s), uid, one)
+
+    def _put_on_hold(self, now_s: float) -> Iterator[_Happening]:
+        """The stops of jobs that ran and were put on hold by their users since."""
+        if isinstance(self._facts, HeldJobs):
+            for uid, share in self._held.items():
+                if share and self._facts.on_hold(uid):
+                    yield _Happening(now_s, uid, STOP)
 
     def _measured(self, events: Sequence[_Happening]) -> dict[str, dict[str, float]]:
         """What was measured of the jobs that have ended, by uid."""

@@ -23,7 +23,7 @@ STEADY_S: Final = 2.0
 
 @dataclass
 class Held:
-    """What a job shall hold and has had so far."""
+    """What a job shall hold, and has held until now."""
 
     seats: Seats = field(default_factory=dict)
     leaving: Seats = field(default_factory=dict)
@@ -41,32 +41,32 @@ class Held:
     attained_gpu_s: float = 0.0
     preemptions: int = 0
     failures: int = 0
-    """Runs that ended otherwise than they should, of these `faults` by its own doing."""
+    """Runs that failed; `faults` of them because the script failed."""
     faults: int = 0
     losses: int = 0
-    """Agents lost in a row since it came further than `lost_at` samples."""
+    """Agents lost in a row without progress beyond `lost_at` samples."""
     lost_at: int = 0
     parked: int = 0
     """The run that left its state behind, from which the next one goes on; 0: none."""
     rate: float = 0.0
     """Samples per second that count as pace 1."""
     samples: int = 0
-    """Done, as far as was seen; of `total`, if that is known."""
+    """Samples reported as done, of `total` if that is known (not 0)."""
     total: int = 0
     ran_s: float = 0.0
     """Running time of earlier runs."""
     starts: int = 0
-    """Launches of which it was seen how long they took: `starting_s` in all, to the first step."""
+    """Launches that were timed, to the first step; they took `starting_s` in all."""
     starting_s: float = 0.0
     seen: dict[str, list[float]] = field(default_factory=dict)
-    """Samples done and seconds taken, by workers+servers, when nothing else was going on."""
+    """Samples done and seconds taken, by workers+servers, while nothing changed."""
     changes: int = 0
-    """Resizes and moves of earlier runs, and what they paused in all: `paused_s`."""
+    """Resizes and moves of earlier runs; they paused it for `paused_s` in all."""
     paused_s: float = 0.0
     note: str = ""
-    """What holds it up, if anything does."""
+    """What keeps its present run from going on, if anything does."""
     stopped: str = ""
-    """When, by whom and for whom it was stopped the last time."""
+    """When and why it was stopped the last time: by which policy, for which jobs."""
 
     def latest_s(self) -> float:
         """The latest time that is written down here."""
@@ -117,3 +117,5 @@ class Ended:
     state: Literal["done", "failed", "cancelled"]
     time_s: float
     error: str = ""
+    hint: str = ""
+    """What ran, and what to do about `error`, if that is known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import monotonic
+from time import monotonic, strftime
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.backends.local.agent_calls import AgentCalls
@@ -21,6 +21,7 @@ from rota.backends.local.run_end import (
 from rota.backends.local.run_spec import job_spec, members_of
 from rota.backends.local.seating import reseat, share_of
 from rota.backends.local.speed_meter import SpeedMeter
+from rota.backends.local.start_hint import start_hint
 from rota.elastic.job import AGENT_KILLED
 from rota.elastic.protocol import ENDED, JOB_FILE
 from rota.errors import DamagedError, JobError, RotaError
@@ -59,6 +60,8 @@ class LiveJob:
         """Its row in snapshots while it is fresh."""
         self.cancelled = store.cancelled(uid)
         """Its user asked for its end: nothing else is done with it any more."""
+        self.on_hold = False
+        """Its user has put it on hold: no policy sees it. The backend sets it."""
         self.trouble = ""
         self.meter = SpeedMeter(self.request, self.held)
         self._agent = AgentCalls(means)
@@ -119,7 +122,7 @@ class LiveJob:
             gone = {name: seat for name, seat in held.seats.items() if name not in seats}
             held.leaving = {**held.leaving, **gone}
         if held.seats and not seats:
-            held.preemptions += 1
+            held.preemptions += not self.on_hold
             held.ran_s += now_s - (held.since_s or now_s)
         held.attained_gpu_s, held.settled_s = attained, now_s
         if not held.seats:
@@ -328,9 +331,12 @@ class LiveJob:
         adopt_state(self.store, self.uid, self.held)
         killed = not end.told or end.error == AGENT_KILLED
         if count_failure(self.held, self.request, end.time_s, killed=killed):
-            self._end(Ended("failed", end.time_s, self.trouble))
+            hint = start_hint(self.request, self.trouble)
+            self._end(Ended("failed", end.time_s, self.trouble, hint))
             return
         self._heals = 0
+        tries = f", retry {self.held.faults} of {self.request.retries}" if not killed else ""
+        self.held.stopped = f"failed at {strftime('%H:%M')}{tries}: {self.trouble}"
         self.take((), (), {}, end.time_s)
 
     def _end(self, ended: Ended) -> None:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from rota.core.cluster import Cluster
 
 OVERDUE: Final = 0.1
-"""A job that outlives its estimate is taken to need this part of its run time again."""
+"""A job that outlives its estimate is assumed to need this part of its run time again."""
 FIRST_PAUSE_S: Final = 0.5
-"""What resizing an elastic job is thought to cost until it was seen."""
+"""Seconds that a resize of an elastic job is assumed to cost until one was timed."""
 
 
 def snapshot_of(
@@ -31,7 +31,7 @@ def snapshot_of(
     number: Callable[[str], int],
     min_run_s: float = 0.0,
 ) -> Snapshot:
-    """What is the case now, jobs in order of submission; `number` gives that of a model."""
+    """The cluster and its jobs, in order of submission; `number` gives the number of a model."""
     rows = bytearray().join(_waiting(job, users, number) for job in jobs)
     table = JobTable(np.frombuffer(rows, JOB)) if jobs else JobTable.of([])
     table.rows["min_run_s"], table.rows["settled_s"] = min_run_s, now_s
@@ -64,10 +64,11 @@ def snapshot_of(
 
 
 def _waiting(job: LiveJob, users: Mapping[str, int], number: Callable[[str], int]) -> bytes:
-    """A job as a record of a table, as if it had never run; kept as long as that is so."""
+    """A job as a record of a table, as if it had never run; kept while that is so."""
     if job.fresh and job.record is not None:
         return job.record
-    rows = JobTable.of([_asked(job, users, number)]).rows
+    request = job.request
+    rows = JobTable.of([asked(job, users.get(request.user, -1), number(request.model))]).rows
     rows["uid"] = job.uid
     _note_work(rows[0], job, 0.0)
     job.record = rows.tobytes()
@@ -80,7 +81,8 @@ def _note_work(row: Any, job: LiveJob, now_s: float) -> None:
     row["remaining_s"] = max(total_s - progress_s, OVERDUE * progress_s)
 
 
-def _asked(job: LiveJob, users: Mapping[str, int], number: Callable[[str], int]) -> Asked:
+def asked(job: LiveJob, user: int = -1, model: int = -1) -> Asked:
+    """What a job asks for, with the numbers that snapshots give its user and its model."""
     r = job.request
     return Asked(
         workers=r.workers,
@@ -92,8 +94,8 @@ def _asked(job: LiveJob, users: Mapping[str, int], number: Callable[[str], int])
         max_servers=r.max_servers,
         cpus_per_worker=r.cpus_per_worker,
         memory_gb_per_worker=r.memory_gb_per_worker,
-        user=users.get(r.user, -1),
-        model=number(r.model),
+        user=user,
+        model=model,
         submit_s=job.submit_s,
         restart_s=_seconds(restart_cost(job)),
         resize_s=_seconds(resize_cost(job)),
@@ -101,16 +103,16 @@ def _asked(job: LiveJob, users: Mapping[str, int], number: Callable[[str], int])
 
 
 def _seconds(told_s: float) -> float:
-    """What a job tells of itself, if it is a time at all: one job must not stop the others."""
+    """A duration reported by a job, or 0 if it is none: one job must not stop the others."""
     return told_s if 0 <= told_s < np.inf else 0.0
 
 
 def work(job: LiveJob, now_s: float) -> tuple[float, float]:
-    """Work done and in all, in seconds at the size it asks for; NaN where nobody knows."""
+    """Work done and in all, in seconds at the size it asks for; NaN: not known."""
     held = job.held
     said = np.nan if job.request.estimate_s is None else job.request.estimate_s
     if job.request.kind == "plain":
-        # Nobody but the script knows its progress: it is taken to run as fast as it asked to.
+        # Only the script knows its progress: it is assumed to run as fast as it asked to.
         return held.ran_s + (now_s - held.since_s if held.since_s is not None else 0.0), said
     if not held.rate:
         return 0.0, said
@@ -120,7 +122,7 @@ def work(job: LiveJob, now_s: float) -> tuple[float, float]:
 
 
 def pace(job: LiveJob) -> float:
-    """Progress per second now; until it is seen, in proportion to its workers."""
+    """Progress per second now; until it was measured, in proportion to its workers."""
     told = 0.0 if job.status is None else job.status.samples_per_s
     if not (job.held.rate and 0 < told < np.inf):
         return sum(workers for _, workers, _ in job.share) / job.request.workers
@@ -128,13 +130,13 @@ def pace(job: LiveJob) -> float:
 
 
 def restart_cost(job: LiveJob) -> float:
-    """Seconds from a launch to the first step: as was seen, or as is thought."""
+    """Seconds from a launch to the first step: as measured, or as assumed by its request."""
     held = job.held
     return held.starting_s / held.starts if held.starts else job.request.restart_s
 
 
 def resize_cost(job: LiveJob) -> float:
-    """Seconds without progress after a resize or a move: as was seen, or as is thought."""
+    """Seconds without progress after a resize or a move: as measured, or as assumed."""
     if job.request.kind == "plain":  # it is stopped and started again
         return job.request.restart_s
     changes, paused_s = job.held.changes, job.held.paused_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from time import monotonic, sleep, strftime, time
+from time import monotonic, sleep, time
 from typing import TYPE_CHECKING, Final
 
 from rota.backends.local.agent_calls import Means
@@ -11,21 +11,25 @@ from rota.backends.local.aside import Aside
 from rota.backends.local.calls import Calls
 from rota.backends.local.folder_watch import NewJobs, Wishes
 from rota.backends.local.held import Ended
+from rota.backends.local.holds import obey_hold
 from rota.backends.local.housekeeping import Housekeeping
 from rota.backends.local.job_listing import listing_of, measured_of
+from rota.backends.local.job_notes import starting_reasons, stop_notes
 from rota.backends.local.live_job import LiveJob
-from rota.backends.local.live_snapshot import snapshot_of
+from rota.backends.local.live_snapshot import asked, snapshot_of
 from rota.backends.local.machine import device_names
 from rota.backends.local.seating import misplaced, stayers
 from rota.backends.local.state_dir import SPEEDS
+from rota.backends.local.waits_file import WAITS, WaitsFile
+from rota.core.jobs import JobTable
 from rota.core.layout import FINISH, GIVE_UP, KILL
-from rota.core.plan import Stop
 from rota.errors import RotaError
 from rota.run.job_facts import Measured
 from rota.run.speeds import Speeds
+from rota.run.why import too_large
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rota.backends.local.seating import Seat
     from rota.backends.local.state_dir import StateDir
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from rota.core.snapshot import Snapshot
     from rota.elastic.agent_forkserver import AgentForkServer
     from rota.run.job_facts import Listing
+    from rota.run.wait_reason import WaitReason
 
 TICK_S: Final = 0.05
 """Seconds between two looks at what is to be done."""
@@ -80,6 +85,7 @@ class LocalBackend:
         self._speeds = Speeds(store.root / SPEEDS, say)
         self._settled = False  # whether a job has settled since the last look at all of them
         self._new, self._wishes = NewJobs(store), Wishes(store)
+        self._waits = WaitsFile(store.root)
         self._house = Housekeeping(store, keep_s, keep_jobs)
         self._began_s, self._clock_s = max(0.0, time() - store.origin), monotonic()
         self._round_s = -math.inf
@@ -102,7 +108,7 @@ class LocalBackend:
 
     def observe(self) -> Snapshot:
         """The cluster and its jobs now, with speed curves estimated from what was observed."""
-        jobs = self.jobs
+        jobs = [job for job in self.jobs if not job.on_hold]
         for job in jobs:
             self._users.setdefault(job.request.user, len(self._users))
         snapshot = snapshot_of(
@@ -118,7 +124,9 @@ class LocalBackend:
         wanted = {
             uid: share
             for uid, share in wanted.items()
-            if (job := self._jobs.get(uid)) and not job.cancelled and self._may_change(job, share)
+            if (job := self._jobs.get(uid))
+            and not (job.cancelled or job.on_hold)
+            and self._may_change(job, share)
         }
         # Jobs may exchange seats: first note which seats each job gives up.
         taken = {
@@ -144,24 +152,12 @@ class LocalBackend:
 
     def remark(self, plan: Plan, by: str) -> None:
         """Note in the jobs that a plan stops which policy stopped them, and for which jobs."""
-        decision, gains = plan.decision, dict[int, set[int]]()
-        for action in plan:
-            for node, *_ in getattr(action, "share", ()):
-                gains.setdefault(node, set()).add(action.uid)
-        for k, action in zip(plan.job.tolist(), plan, strict=True):
-            job = self._jobs.get(action.uid)
-            if not isinstance(action, Stop) or job is None or job.held.seats:
-                continue
-            nodes = {seat.node for seat in job.held.leaving.values()}
-            whom = sorted({uid for node in nodes for uid in gains.get(node, ())})
-            words = [f"stopped at {strftime('%H:%M')} by {by}"]
-            words += [f"for job {', '.join(map(str, whom))}"] * bool(whom)
-            why = f": {decision.reasons[k]}" if k in decision.reasons else ""
-            job.held.stopped = " ".join(words) + why
+        for uid, text in stop_notes(plan, by, self._jobs).items():
+            self._jobs[uid].held.stopped = text
             try:
-                self.store.keep(job.uid, job.held)
+                self.store.keep(uid, self._jobs[uid].held)
             except OSError as error:
-                self._say_once(job.uid, f"{error.strerror or error}; tried again")
+                self._say_once(uid, f"{error.strerror or error}; tried again")
 
     def wait(self, wake_s: float) -> bool:
         """Until something happens that calls for a decision, or `wake_s`; False when it is over."""
@@ -173,7 +169,7 @@ class LocalBackend:
                 self.observe()  # what a job does from now on tells how fast it is with what it has
             self._clean_up()
             now_s = self.now_s
-            if self.stopped or (self.drain and not self._jobs and not self._news):
+            if self.stopped or (self.drain and self._drained() and not self._news):
                 return False
             due = bool(self._jobs) and now_s >= self._round_s + self.every_s
             if self._news or due or now_s >= wake_s:
@@ -197,10 +193,25 @@ class LocalBackend:
 
     def ending(self, uid: int) -> tuple[int, float]:
         """How and when a job ended, or LookupError."""
-        ended = self._house.ended.get(uid) or self.store.ended(uid)
+        try:
+            ended = self._house.ended.get(uid) or self.store.ended(uid)
+        except RotaError as error:  # its files are damaged: it is set aside
+            raise LookupError(f"job {uid}: {error}") from None
         if ended is None:
             raise LookupError(f"job {uid} has not ended")
         return _ENDINGS[ended.state], ended.time_s
+
+    def on_hold(self, uid: int) -> bool:
+        """Whether the user of a job has put it on hold."""
+        job = self._jobs.get(uid)
+        return job is not None and job.on_hold
+
+    def note_waits(self, reasons: Mapping[int, WaitReason]) -> None:
+        """Have `rota queue` say why jobs wait; starting jobs are added."""
+        try:
+            self._waits.write({**reasons, **starting_reasons(self._jobs.values())})
+        except OSError as error:
+            self._say_once(0, f"{WAITS} cannot be written: {error.strerror}; tried again")
 
     def close(self) -> None:
         """Leave the jobs to themselves."""
@@ -210,8 +221,7 @@ class LocalBackend:
 
     def _push(self) -> bool:
         """Bring every job a bit further; True if something calls for a decision."""
-        news = self._scan()
-        self._hear()
+        news = self._scan() | self._hear()
         for uid in sorted(self._active):
             job = self._jobs[uid]
             before, trouble, settled_s = len(job.held.seats), job.trouble, job.meter.settled_s
@@ -259,13 +269,31 @@ class LocalBackend:
         why = f": {ended.error}" if ended.error else ""
         self._say(f"job {uid} {ended.state}{why}")
 
-    def _hear(self) -> None:
-        """Take note of the jobs that their users want to be cancelled."""
+    def _hear(self) -> bool:
+        """Take note of what users want of their jobs; True if that calls for a decision."""
+        news = False
         for uid in self._wishes.found(self._jobs):
-            job = self._jobs.get(uid)
-            if job and not job.cancelled and self.store.cancelled(uid):
+            if (job := self._jobs.get(uid)) is None:
+                continue
+            if not job.cancelled and self.store.cancelled(uid):
                 job.cancelled = True
                 self._active.add(uid)
+            news |= self._obey_hold(job)
+        return news
+
+    def _obey_hold(self, job: LiveJob) -> bool:
+        try:
+            changed = obey_hold(job, self.now_s, self._say)
+        except OSError as error:
+            changed = True
+            self._say_once(job.uid, f"{error.strerror or error}; tried again")
+        if job.busy:
+            self._active.add(job.uid)
+        return changed
+
+    def _drained(self) -> bool:
+        """Whether all jobs are over, or on hold with none of their processes left."""
+        return all(job.on_hold and not job.busy for job in self._jobs.values())
 
     def _clean_up(self) -> None:
         for uid in self._house.work(self.now_s, self._fresh, self._say):
@@ -314,22 +342,16 @@ class LocalBackend:
         job = LiveJob(self.store, uid, self._means)
         self._began_s += max(0.0, job.held.latest_s() - self.now_s)
         job.submit_s = min(job.submit_s, self.now_s)
-        each = max(request.gpus_per_worker, 1)
-        room = sum(gpus // each for gpus in self._has.values())
-        if request.gpus_per_worker and request.workers > room and not job.held.seats:
-            self._refuse(
-                uid,
-                f"it asks for {request.workers} workers with {each} GPUs each, and "
-                f"{self.cluster.describe()} have room for {room}",
-            )
+        row = JobTable.of([asked(job)]).rows[0]
+        if not job.held.seats and (why := too_large(self.cluster, row, request.workers)):
+            self._refuse(uid, f"it never fits: {why}")
             return
         others = [seat for other in self._jobs.values() for seat in other.held.seats.values()]
         if trouble := misplaced(list(job.held.seats.values()), others, self._has):
             self._say(f"job {uid} is stopped: it was on GPUs {trouble}")
             job.take((), (), {}, self.now_s)
         self._jobs[uid] = job
-        if job.busy:
-            self._active.add(uid)
+        self._obey_hold(job)
 
     def _refuse(self, uid: int, why: str) -> None:
         ended = Ended("failed", self.now_s, why)

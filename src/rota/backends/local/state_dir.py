@@ -1,16 +1,18 @@
 """The state directory: what was submitted, what every job holds, how it ended.
 
     STATE/origin.json        when its clock began
-    STATE/daemon.lock        locked as long as a daemon runs
-    STATE/daemon.json        who that is
+    STATE/daemon.lock        locked while a daemon runs
+    STATE/daemon.json        its process number, policy and GPUs
     STATE/journal.db         what happened
-    STATE/speeds.npz         what was learned of the speeds of jobs
+    STATE/speeds.npz         speeds of jobs, estimated so far
+    STATE/waits.json         why jobs wait, as of the daemon's last round
     STATE/last.json          the number of the last job; numbers are never given again
     STATE/history.db         jobs that are over, in one file
     STATE/over/17/           what a job that is over has printed
-    STATE/asked/17           there for a moment when job 17 is to be cancelled
-    STATE/jobs/17/request.json   what was submitted; made whole by whoever submits, daemon or not
+    STATE/asked/17           there until the daemon has looked what the user of job 17 wants
+    STATE/jobs/17/request.json   what was submitted; written by `rota submit`, daemon or not
                  /cancel         there if it is to be cancelled
+                 /hold.json      there if its user has put it on hold
                  /held.json      what it shall hold, written before anything is done about it
                  /ended.json     how it ended; there exactly when it is over
                  /run-1/         its first run, see rota.elastic.protocol; run-2 its second
@@ -22,18 +24,18 @@ Files are replaced whole, so that every reader, and a daemon after a crash, find
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import re
 import shutil
 import tempfile
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from time import monotonic, sleep, time
-from typing import IO, TYPE_CHECKING, Any, Final
+from time import time
+from typing import TYPE_CHECKING, Any, Final
 
+from rota.backends.local.daemon_lock import daemon_of, locked, seize
 from rota.backends.local.held import Ended, Held
 from rota.backends.local.history import History
 from rota.backends.local.private import make_private
@@ -49,21 +51,20 @@ from rota.files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from contextlib import AbstractContextManager
 
 FORMAT: Final = 1
 REQUEST, HELD, ENDED, CANCEL = "request.json", "held.json", "ended.json", "cancel"
-LOCK, DAEMON, ORIGIN, JOURNAL = "daemon.lock", "daemon.json", "origin.json", "journal.db"
+ORIGIN, JOURNAL = "origin.json", "journal.db"
 SPEEDS: Final = "speeds.npz"
 LAST, SUBMIT = "last.json", "submit.lock"
 SUBMIT_S: Final = 30.0
-"""Submitters take turns, each for some milliseconds."""
+"""Seconds to wait for other submitters, which take some milliseconds each."""
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,14}")
 
 
 class StateDir:
-    """A state directory that submitters, a daemon and onlookers share."""
+    """A state directory, shared by submitters, one daemon and commands that show it."""
 
     def __init__(self, root: Path | str, *, create: bool = True) -> None:
         """Without `create` nothing is made: what is not there is an error, or has no jobs."""
@@ -124,14 +125,14 @@ class StateDir:
         return uid
 
     def _claim(self, part: Path) -> int:
-        """Make a job of a folder; its number, which nobody has had before.
+        """Make a job of a folder; its number, which no job has had before.
 
         The number is written down before it is used: a job may be over, and gone, before another
         one is submitted.
         """
         with (self.root / SUBMIT).open("a") as lock:
-            if not _seize(lock, SUBMIT_S):
-                raise OSError(errno.EAGAIN, f"somebody holds {SUBMIT}")
+            if not seize(lock, SUBMIT_S):
+                raise OSError(errno.EAGAIN, f"another process holds {SUBMIT}")
             uid = self._last() + 1
             while self.folder(uid).exists():
                 uid += 1
@@ -145,7 +146,7 @@ class StateDir:
             uid: Any = (read_file(self.root / LAST) or {}).get("uid")
             if is_count(uid):
                 return int(uid)
-        # An older directory, or a damaged file: it is none that can be found anywhere.
+        # An older directory, or a damaged file: the largest number that can be found anywhere.
         over = [int(name) for name in os.listdir(self.over) if _NUMBER.fullmatch(name)]
         with suppress(DamagedError):
             over.append(self.history.last()[0])
@@ -153,19 +154,31 @@ class StateDir:
 
     def cancel(self, uid: int) -> None:
         """Ask for the end of a job."""
-        if not self.folder(uid).is_dir():
-            ended = self.ended(uid)
-            if ended is None:
-                raise self._unknown(uid)
-            raise ConfigError(f"Job {uid} is over already ({ended.state}).")
-        with suppress(DamagedError):  # then nobody knows, and it can be cancelled
-            if ended := self.ended(uid):
-                raise ConfigError(f"Job {uid} is over already ({ended.state}).")
+        self.check_live(uid)
         (self.folder(uid) / CANCEL).touch()
-        with suppress(OSError):  # the daemon looks from time to time, too
+        self.announce(uid)
+
+    def check_live(self, uid: int) -> None:
+        """Raise a ConfigError if there is no such job, or if it is over."""
+        there, ended = self.folder(uid).is_dir(), None
+        try:
+            ended = self.ended(uid)
+        except DamagedError:
+            if not there:
+                raise
+            return  # nobody can tell, so that it can be cancelled
+        if ended is not None:
+            raise ConfigError(f"Job {uid} is over already ({ended.state}).")
+        if not there:
+            raise self.unknown(uid)
+
+    def announce(self, uid: int) -> None:
+        """Have the daemon look soon what the user of a job wants."""
+        with suppress(OSError):  # it looks from time to time, too
             (self.asked / str(uid)).touch()
 
-    def _unknown(self, uid: int) -> ConfigError:
+    def unknown(self, uid: int) -> ConfigError:
+        """The error for a number that no job has."""
         return ConfigError(f"There is no job {uid} in {self.root}; rota queue --all lists all.")
 
     # Looking.
@@ -198,10 +211,14 @@ class StateDir:
         facts = read_file(self.folder(uid) / REQUEST)
         if facts is None:
             if (past := self.history.get(uid)) is None:
-                raise self._unknown(uid)
+                raise self.unknown(uid)
             if not isinstance(facts := past.get("request"), dict):
                 raise DamagedError(self.folder(uid) / REQUEST, "it was so when the job ended")
         return Request.decode(facts)
+
+    def keeps_environment(self, uid: int) -> bool:
+        """Whether the environment that a job was submitted with is still known."""
+        return (self.folder(uid) / REQUEST).exists()
 
     def submit_s(self, request: Request) -> float:
         """When it was submitted, by the clock of this directory."""
@@ -273,44 +290,10 @@ class StateDir:
             path.rename(path.with_name(f"{ENDED}.damaged"))
         replace_file(path, asdict(ended))
 
-    @contextmanager
-    def locked(self, **facts: Any) -> Iterator[None]:
+    def locked(self, **facts: Any) -> AbstractContextManager[None]:
         """Be the only daemon of this directory; `facts` are for others to read."""
-        with (self.root / LOCK).open("a") as lock:
-            if not _seize(lock):
-                other = (self.daemon() or {}).get("pid", "unknown")
-                raise ConfigError(
-                    f"A daemon runs on {self.root} already (process {other}); stop it first, or "
-                    "choose another --state."
-                )
-            replace_file(self.root / DAEMON, {"pid": os.getpid(), "since": time(), **facts})
-            try:
-                yield
-            finally:
-                (self.root / DAEMON).unlink(missing_ok=True)
+        return locked(self.root, **facts)
 
     def daemon(self) -> dict[str, Any] | None:
-        """Who schedules here now, or None."""
-        try:
-            with (self.root / LOCK).open("rb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return None
-        except BlockingIOError:
-            with suppress(DamagedError):
-                return read_file(self.root / DAEMON) or {}
-            return {}  # somebody does, but nobody can tell who
-        return None  # it has ended, or was killed
-
-
-def _seize(lock: IO[str], patience_s: float = 0.5) -> bool:
-    """Take the lock; onlookers, such as `daemon()`, hold it for a moment only."""
-    until_s = monotonic() + patience_s
-    while monotonic() < until_s:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            sleep(0.01)
-        else:
-            return True
-    return False
+        """What the daemon that runs here says of itself; None if none runs."""
+        return daemon_of(self.root)

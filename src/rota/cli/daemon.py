@@ -6,12 +6,14 @@ import os
 import signal
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rota.cli.jobs import STATE, State, seconds  # noqa: TC001
+from rota.cli.job_verbs import STATE, State  # noqa: TC001
 from rota.cli.loading import named_policies, note
+from rota.cli.options import command, duration_s
 from rota.cli.table import shown
 from rota.errors import ConfigError, JournalError, UnknownNameError
 
@@ -27,103 +29,141 @@ if TYPE_CHECKING:
 BACKENDS = ("local",)
 
 
-def run(
+@dataclass(frozen=True, kw_only=True)
+class DaemonOptions:
+    """What `rota run` is told."""
+
     policy: Annotated[
         str, typer.Option("--policy", "-p", metavar="NAME", help="`rota policies` lists them.")
-    ] = "fifo-skip",
+    ] = "fifo-skip"
     fallback: Annotated[
         str, typer.Option(metavar="NAME", help="Decides when the policy does not; or `none`.")
-    ] = "fifo-skip",
+    ] = "fifo-skip"
     shadow: Annotated[
-        bool, typer.Option("--shadow", help="The policy only speaks; the fallback is obeyed.")
-    ] = False,
-    backend: Annotated[str, typer.Option(metavar="local", help="What cluster.")] = "local",
-    nodes: Annotated[int, typer.Option(min=1, help="Virtual nodes of this machine.")] = 1,
+        bool,
+        typer.Option("--shadow", help="Only record what the policy decides; the fallback is used."),
+    ] = False
+    backend: Annotated[str, typer.Option(metavar="local", help="What kind of cluster.")] = "local"
+    nodes: Annotated[int, typer.Option(min=1, help="Virtual nodes of this machine.")] = 1
     gpus: Annotated[
         int, typer.Option(min=0, help="GPUs of each; 0: all there are, or one slot per CPU.")
-    ] = 0,
+    ] = 0
     every: Annotated[
-        float, typer.Option(min=0.1, help="Seconds between rounds if nothing happens.")
-    ] = 10.0,
+        float,
+        typer.Option(parser=duration_s, metavar="DURATION", help="Between rounds, at most."),
+    ] = 10.0
     min_run: Annotated[
-        str, typer.Option(metavar="10m", help="Nobody is stopped or moved sooner after a start.")
-    ] = "",
+        float,
+        typer.Option(
+            parser=duration_s,
+            metavar="DURATION",
+            help="A job is not stopped or moved sooner after its start.",
+        ),
+    ] = 0.0
     deadline: Annotated[
-        float, typer.Option(min=0.05, help="Seconds that a policy may take per round.")
-    ] = 30.0,
+        float,
+        typer.Option(parser=duration_s, metavar="DURATION", help="For a policy, in each round."),
+    ] = 30.0
     history: Annotated[
         str | None, typer.Option(help="Past jobs for policies that learn from them.")
-    ] = None,
+    ] = None
     keep: Annotated[
-        str,
-        typer.Option(metavar="30d", help="Keep jobs that are over, and their logs, for so long."),
-    ] = "30d",
+        float,
+        typer.Option(
+            parser=duration_s, metavar="DURATION", help="Keep jobs that are over, and their logs."
+        ),
+    ] = 30 * 86400.0
     keep_jobs: Annotated[
-        int, typer.Option(min=0, help="And no more than so many of them.")
-    ] = 100_000,
+        int, typer.Option(min=0, help="Keep at most this number of jobs that are over.")
+    ] = 100_000
     drain: Annotated[
         bool, typer.Option("--drain", help="End when no job waits or runs any more.")
-    ] = False,
+    ] = False
     warm: Annotated[
         list[str] | None,
         typer.Option(help="Import this once, for all jobs that preload it; repeat for more."),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went wrong.")] = False,
-    state: State = STATE,
-) -> None:
+    ] = None
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went wrong.")] = False
+    state: State = STATE
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise UnknownNameError("backend", self.backend, BACKENDS)
+        for name, least in (("every", 0.1), ("deadline", 0.05)):
+            if not (given := getattr(self, name)) >= least:
+                raise ConfigError(f"--{name} {given:g} is too short; give {least:g}s or more.")
+
+
+@command(DaemonOptions)
+def run(options: DaemonOptions) -> None:
     """Schedule the jobs that `rota submit` puts in line, until Ctrl-C; jobs outlive the daemon.
 
     Whatever happens to it, the next `rota run` finds the jobs again. What happened is in
     STATE/journal.db.
     """
-    from rota.backends.local.local_backend import LocalBackend
     from rota.backends.local.machine import machine
     from rota.backends.local.state_dir import StateDir
-    from rota.elastic.agent_forkserver import AgentForkServer
     from rota.run.guard import Guard
     from rota.run.rehearsal import rehearse
 
-    if backend not in BACKENDS:
-        raise UnknownNameError("backend", backend, BACKENDS)
-    chosen = _policy(policy, history)
-    spare = None if fallback == "none" else _policy(fallback, history)
-    if shadow and spare is None:
-        note("--shadow without a fallback: nothing is ever started.")
-    cluster, real = machine(nodes, gpus)
-    store = StateDir(state)
-    for name in {policy, fallback} - {"none"}:
-        rehearse(_policy(name, history), cluster)
+    chosen = _policy(options.policy, options.history)
+    spare = None if options.fallback == "none" else _policy(options.fallback, options.history)
+    if options.shadow and spare is None:
+        note("--shadow without a fallback: no job is ever started.")
+    cluster, real = machine(options.nodes, options.gpus)
+    store = StateDir(options.state)
+    for name in {options.policy, options.fallback} - {"none"}:
+        rehearse(_policy(name, options.history), cluster)
     with ExitStack() as stack:
-        stack.enter_context(store.locked(policy=policy, gpus=cluster.total_gpus))
-        say = _Speaker(quiet)
-        fork_server = stack.enter_context(closing(AgentForkServer(warm))) if warm else None
-        local = LocalBackend(
-            store, cluster, real_gpus=real, every_s=every, drain=drain, say=say,
-            fork_server=fork_server, min_run_s=seconds("--min-run", min_run) if min_run else 0.0,
-            keep_s=seconds("--keep", keep), keep_jobs=keep_jobs,
-        )  # fmt: skip
-        stack.callback(local.close)
+        stack.enter_context(store.locked(policy=options.policy, gpus=cluster.total_gpus))
+        say = _Speaker(options.quiet)
+        local = stack.enter_context(_backend(options, store, cluster, real_gpus=real, say=say))
         stack.enter_context(_stopped_by_signals(local))
-        recorder = stack.enter_context(_recorder(store, local, cluster, policy, say))
-        say(f"{policy} schedules {store.root} on {cluster.describe()}"
+        recorder = stack.enter_context(_recorder(store, local, cluster, options.policy, say))
+        say(f"{options.policy} schedules {store.root} on {cluster.describe()}"
             f"{'' if real else ' (CPU slots)'}, process {os.getpid()}")  # fmt: skip
-        guard = Guard(fallback=spare, deadline_s=deadline, shadow=shadow)
+        guard = Guard(fallback=spare, deadline_s=options.deadline, shadow=options.shadow)
         _drive(chosen, local, guard, recorder, say)
         left = len(local.jobs)
         if left:
             say(f"leaves {left} jobs to themselves; the next `rota run` finds them again")
 
 
+@contextmanager
+def _backend(
+    options: DaemonOptions, store: StateDir, cluster: Cluster, *, real_gpus: bool, say: _Speaker
+) -> Iterator[LocalBackend]:
+    """The backend, and what it starts agents with."""
+    from rota.backends.local.local_backend import LocalBackend
+    from rota.elastic.agent_forkserver import AgentForkServer
+
+    with ExitStack() as stack:
+        warm = options.warm
+        fork_server = stack.enter_context(closing(AgentForkServer(warm))) if warm else None
+        local = LocalBackend(
+            store, cluster, real_gpus=real_gpus, every_s=options.every, drain=options.drain,
+            min_run_s=options.min_run, keep_s=options.keep, keep_jobs=options.keep_jobs,
+            fork_server=fork_server, say=say,
+        )  # fmt: skip
+        stack.callback(local.close)
+        yield local
+
+
 def _drive(
     policy: Policy, backend: LocalBackend, guard: Guard, recorder: Recorder, say: _Speaker
 ) -> None:
     """Round after round, each written down."""
+    from rota.run.ask import name_of
     from rota.run.loop import rounds
+    from rota.run.why import why_waiting
 
     broken = False
+    in_order = {name_of(p) for p in (policy, guard.fallback) if p and _first_come(p)}
     for turn in rounds(policy, backend, guard=guard):
         _tell(turn, say)
         backend.remark(turn.plan, turn.by)
+        decision, by = turn.plan.decision, turn.by
+        backend.note_waits(why_waiting(turn.snapshot, decision, by, first_come=by in in_order))
         try:
             recorder.write(turn)
             broken = False
@@ -136,6 +176,13 @@ def _drive(
         recorder.close(backend.now_s)
     except JournalError as error:
         say(f"{error}", trouble=True)
+
+
+def _first_come(policy: Policy) -> bool:
+    """Whether a policy is known to serve jobs in order of submission."""
+    from rota.policies.classic.orderings import FIFO
+
+    return getattr(getattr(policy, "rule", None), "order", None) == FIFO
 
 
 def _tell(turn: Round, say: _Speaker) -> None:
@@ -164,7 +211,7 @@ def _policy(name: str, history: str | None) -> Policy:
 def _recorder(
     store: StateDir, backend: LocalBackend, cluster: Cluster, policy: str, say: _Speaker
 ) -> Iterator[Recorder]:
-    """The journal's keeper; the journal of an earlier daemon is continued."""
+    """What writes the journal; that of an earlier daemon is continued."""
     from rota.backends.local.private import keep_private, put_aside
     from rota.backends.local.state_dir import JOURNAL
     from rota.run.journal import Journal
