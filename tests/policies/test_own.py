@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +14,9 @@ from rota.policies.catalogue import FAMILIES, family, speed_aware
 from rota.policies.classic.orderings import ORDERINGS
 from rota.policies.own import parse_own
 from rota.testing.candidates import base_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MINE = '''
 from __future__ import annotations
@@ -233,9 +235,7 @@ def test_a_name_that_leads_nowhere_says_why(
     [("def broken(:\n", "SyntaxError"), ("import nosuchthing\n", "nosuchthing"),
      ("raise SystemExit(3)\n", "SystemExit"), ("\0", "null bytes")],
 )  # fmt: skip
-def test_a_file_that_cannot_be_run_says_why_each_time(
-    tmp_path: Path, text: str, says: str
-) -> None:
+def test_a_file_that_cannot_be_run_says_why_each_time(tmp_path: Path, text: str, says: str) -> None:
     file = tmp_path / "broken.py"
     file.write_text(text)
     for _ in range(2):

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rota.cli import foreign
 from rota.cli.jobs import STATE, State, seconds  # noqa: TC001
 from rota.cli.loading import named_policies, note
 from rota.cli.table import shown
-from rota.errors import ConfigError, JournalError, UnknownNameError
+from rota.errors import ConfigError, JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from rota.run.guard import Guard
     from rota.run.loop import Round
     from rota.run.record import Recorder
-
-BACKENDS = ("local",)
 
 
 def run(
@@ -37,7 +36,9 @@ def run(
     shadow: Annotated[
         bool, typer.Option("--shadow", help="The policy only speaks; the fallback is obeyed.")
     ] = False,
-    backend: Annotated[str, typer.Option(metavar="local", help="What cluster.")] = "local",
+    backend: Annotated[
+        str, typer.Option(metavar="NAME", help="What cluster: local, or a plug-in's NAME[:a=1,…].")
+    ] = "local",
     nodes: Annotated[int, typer.Option(min=1, help="Virtual nodes of this machine.")] = 1,
     gpus: Annotated[
         int, typer.Option(min=0, help="GPUs of each; 0: all there are, or one slot per CPU.")
@@ -83,10 +84,16 @@ def run(
     from rota.run.guard import Guard
     from rota.run.rehearsal import rehearse
 
-    if backend not in BACKENDS:
-        raise UnknownNameError("backend", backend, BACKENDS)
     chosen = _policy(policy, history)
     spare = None if fallback == "none" else _policy(fallback, history)
+    if backend != "local":
+        names = [policy] if spare is None else [policy, fallback]
+        foreign.run_on(
+            backend, names, lambda name: _policy(name, history),
+            Guard(fallback=spare, deadline_s=deadline, shadow=shadow),
+            lambda turn: _tell(turn, _Speaker(quiet)),
+        )  # fmt: skip
+        return
     if shadow and spare is None:
         note("--shadow without a fallback: nothing is ever started.")
     cluster, real = machine(nodes, gpus)

@@ -6,12 +6,13 @@ no jobs to replay (`sheet.leave_out`); what is wrong with a value is checked for
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rota.errors import TraceError
+from rota.errors import RotaError, TraceError
+from rota.plugins import Registry
 from rota.traces.lengths import deepshare_lengths, gavel_lengths, pollux_lengths
 from rota.traces.plain import parse_plain
 from rota.traces.sacct import ADVICE, parse_sacct
@@ -20,6 +21,7 @@ from rota.traces.swf import SWF_FIELDS, is_swf, parse_swf
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rota.plugins import Plugin
     from rota.traces.sheet import Layout, Sheet
 
 
@@ -226,6 +228,34 @@ _ALL: Final = (
 )
 FORMATS: Final = {known.name: known for known in _ALL}
 
+
+def _plugged(thing: Any, plugin: Plugin) -> Format:
+    """A format of another package; its parser's mistakes are told as such."""
+    if not isinstance(thing, Format) or thing.name != plugin.name:
+        raise TypeError(f"{thing!r} is no rota.traces.formats.Format called {plugin.name!r}")
+
+    def parse(sheet: Sheet) -> dict[str, Any]:
+        try:
+            columns = thing.parse(sheet)
+            missing = [name for name in _PLAIN if name not in columns]
+        except RotaError:
+            raise
+        except Exception as error:
+            missing = [f"{type(error).__name__}: {error}"]
+        if missing:
+            raise TraceError(
+                f"The format {plugin.name!r} of package {plugin.package!r} does not give "
+                f"job_id, submit_s, duration_s and num_gpus: {', '.join(missing)}.",
+                file=sheet.file,
+            )
+        return columns
+
+    return replace(thing, parse=parse)
+
+
+LOG_FORMATS: Final = Registry("rota.trace_formats", "trace format", [lambda: FORMATS], _plugged)
+"""Ours and those of plug-ins."""
+
 _NOT_JOB_LOGS: Final = (
     (
         ("id", "job_num", "gpu_job_num"),
@@ -256,14 +286,31 @@ def recognise(text: str, file: str) -> Format:
     if "JobID" in first and "|" not in first and "," not in first:
         raise TraceError(f"This is sacct's table for the eye. {ADVICE}", file=file, line=1)
     if first.count("|") >= 3:
-        return FORMATS["sacct"]
+        return _richest(first, "pipes") or FORMATS["sacct"]
     if is_swf(lines):
         return FORMATS["swf"]
-    header = [name.strip().strip('"') for name in first.split(",")]
-    for known in FORMATS.values():
-        if known.layout == "commas" and {*known.columns} <= {*header}:
-            return known
+    if found := _richest(first, "commas"):
+        return found
+    header = _names(first, "commas")
     for columns, what in _NOT_JOB_LOGS:
         if {*columns} <= {*header} and (len(columns) > 1 or len(header) == 1):
             raise TraceError(f"This is {what}.", file=file)
     return FORMATS["csv"]
+
+
+def _names(line: str, layout: Layout) -> list[str]:
+    return [name.strip().strip('"') for name in line.split("|" if layout == "pipes" else ",")]
+
+
+def _richest(first: str, layout: Layout) -> Format | None:
+    """The first of ours whose columns are all there, or a plug-in's that asks for still more."""
+    header = {*_names(first, layout)}
+
+    def suits(known: Format) -> bool:
+        return known.layout == layout and bool(known.columns) and {*known.columns} <= header
+
+    found = next(filter(suits, FORMATS.values()), None)
+    for known in filter(suits, LOG_FORMATS.plugged()[0].values()):
+        if found is None or {*known.columns} > {*found.columns}:
+            found = known
+    return found

@@ -9,7 +9,7 @@ import numpy as np
 from rota.errors import TraceError
 from rota.traces.columns import COLUMNS, LONGEST_ID, faults, repeated
 from rota.traces.files import read_text
-from rota.traces.formats import FORMATS, recognise
+from rota.traces.formats import LOG_FORMATS, recognise
 from rota.traces.sheet import HOW_TO_SKIP, read_sheet
 from rota.traces.trace import Trace
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def read_trace(path: Path, *, kind: str | None = None, skip_bad: bool = False) -> Trace:
     """Read a job log; `kind` names a format and overrides what the content says."""
     text = read_text(path)
-    chosen = FORMATS[kind] if kind else recognise(text, str(path))
+    chosen = LOG_FORMATS.get(kind) if kind else recognise(text, str(path))
     sheet = read_sheet(
         text,
         chosen.layout,
