@@ -81,12 +81,12 @@ def _entries() -> list[dict[str, Any]]:
     """What there is to say of every scenario that can be read; the others are noted."""
     from rota.cli.loading import note
     from rota.errors import RotaError
-    from rota.scenarios import SCENARIOS, load
+    from rota.scenarios import SCENARIO_FILES, load
 
     found = []
-    for name in SCENARIOS.names():
+    for name in SCENARIO_FILES.names():
         try:
-            found.append({**_facts(load(name)), "package": SCENARIOS.package(name)})
+            found.append({**_facts(load(name)), "package": SCENARIO_FILES.package(name)})
         except RotaError as error:
             note(str(error))
     return found

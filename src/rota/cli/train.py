@@ -62,7 +62,7 @@ def _list(wanted: bool) -> None:
     raise typer.Exit
 
 
-Listing = Annotated[
+ListRecipes = Annotated[
     bool,
     typer.Option("--list", is_eager=True, callback=_list, help="List recipes and systems."),
 ]
@@ -75,7 +75,7 @@ def train(
     resume: Resume = False,
     minutes: Minutes = None,
     data: DataFolder = None,
-    _listing: Listing = False,
+    _listing: ListRecipes = False,
 ) -> None:
     """Train a policy: warm-up, reinforcement learning, validation; keeps the best."""
     # Threads that wait by spinning make each other six times slower where cores are shared.

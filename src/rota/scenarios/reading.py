@@ -90,13 +90,13 @@ def _plugged(thing: Any, plugin: Plugin) -> Path:
     return path
 
 
-SCENARIOS: Final = Registry("rota.scenarios", "scenario", [_shipped], _plugged)
+SCENARIO_FILES: Final = Registry("rota.scenarios", "scenario", [_shipped], _plugged)
 """The files of ours and of those of plug-ins."""
 
 
 def names() -> list[str]:
     """The scenarios that have a name: those that rota ships, then those of plug-ins."""
-    return SCENARIOS.names()
+    return SCENARIO_FILES.names()
 
 
 def find(name: str | Path, beside: Path | None = None) -> Path:
@@ -104,9 +104,9 @@ def find(name: str | Path, beside: Path | None = None) -> Path:
     path = Path(name)
     is_path = isinstance(name, Path) or path.suffix == ".toml" or len(path.parts) > 1
     if not is_path:
-        if str(name) not in SCENARIOS:
+        if str(name) not in SCENARIO_FILES:
             raise UnknownNameError("scenario (`rota scenarios` lists them)", str(name), names())
-        return SCENARIOS.get(str(name))
+        return SCENARIO_FILES.get(str(name))
     return path if beside is None else beside / path
 
 
