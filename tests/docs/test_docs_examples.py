@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import sqlite3
+import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import typer
 from elastic_jobs import ending, script
 from live import Queue, Task, ToyCluster
+from plugged import install
 
 from rota.cli.app import app, run
 from rota.cli.compare_config import load_config
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
+PLUGIN = ROOT / "examples" / "plugin" / "pyproject.toml"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 SMALLER = [
@@ -159,9 +162,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of that folder as the working directory."""
+    """A copy of that folder as the working directory; the example package is installed."""
     shutil.copytree(place, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
+    about = tomllib.loads(PLUGIN.read_text())["project"]
+    site = install(tmp_path / "site", about["name"], about["entry-points"])
+    shutil.copytree(PLUGIN.parent / "rota_example", site / "rota_example")
+    monkeypatch.syspath_prepend(site)
     return tmp_path / "here"
 
 
@@ -190,6 +197,7 @@ def test_a_command_runs(
     assert run(words) == 0, capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("line", PARSED)
 def test_a_live_command_is_understood(line: str) -> None:
     (_, params) = parsed(shlex.split(line)[1:])[-1]
@@ -248,10 +256,18 @@ def test_options_that_are_named_exist() -> None:
 
 # -- files ------------------------------------------------------------------------------------
 
+
+def as_in_the_example(path: Path) -> None:
+    """The entry points that are shown are those of the example package."""
+    shown, true = (tomllib.loads(file.read_text())["project"] for file in (path, PLUGIN))
+    assert shown["entry-points"] == true["entry-points"]
+
+
 READERS = {
     "commands.md": load_cluster,
     "compare.md": load_config,
     "scenarios.md": lambda path: load(path).draw(0),
+    "extending.md": as_in_the_example,
 }
 
 

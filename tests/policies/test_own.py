@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +14,9 @@ from rota.policies.catalogue import FAMILIES, family, speed_aware
 from rota.policies.classic.orderings import ORDERINGS
 from rota.policies.own import parse_own
 from rota.testing.candidates import base_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MINE = '''
 from __future__ import annotations

@@ -11,8 +11,9 @@ from rota.cli.logs import below_data
 from rota.core import Cluster
 from rota.errors import ConfigError, UnknownNameError
 from rota.sim import Conditions, Faults
-from rota.traces import FORMATS, PRESETS
+from rota.traces import PRESETS
 from rota.traces.clusterfile import load_cluster, read_toml, unknown_key
+from rota.traces.formats import LOG_FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -245,8 +246,8 @@ def _trace(entry: _Entry, folder: Path, seeds: tuple[int, ...], named: bool) -> 
     """A trace; `named`: whether the file says which cluster it runs on."""
     source, head = entry.text("source"), entry.whole("head", None, least=1)
     format_name = entry.text("format", "") or None
-    if format_name is not None and format_name not in FORMATS:
-        raise unknown_key(f"{entry.where}: format", format_name, FORMATS)
+    if format_name is not None and format_name not in LOG_FORMATS:
+        raise unknown_key(f"{entry.where}: format", format_name, LOG_FORMATS.names())
     where = _resolved(source, folder)
     return TraceSpec(
         label=entry.text("name", source if head is None else f"{source} (first {head:,})"),

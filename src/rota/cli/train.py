@@ -41,6 +41,33 @@ DataFolder = Annotated[
 ]
 
 
+def _list(wanted: bool) -> None:
+    """Print the recipes that ship, and the systems that a recipe may train."""
+    if not wanted:
+        return
+    from rota.cli.loading import note
+    from rota.cli.table import print_table
+    from rota.systems.registry import LEARNED, SYSTEMS, about_preset, presets
+
+    plugged, troubles = LEARNED.plugged()
+    for trouble in troubles:
+        note(trouble)
+    systems = SYSTEMS | plugged
+    print_table([("system", list(systems)), ("what it does", [s.summary for s in systems.values()]),
+                 ("package", [*map(LEARNED.package, systems)])], left=3)  # fmt: skip
+    typer.echo()
+    # The ablations, named after what they change, come last.
+    recipes = sorted(presets(), key=lambda name: len(presets()[name].parts))
+    print_table([("recipe", recipes), ("what it trains", [*map(about_preset, recipes)])], left=2)
+    raise typer.Exit
+
+
+ListRecipes = Annotated[
+    bool,
+    typer.Option("--list", is_eager=True, callback=_list, help="List recipes and systems."),
+]
+
+
 def train(
     recipe: Source,
     out: Out = None,
@@ -48,6 +75,7 @@ def train(
     resume: Resume = False,
     minutes: Minutes = None,
     data: DataFolder = None,
+    _listing: ListRecipes = False,
 ) -> None:
     """Train a policy: warm-up, reinforcement learning, validation; keeps the best."""
     # Threads that wait by spinning make each other six times slower where cores are shared.

@@ -30,6 +30,7 @@ from rota.learn.diary import Diary
 from rota.learn.ppo import PPO
 from rota.learn.rollout import play
 from rota.learn.stage import Stage
+from rota.systems.registry import LEARNED
 from rota.traces.text_files import write_text
 
 if TYPE_CHECKING:
@@ -251,6 +252,7 @@ class Trainer:
         return About(
             system=recipe.system, lens={"name": recipe.system, **facts["lens"]},
             network=facts["network"], training=facts, step=self.update, scores=scores,
+            package=LEARNED.package(recipe.system),
         )  # fmt: skip
 
     def _save(self, *, force: bool = False) -> None:

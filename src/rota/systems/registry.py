@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.errors import UnknownNameError
+from rota.plugins import Registry
 from rota.systems.dl2 import config as dl2
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rota.plugins import Plugin
 
 PRESETS: Final = Path(__file__).parent / "presets"
 """Recipes of training, by system."""
@@ -55,11 +57,19 @@ SYSTEMS: Final = {
 }  # fmt: skip
 
 
+def _plugged(thing: Any, plugin: Plugin) -> System:
+    if not isinstance(thing, System) or thing.name != plugin.name:
+        raise TypeError(f"{thing!r} is no rota.systems.registry.System called {plugin.name!r}")
+    return thing
+
+
+LEARNED: Final = Registry("rota.systems", "learned system", [lambda: SYSTEMS], _plugged)
+"""Ours and those of plug-ins."""
+
+
 def system(name: str) -> System:
     """The system called so."""
-    if name not in SYSTEMS:
-        raise UnknownNameError("learned system", name, SYSTEMS)
-    return SYSTEMS[name]
+    return LEARNED.get(name)
 
 
 def presets() -> dict[str, Path]:

@@ -6,12 +6,13 @@ no jobs to replay (`sheet.leave_out`); what is wrong with a value is checked for
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rota.errors import TraceError
+from rota.errors import RotaError, TraceError
+from rota.plugins import Registry
 from rota.traces.plain_csv import parse_plain
 from rota.traces.sacct import ADVICE, parse_sacct, parsed
 from rota.traces.slurm_db import COLUMNS_OF_DUMP, parse_slurm_db
@@ -23,6 +24,7 @@ from rota.traces.work_to_time import deepshare_lengths, gavel_lengths, pollux_le
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rota.plugins import Plugin
     from rota.traces.log_sheet import Layout, Sheet
 
 
@@ -277,6 +279,34 @@ _ALL: Final = (
 )
 FORMATS: Final = {known.name: known for known in _ALL}
 
+
+def _plugged(thing: Any, plugin: Plugin) -> Format:
+    """A format of another package; its parser's mistakes are told as such."""
+    if not isinstance(thing, Format) or thing.name != plugin.name:
+        raise TypeError(f"{thing!r} is no rota.traces.formats.Format called {plugin.name!r}")
+
+    def parse(sheet: Sheet) -> dict[str, Any]:
+        try:
+            columns = thing.parse(sheet)
+            missing = [name for name in _PLAIN if name not in columns]
+        except RotaError:
+            raise
+        except Exception as error:
+            missing = [f"{type(error).__name__}: {error}"]
+        if missing:
+            raise TraceError(
+                f"The format {plugin.name!r} of package {plugin.package!r} does not give "
+                f"job_id, submit_s, duration_s and num_gpus: {', '.join(missing)}.",
+                file=sheet.file,
+            )
+        return columns
+
+    return replace(thing, parse=parse)
+
+
+LOG_FORMATS: Final = Registry("rota.trace_formats", "trace format", [lambda: FORMATS], _plugged)
+"""Ours and those of plug-ins."""
+
 _NOT_JOB_LOGS: Final = (
     (
         ("id", "job_num", "gpu_job_num"),
@@ -307,14 +337,13 @@ def recognise(text: str, file: str) -> Format:
     if "JobID" in first and "|" not in first and "," not in first:
         raise TraceError(f"This is sacct's table for the eye. {ADVICE}", file=file, line=1)
     if first.count("|") >= 3:
-        return FORMATS["sacct"]
+        return _richest(first, "pipes", "|") or FORMATS["sacct"]
     if is_swf(lines):
         return FORMATS["swf"]
     mark = "\t" if is_tabbed(text) else ","
-    header = [name.strip().strip('"') for name in first.split(mark)]
-    for known in FORMATS.values():
-        if known.layout == "commas" and {*known.columns} <= {*header}:
-            return known
+    if found := _richest(first, "commas", mark):
+        return found
+    header = _names(first, mark)
     for columns, what in _NOT_JOB_LOGS:
         if {*columns} <= {*header} and (len(columns) > 1 or len(header) == 1):
             raise TraceError(f"This is {what}.", file=file)
@@ -325,3 +354,21 @@ def is_tabbed(text: str) -> bool:
     """Whether a table has tabs between its columns: some in its first line, and no comma there."""
     first = text[:65536].lstrip().partition("\n")[0]
     return "\t" in first and "," not in first
+
+
+def _names(line: str, mark: str) -> list[str]:
+    return [name.strip().strip('"') for name in line.split(mark)]
+
+
+def _richest(first: str, layout: Layout, mark: str) -> Format | None:
+    """The first of ours whose columns are all there, or a plug-in's that asks for still more."""
+    header = {*_names(first, mark)}
+
+    def suits(known: Format) -> bool:
+        return known.layout == layout and bool(known.columns) and {*known.columns} <= header
+
+    found = next(filter(suits, FORMATS.values()), None)
+    for known in filter(suits, LOG_FORMATS.plugged()[0].values()):
+        if found is None or {*known.columns} > {*found.columns}:
+            found = known
+    return found

@@ -152,6 +152,7 @@ class QueueRows:
         from concurrent.futures import wait
 
         from rota.backends.local.calls import Calls
+        from rota.elastic import ElasticJob
 
         calls = Calls()
         asked = {
