@@ -165,7 +165,7 @@ def test_the_table_says_what_changes_cost(log: str, capsys: pytest.CaptureFixtur
 
 
 def test_options_reach_the_simulation(capsys: pytest.CaptureFixture[str]) -> None:
-    source = "poisson:jobs=40,load=0.9,gpus=16"
+    source = "poisson:jobs=40,load=0.9,total_gpus=16"
     words = (source, "-p", "srtf", "--nodes", "2", "--seed", "3", "--head", "30", "--json",
              "--restart-cost", "20", "--min-run", "60", "--slot", "10", "--job-mtbf", "2",
              "--retries", "1", "--checkpoint-every", "300", "--resize-cost", "2")  # fmt: skip
