@@ -66,9 +66,15 @@ def _use_of(trace: Trace, gpu_type: str, rows: Ints) -> GpuTypeUse:
     )
 
 
+def gpus_of(trace: Trace) -> Ints:
+    """GPUs that each job (J,) holds: none where its workers need none."""
+    held: Ints = np.where(trace.gpus_per_worker > 0, trace.num_gpus, 0)
+    return held
+
+
 def peak_gpus(trace: Trace, rows: Bools | Ints) -> int:
     """Most GPUs that these jobs held at once by the log's own starts, which must be known."""
-    gpus, started_s = trace.num_gpus[rows], trace.started_s[rows]
+    gpus, started_s = gpus_of(trace)[rows], trace.started_s[rows]
     times_s = np.concatenate([started_s + trace.duration_s[rows], started_s])
     change = np.concatenate([-gpus, gpus])
     # At one moment ends come before starts: a GPU that is passed on counts once.
