@@ -14,7 +14,7 @@ from rota.errors import ConfigError
 
 CONFIG = """
 traces = [
-    { source = "poisson:jobs=40,gpus=16,load=1.2", name = "random" },
+    { source = "poisson:jobs=40,total_gpus=16,load=1.2", name = "random" },
     "log.csv",
 ]
 seeds = "0:3"

@@ -45,7 +45,8 @@ def traces(context: typer.Context, as_json: AsJson = False) -> None:
         name: {
             "about": preset.about,
             "jobs": preset.workload.jobs,
-            "gpus": preset.workload.gpus,
+            "total_gpus": preset.workload.total_gpus,
+            "cluster": preset.cluster_source or None,
             "load": preset.workload.load or preset.usual_load,
         }
         for name, preset in PRESETS.items()
@@ -59,16 +60,18 @@ def traces(context: typer.Context, as_json: AsJson = False) -> None:
         _print_json({"presets": presets, "formats": formats, "packages": packages,
                      "sacct_command": SACCT_COMMAND})  # fmt: skip
         return
-    typer.echo("Presets (NAME:jobs=…,gpus=…,load=…,users=… changes them)")
+    typer.echo("Presets (NAME:jobs=…,total_gpus=…,load=…,users=… changes them)")
     for name, facts in presets.items():
         typer.echo(f"  {name:<10} {facts['about']}")
-        sizes = f"{facts['jobs']:,} jobs, load {facts['load']:g} on {facts['gpus']:,} GPUs"
+        sizes = f"{facts['jobs']:,} jobs, load {facts['load']:g} on {facts['total_gpus']:,} GPUs"
         typer.echo(f"  {'':<10} {sizes}")
-    typer.echo("\nFormats of files, told by their content (--format NAME overrides)")
+        if facts["cluster"]:
+            typer.echo(f"  {'':<10} its cluster: {facts['cluster']}")
+    typer.echo("\nFormats of files, recognised by their content (--format NAME overrides)")
     for name, about in formats.items():
         whose = f" (package {packages[name]})" if name in packages else ""
         typer.echo(f"  {name:<10} {about}{whose}")
-    typer.echo(f"\nA Slurm cluster's history:\n  {SACCT_COMMAND}")
+    typer.echo(f"\nTo export a Slurm cluster's history:\n  {SACCT_COMMAND}")
 
 
 @app.command(epilog=_SLURM)

@@ -68,7 +68,12 @@ def _preset(
     fits = min(largest or cluster.total_gpus, cluster.total_gpus)
     sizes = tuple((size, weight) for size, weight in usual.workload.sizes if size <= fits)
     workload = replace(
-        usual.workload, name=name, gpus=cluster.total_gpus, sizes=sizes, offered=True, **options
+        usual.workload,
+        name=name,
+        total_gpus=cluster.total_gpus,
+        sizes=sizes,
+        offered=True,
+        **options,
     )
     rng = np.random.default_rng(seed)
     trace = generate(workload, rng)
