@@ -9,15 +9,15 @@
 import torch
 from sb3_contrib import MaskablePPO
 
-from rota.envs import Pool, SchedEnv
+from rota.envs import SchedEnv, WorldPool
 from rota.scenarios import load
-from rota.systems.dl2.lens import StepByStep
+from rota.systems.dl2.step_lens import StepByStep
 
 
 def train(steps: int) -> MaskablePPO:
     """A learner that has taken so many steps."""
     torch.set_num_threads(1)  # the network is small, and threads that wait take time from others
-    worlds = Pool.draw(load("dl2-small"), range(3000, 3064))
+    worlds = WorldPool.draw(load("dl2-small"), range(3000, 3064))
     env = SchedEnv(worlds, StepByStep(), reward="progress")
     learner = MaskablePPO("MultiInputPolicy", env, n_steps=256, gamma=1.0, seed=0, verbose=1)
     return learner.learn(steps)

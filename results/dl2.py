@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rota.envs import BatchEnv, Pool
+from rota.envs import BatchEnv, WorldPool
+from rota.learn.batch_rollout_env import BatchRolloutEnv, uniform_jct_s
 from rota.learn.checkpoint import best_of
-from rota.learn.copying import copy_score
+from rota.learn.copy_score import copy_score
 from rota.learn.deploy import load_network
-from rota.learn.playing import EnvGames, uniform_jct_s
-from rota.learn.recipe import load_recipe
-from rota.learn.rollout import look
-from rota.learn.trainer import BEST, RESUME, WARM, Trainer
+from rota.learn.inference import infer
+from rota.learn.recipe_file import load_recipe
+from rota.learn.trainer import Trainer
+from rota.learn.training_folder import BEST, RESUME, WARM
 from rota.policies import make_policy
 from rota.run.metrics import summarise
 from rota.run.stats import paired
@@ -36,10 +37,10 @@ from rota.scenarios import TEST as TESTS
 from rota.scenarios import load
 from rota.sim import simulate
 from rota.systems.catalogue import TRAININGS, WEIGHTS
-from rota.systems.dl2.config import ExploreConfig
+from rota.systems.dl2.dl2_settings import ExploreConfig
 from rota.systems.dl2.explore import Explorer
-from rota.systems.dl2.lens import StepByStep
 from rota.systems.dl2.onepass import OnePass
+from rota.systems.dl2.step_lens import StepByStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -131,23 +132,23 @@ def known(scenario: str, seeds: Sequence[int], name: str) -> Row:
 
 def learned(scenario: str, seeds: Sequence[int], name: str, file: str = "best.ckpt") -> Row:
     """All trainings of one kind, each playing all traces at once."""
-    pool = Pool.draw(load(scenario), seeds)
+    pool = WorldPool.draw(load(scenario), seeds)
     files = [folder_of(name, seed) / file for seed in TRAININGS]
     return Row(name, tuple(play_batch(pool, one) for one in files))
 
 
-def play_batch(pool: Pool, file: Path) -> dict[str, Floats]:
+def play_batch(pool: WorldPool, file: Path) -> dict[str, Floats]:
     """The same metrics by the batched environment, which tests hold equal to the simulator."""
     kind, lens, network = load_network(file)
-    games = EnvGames(BatchEnv(pool, lens, "progress", len(pool)), per_job=kind.per_job)
+    envs = BatchRolloutEnv(BatchEnv(pool, lens, "progress", len(pool)), per_job=kind.per_job)
     found = {name: np.full(len(pool), np.nan) for name in METRICS}
     while np.isnan(found["mean_jct_s"]).any():
-        logits, _, _ = look(network, games.observe(), games.batch)
-        games.step(games.choose(logits, None).action)
-        if "episode" not in games.info:
+        logits, _, _ = infer(network, envs.observe(), envs.batch)
+        envs.step(envs.choose(logits, None).action)
+        if "episode" not in envs.info:
             continue
-        ends = games.info["episode"]
-        for b in np.flatnonzero(games.info["_episode"] & np.isnan(found["mean_jct_s"])):
+        ends = envs.info["episode"]
+        for b in np.flatnonzero(envs.info["_episode"] & np.isnan(found["mean_jct_s"])):
             p99_s = np.nanpercentile(ends["jcts_s"][b], 99)
             one = (ends["jct_s"][b], p99_s, ends["makespan_s"][b], ends["resizes"][b])
             for metric, value in zip(METRICS, one, strict=True):
@@ -158,7 +159,7 @@ def play_batch(pool: Pool, file: Path) -> dict[str, Floats]:
 def chance(rules: bool) -> Row:
     """Any allowed action, or DL2's exploration rules over it; mean JCTs alone are kept."""
     lens, rng = StepByStep(), np.random.default_rng(0)
-    pool = Pool.draw(load("dl2-small-published"), TEST)
+    pool = WorldPool.draw(load("dl2-small-published"), TEST)
     explorer = Explorer(ExploreConfig(kind="job-aware"), lens, len(pool), rng) if rules else None
     found = uniform_jct_s(
         lambda: BatchEnv(pool, lens, "progress", len(pool)), rng, explorer=explorer
@@ -169,7 +170,7 @@ def chance(rules: bool) -> Row:
 def constant(servers: int, workers: int) -> Row:
     """The same for every job."""
     lens = OnePass()
-    pool = Pool.draw(load("dl2-small-published"), TEST)
+    pool = WorldPool.draw(load("dl2-small-published"), TEST)
     env = BatchEnv(pool, lens, "progress", len(pool))
     env.reset()
     choice = np.full((len(pool), lens.window), (servers - 1) * lens.most + workers - 1)

@@ -19,6 +19,7 @@ from live import Queue, Task, ToyCluster
 
 from rota.cli.app import app, run
 from rota.cli.config import load_config
+from rota.learn.recipe_file import load_recipe
 from rota.policies import make_policy
 from rota.scenarios import load
 from rota.testing import check_policy
@@ -249,6 +250,7 @@ def test_options_that_are_named_exist() -> None:
 READERS = {
     "commands.md": load_cluster,
     "compare.md": load_config,
+    "learning.md": load_recipe,
     "scenarios.md": lambda path: load(path).draw(0),
 }
 
