@@ -1,7 +1,7 @@
 """Measure the environments: steps per second of one core, without a network.
 
 Both lenses play DL2's small cluster. Every step is the real one: edit, close, open, encode and
-mask; the actions are allowed ones, all alike, drawn by a kernel, or for the one-pass lens a
+mask; the actions are random allowed ones, drawn by a kernel, or for the one-pass lens a
 constant and a random choice per job. Seconds are of the process, since the machine has others to
 serve.
 """
@@ -63,7 +63,7 @@ def step_by_step(pool: WorldPool) -> float:
 
 
 def one_pass(pool: WorldPool, cells: int) -> tuple[float, float]:
-    """Slots and decisions per second, for a choice among so many cells."""
+    """Slots and decisions per second, for a choice among this many cells."""
     lens, rng = OnePass(), np.random.default_rng(0)
     env = BatchEnv(pool, lens, batch=BATCH, masks=False)
     choices = [

@@ -1,8 +1,8 @@
 """Measure learned systems: a decision at deployment, and training from rollout to update.
 
-Decisions are on 500 nodes with 40 jobs in sight. Weights are random, so that a slot is written to
-its end: nobody stops early. Seconds are of the clock on the wall, as a cluster would wait; the
-first rounds, which compile, do not count.
+Decisions are on 500 nodes with a window of 40 jobs. Weights are random, so that a slot is written to
+its end and not stopped early. Seconds are of the wall clock, as a cluster would wait; the first
+rounds, which compile, do not count.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def training_rates(preset: str = "dl2") -> tuple[float, float]:
 
 
 def main() -> None:
-    print(f"dl2-large, 500 nodes, {WINDOW} jobs in sight, with the network")
+    print(f"dl2-large, 500 nodes, {WINDOW} jobs in the window, with the network")
     for name, p50, p99 in decisions():
         print(f"  {name:24} p50 {p50:7.2f} ms   p99 {p99:7.2f} ms")
     first, whole = training_rates()

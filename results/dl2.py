@@ -1,8 +1,9 @@
-"""Train DL2 in both forms with several seeds, test it on traces nobody learned from, write it down.
+"""Train DL2 in both forms with several seeds, test it on other traces, write the page's tables.
 
-`make results-dl2` goes on where an earlier run stopped: trainings in out/results/dl2 that are over
-are not repeated, nor are tables. Checkpoints are those that each training kept by its validation
-traces (seeds 1000 to 1049); the tables are of seeds from 2000 on, which decided nothing.
+`make results-dl2` continues where an earlier run stopped: trainings in out/results/dl2 that are
+over are not repeated, nor are tables. Checkpoints are those that each training kept by its
+validation traces (seeds 1000 to 1049); the tables are of seeds from 2000 on, by which nothing was
+chosen.
 
 Which weights ship is a rule: of the trainings of a recipe as it stands, with the seeds TRAININGS,
 the one with the lowest validation, before any test. `make weights` trains and ships, no more.
@@ -53,7 +54,7 @@ BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 TEST, ELSEWHERE = TESTS[:100], TESTS[:20]
 COPIES = range(1000, 1020)
 AT_ONCE = 2
-"""Trainings side by side; each of them waits for a core most of the time it could use two."""
+"""Trainings side by side, each of which uses one core."""
 SHIPPED = ("dl2", "dl2-queue", "dl2-shared", "dl2-onepass")
 """Recipes whose weights ship, the longest training first."""
 WITHOUT = "dl2-shared without warm-up"
@@ -82,7 +83,7 @@ class Row:
 
 
 def folder_of(name: str, seed: int) -> Path:
-    """Where a training leaves what it leaves."""
+    """The folder of a training."""
     return OUT / f"{name.replace(' ', '-')}-{seed}"
 
 
@@ -106,7 +107,7 @@ def train_all(names: Sequence[str]) -> None:
 
 
 def ship() -> None:
-    """Let the weights with the lowest validation be those that rota comes with."""
+    """Copy the weights with the lowest validation to where rota ships them from."""
     for name in SHIPPED:
         best = best_of([folder_of(name, seed) / BEST for seed in TRAININGS])
         shutil.copyfile(best, WEIGHTS / f"{name}.ckpt")

@@ -1,4 +1,4 @@
-"""What a round promises, against what it then brings."""
+"""The potential of a round against the reward that it then brings."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from rota.systems.dl2.step_lens import StepByStep
 
 
 def slotted_env(batch: int) -> BatchEnv:
-    """The small cluster in whole slots without costs, where a potential is kept to the letter."""
+    """The small cluster in whole slots without costs, where the reward of a slot equals its potential."""
     worlds = [load("dl2-small").draw(seed) for seed in range(batch)]
     when = replace(worlds[0].when, slot_s=1200.0, restart_s=0.0, whole_slots=True)
     worlds = [replace(world, when=when) for world in worlds]
     return BatchEnv(WorldPool.of(worlds, list(range(batch))), StepByStep(), "progress", batch)
 
 
-def test_the_progress_of_a_slot_is_what_it_promised() -> None:
+def test_the_progress_of_a_slot_is_its_potential() -> None:
     env, rng = slotted_env(4), np.random.default_rng(0)
     _, info = env.reset()
     closed = 0
@@ -42,7 +42,7 @@ def share(env: BatchEnv, j: int, workers: int, servers: int) -> float:
     return float(min(pace * 1200.0, true["work_s"]) / (job["progress_s"] + true["work_s"]))
 
 
-def test_an_edit_changes_the_promise_by_its_job_alone() -> None:
+def test_an_edit_changes_the_potential_by_its_job_alone() -> None:
     env = slotted_env(1)
     _, info = env.reset()
     lens: Any = env.lens

@@ -222,7 +222,7 @@ def test_an_edit_that_ends_a_round_by_capping_the_last_job_gets_its_credit() -> 
     assert target[:, 0].tolist() == [2 + 0.5 * 4, 4]
 
 
-def test_games_tell_what_was_promised_before_time_passed() -> None:
+def test_turns_hold_the_potential_from_before_time_passed() -> None:
     lens = StepByStep(window=2)
     pool = WorldPool.draw(load("dl2-small", ["workload.jobs=4"]), [0])
     pool.state.jobs["max_workers"] = pool.state.jobs["max_servers"] = 2

@@ -164,7 +164,7 @@ def test_refuses_settings_that_make_no_sense(settings: dict[str, Any]) -> None:
         PPOConfig(**settings)
 
 
-def test_judges_an_edit_by_what_its_round_promises_its_job() -> None:
+def test_judges_an_edit_by_what_its_round_adds_for_its_job() -> None:
     # One round: job 0, job 1, job 0, the end; then the first edit of a round that goes on.
     rollout = steps_of([0, 0, 0, 9, 0], [False, False, False, True, False], [False] * 5)
     rollout.potential = np.array([1.0, 3.0, 4.0, 8.0, 0.0, 2.0])[:, None]
@@ -175,8 +175,8 @@ def test_judges_an_edit_by_what_its_round_promises_its_job() -> None:
     assert target[:, 0].tolist() == [2 + 0.5 * 4, 1, 4, 0, 2 + 0.5 * 6]
 
 
-def test_shaping_takes_from_a_round_what_it_promised_at_first() -> None:
-    # Rounds of two steps that bring 3 and 5, and potential_after 1 and 4 when they began.
+def test_shaping_takes_from_a_round_its_potential_at_first() -> None:
+    # Rounds of two steps that bring 3 and 5, and whose potential was 1 and 4 when they began.
     rollout = steps_of([0, 3, 0, 5], [False, True, False, True], [False] * 4)
     rollout.potential = np.array([1.0, 2.5, 4.0, 4.0, 7.0])[:, None]
     config = PPOConfig(shaped=True, discount=0.0, reward_scale=1.0)

@@ -133,7 +133,7 @@ def test_an_episode_that_is_cut_short_goes_on_in_its_value() -> None:
     np.testing.assert_allclose((target - value[:-1])[:, 0], [3.25, 1.0, 1.5])
 
 
-def test_what_a_cut_round_promised_is_handed_on_too() -> None:
+def test_the_potential_of_a_cut_round_is_handed_on_too() -> None:
     rollout = cut_short([0.0], 0, 2.0)
     rollout.potential = np.array([[1.0], [9.0]])  # 9 is of another episode
     rollout.cuts[0].potential = np.array([3.0])

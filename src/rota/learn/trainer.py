@@ -315,7 +315,7 @@ class Trainer:
             self._scored, self._rl_began_s = facts["scored"], facts.get("rl_began_s")
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise CheckpointError(
-                f"{state}: The state lacks what this rota goes on from ({error}); train anew with "
+                f"{state}: The state lacks what this rota goes on from ({error}); train again with "
                 "another --out."
             ) from None
         if (self.folder / BEST).is_file():  # it may be later than the state: then it counts

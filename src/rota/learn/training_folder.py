@@ -70,12 +70,12 @@ def read_state(folder: Path, recipe: Recipe) -> tuple[dict[str, Any], dict[str, 
     if "actor-critic" in learners and len(learners) > 1:
         raise ConfigError(
             f"{folder} was trained with learner = {then['run']['learner']!r}; resume with the "
-            "same, or train anew with another --out."
+            "same, or train again with another --out."
         )
     for table in _FIXED:
         if then.get(table) != now[table]:
             raise ConfigError(
                 f"{folder} was trained with other settings in [{table}]; resume with the same "
-                f"recipe ({RECIPE}), or train anew with another --out."
+                f"recipe ({RECIPE}), or train again with another --out."
             )
     return facts, arrays
