@@ -21,6 +21,7 @@ from plugged import install
 
 from rota.cli.app import app, run
 from rota.cli.compare_config import load_config
+from rota.learn.recipe_file import load_recipe
 from rota.policies import make_policy
 from rota.scenarios import load
 from rota.testing import check_policy
@@ -266,6 +267,7 @@ def as_in_the_example(path: Path) -> None:
 READERS = {
     "commands.md": load_cluster,
     "compare.md": load_config,
+    "learning.md": load_recipe,
     "scenarios.md": lambda path: load(path).draw(0),
     "extending.md": as_in_the_example,
 }

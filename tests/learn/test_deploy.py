@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rota.envs.book import new_book
-from rota.envs.deploy import MOST_EDITS
 from rota.envs.lens import new_arrays
+from rota.envs.lens_policy import MOST_EDITS
 from rota.envs.view import view_of_snapshot
 from rota.learn.deploy import as_policy
 from rota.run.loop import rounds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from rota.systems.dl2.config import OnePassNetworkConfig
+from rota.systems.dl2.dl2_settings import OnePassNetworkConfig
 from rota.systems.registry import SYSTEMS
 
 

@@ -11,7 +11,7 @@ import torch
 from rota.envs import LensPolicy
 from rota.errors import CheckpointError, InputError, UnknownNameError
 from rota.learn import checkpoint
-from rota.learn.rollout import look
+from rota.learn.inference import infer
 from rota.plugins import OURS, canonical
 from rota.systems.choice_kernels import GREEDY, pick_rows
 from rota.systems.registry import LEARNED, trained
@@ -103,7 +103,7 @@ def _one_pass(lens: Any, network: Any) -> Callable[..., NDArray[Any]]:
 
     def act(seen: Any, _mask: Any, view: Any, book: Any) -> NDArray[Any]:
         torch.set_num_threads(1)  # one cluster is too little for two, and others need them
-        logits, _, _ = look(network, {**seen, "who": book.rows}, 1)
+        logits, _, _ = infer(network, {**seen, "rows": book.rows}, 1)
         lens.choose(view, book, logits, luck, True, action, log_prob, allowed)
         return action
 
@@ -116,7 +116,7 @@ def _step(network: Any) -> Callable[..., NDArray[Any]]:
 
     def act(seen: Any, mask: Any, _view: Any, _book: Any) -> NDArray[Any]:
         torch.set_num_threads(1)
-        logits, _, _ = look(network, seen, 1)
+        logits, _, _ = infer(network, seen, 1)
         pick_rows(logits, mask, greedy, action, log_prob)
         return action
 

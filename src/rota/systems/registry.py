@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.plugins import Registry
-from rota.systems.dl2 import config as dl2
+from rota.systems.dl2 import dl2_settings as dl2
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a training writes down for people: scalars for TensorBoard, and the validation curve."""
+"""The log of a training: scalars for TensorBoard, and the validation curve."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 CURVE: Final = "curve.jsonl"
 
 
-class Diary:
-    """One training's log; what is written is on its way to the disk when a call returns.
+class TrainingLog:
+    """One training's log; when a call returns, its line has been handed to the operating system.
 
-    After a kill it goes on behind `step`: TensorBoard is told to forget later scalars, and later
-    lines of the curve are taken out, because those updates will be done again.
+    A resumed training continues after `step`: TensorBoard is told to ignore later scalars, and
+    later lines of the curve are removed, because those updates will be done again.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
@@ -40,15 +40,15 @@ class Diary:
         self._put(Event(wall_time=time(), step=step + 1, session_log=begins))
         self._forget(step)
 
-    def __enter__(self) -> Diary:
+    def __enter__(self) -> TrainingLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # all was flushed, or an error said why not
+        with suppress(OSError):  # everything was flushed, or an error said why not
             self._file.close()
 
     def scalars(self, group: str, facts: Mapping[str, float], step: int) -> None:
-        """Numbers of one moment."""
+        """Write numbers of one step."""
         values = [
             Summary.Value(tag=f"{group}/{name}", simple_value=float(value))
             for name, value in facts.items()
@@ -56,7 +56,7 @@ class Diary:
         self._put(Event(wall_time=time(), step=step, summary=Summary(value=values)))
 
     def point(self, line: Mapping[str, Any]) -> None:
-        """One more line of the curve."""
+        """Add a line to the curve."""
         with _writing(self._curve), self._curve.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -72,7 +72,7 @@ class Diary:
 
 
 def _step(line: str) -> float:
-    """The update of a line of the curve; one that was cut short is of no use."""
+    """The update of a line of the curve; infinite if the line is damaged, so that it is removed."""
     try:
         return float(json.loads(line)["update"])
     except (ValueError, KeyError, TypeError):

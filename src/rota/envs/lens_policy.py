@@ -1,4 +1,4 @@
-"""A lens and somebody who chooses actions, as an ordinary policy."""
+"""An ordinary policy made of a lens and something that chooses its actions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rota.envs.view import View
 
 MOST_EDITS: Final = 100_000
-"""A round that is not over by then never will be."""
+"""A round with more edits than this is taken to be endless."""
 
 
 class Actor(Protocol):
@@ -37,10 +37,10 @@ class Actor(Protocol):
 
 
 class Player(Protocol):
-    """Writes whole rounds; where a network offers this, it is faster than edit by edit."""
+    """Writes whole rounds, which is faster than edit by edit; a network may offer it."""
 
     def __call__(self, view: View, book: Book, most_edits: int) -> bool:
-        """Write the round that the lens has opened; False if it does not end."""
+        """Write the round that the lens has opened; False if it has not ended by `most_edits`."""
         ...
 
 
@@ -83,7 +83,7 @@ class LensPolicy:
 
     def _packed(self, snapshot: Snapshot, view: View, workers: Ints, servers: Ints) -> Decision:
         draft = Draft(snapshot)
-        # Everybody may be written twice, if the first attempt leaves somebody short.
+        # Every job may be written twice, if after the first attempt one has too few tasks.
         draft.reserve(2 * int(np.minimum(workers + servers, len(draft.nodes)).sum()))
         scratch = np.zeros(len(draft.nodes), np.int64)
         arrays = DraftArrays(

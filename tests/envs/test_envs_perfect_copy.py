@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rota.envs import BatchEnv, Copied, Pool
+from rota.envs import BatchEnv, PerfectCopy, WorldPool
 from rota.policies import make_policy
 from rota.scenarios import load
 from rota.sim import simulate
-from rota.systems.dl2.lens import StepByStep
 from rota.systems.dl2.onepass import OnePass
+from rota.systems.dl2.step_lens import StepByStep
 from rota.testing import policy_cases
 
 # Nothing is lost by moving tasks, so that only counts matter, not nodes.
@@ -39,7 +39,9 @@ def mean_jct_s(policy: Any) -> float:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_through_a_lens_that_can_say_all_a_copy_is_its_teacher(teacher: str, seed: int) -> None:
     policy = make_policy(teacher)
-    np.testing.assert_allclose(done_s(Copied(FREE, policy), seed), done_s(policy, seed), rtol=1e-9)
+    np.testing.assert_allclose(
+        done_s(PerfectCopy(FREE, policy), seed), done_s(policy, seed), rtol=1e-9
+    )
 
 
 @pytest.mark.parametrize(
@@ -49,17 +51,17 @@ def test_through_a_lens_that_can_say_all_a_copy_is_its_teacher(teacher: str, see
 )
 def test_what_a_lens_cannot_say_is_lost_to_every_copy(lens: Any) -> None:
     teacher = make_policy("hull-greedy")
-    assert mean_jct_s(Copied(lens, teacher)) > 1.01 * mean_jct_s(teacher)
+    assert mean_jct_s(PerfectCopy(lens, teacher)) > 1.01 * mean_jct_s(teacher)
 
 
 @pytest.mark.parametrize("case", policy_cases(), ids=str)
 def test_a_copy_keeps_the_contract(case: Any) -> None:
-    case(Copied(StepByStep(window=3, least_first=False), make_policy("fifo-skip")))
+    case(PerfectCopy(StepByStep(window=3, least_first=False), make_policy("fifo-skip")))
 
 
 def test_a_copy_whose_teacher_serves_nobody_in_sight_does_not_stand_still() -> None:
     lens = StepByStep(window=1, least_first=False)
-    env = BatchEnv(Pool.draw(SCENARIO, SEEDS), lens, batch=3)
+    env = BatchEnv(WorldPool.draw(SCENARIO, SEEDS), lens, batch=3)
     env.reset()
     nothing, script = np.zeros_like(env.book.workers), np.zeros(3, np.int64)
     lens.script(env.view, env.book, nothing, nothing, script)
@@ -71,14 +73,17 @@ def test_a_copy_whose_teacher_serves_nobody_in_sight_does_not_stand_still() -> N
 
 def test_an_oracle_is_copied_as_an_oracle() -> None:
     policy = make_policy("srtf-bundles@oracle")
-    assert Copied(FREE, policy).oracle
-    assert not Copied(FREE, make_policy("srtf-bundles")).oracle
-    assert Copied(FREE, policy).name.startswith("copy of srtf-bundles")
+    assert PerfectCopy(FREE, policy).oracle
+    assert not PerfectCopy(FREE, make_policy("srtf-bundles")).oracle
+    assert PerfectCopy(FREE, policy).name.startswith("copy of srtf-bundles")
 
 
 def followed(lens: StepByStep, steps: int) -> Any:
     """An environment after so many steps towards counts drawn at random, and these."""
-    env, rng = BatchEnv(Pool.draw(SCENARIO, SEEDS), lens, batch=3), np.random.default_rng(steps)
+    env, rng = (
+        BatchEnv(WorldPool.draw(SCENARIO, SEEDS), lens, batch=3),
+        np.random.default_rng(steps),
+    )
     env.reset()
     shape = env.book.workers.shape
     workers, servers = rng.integers(0, 5, (2, *shape))

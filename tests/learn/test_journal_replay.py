@@ -26,14 +26,15 @@ from rota.core.layout import (
     START,
     STOP,
 )
-from rota.envs import BatchEnv, Pool
+from rota.envs import BatchEnv, WorldPool
 from rota.errors import ConfigError, InputError, TrainingError
 from rota.learn import checkpoint
+from rota.learn.batch_rollout_env import BatchRolloutEnv
 from rota.learn.checkpoint import weights_of
-from rota.learn.clone import CloneConfig, clone, recall, watch
-from rota.learn.diary import CURVE
-from rota.learn.playing import EnvGames
-from rota.learn.record import Record, jobs_of
+from rota.learn.clone import CloneConfig, clone
+from rota.learn.demonstrations import watch_journal, watch_policy
+from rota.learn.journal_replay import JournalReplay, jobs_of
+from rota.learn.training_log import CURVE
 from rota.policies import make_policy
 from rota.run.journal import Journal
 from rota.scenarios import load
@@ -98,7 +99,7 @@ def test_lives_through_the_same_rounds(tmp_path: Path, scenario: str) -> None:
     chosen = load(scenario)
     world = chosen.draw(SEED)
     path = written(tmp_path / "run.db", world, "srtf", scenario=named(chosen))
-    record = Record(path, chosen)
+    record = JournalReplay(path, chosen)
     policy, count = make_policy("srtf"), 0
     for snapshot, decision in record.rounds():
         theirs = policy.decide(snapshot)
@@ -114,13 +115,17 @@ def test_lives_through_the_same_rounds(tmp_path: Path, scenario: str) -> None:
 @pytest.mark.parametrize("policy", ["drf", "optimus"])
 def test_teaches_what_its_policy_teaches(tmp_path: Path, name: str, policy: str) -> None:
     world, meant = TESTBED.draw(SEED), TESTBED.policy(policy)
-    record = Record(written(tmp_path / "run.db", world, meant, scenario=named(TESTBED)), TESTBED)
+    record = JournalReplay(
+        written(tmp_path / "run.db", world, meant, scenario=named(TESTBED)), TESTBED
+    )
     lens, per_job = lens_of(name)
-    read = recall(record, lens, 1000, world.trace.models, per_job=per_job)
+    read = watch_journal(record, lens, 1000, world.trace.models, per_job=per_job)
 
-    games = EnvGames(BatchEnv(Pool.draw(TESTBED, [SEED]), lens, "progress", 1), per_job=per_job)
+    envs = BatchRolloutEnv(
+        BatchEnv(WorldPool.draw(TESTBED, [SEED]), lens, "progress", 1), per_job=per_job
+    )
     config = CloneConfig(samples=len(read))
-    seen = watch(games, lambda: make_policy(meant), config, np.random.default_rng(0))
+    seen = watch_policy(envs, lambda: make_policy(meant), config, np.random.default_rng(0))
     assert len(read) >= 10
     assert read.seen.keys() == seen.seen.keys()
     for key in seen.seen:
@@ -129,10 +134,10 @@ def test_teaches_what_its_policy_teaches(tmp_path: Path, name: str, policy: str)
     np.testing.assert_array_equal(read.action, seen.action)
 
 
-def test_lessons_hold_nothing_that_the_lens_forbids(journal: Path) -> None:
+def test_demonstrations_hold_nothing_that_the_lens_forbids(journal: Path) -> None:
     lens, per_job = lens_of("dl2-onepass")
-    read = recall(
-        Record(journal, TESTBED), lens, 5, TESTBED.draw(SEED).trace.models, per_job=per_job
+    read = watch_journal(
+        JournalReplay(journal, TESTBED), lens, 5, TESTBED.draw(SEED).trace.models, per_job=per_job
     )
     assert len(read) == 5
     rows = np.argwhere(read.action >= 0)
@@ -166,8 +171,8 @@ def test_clones_a_journal_and_goes_on_from_there_on_its_jobs(
     )  # fmt: skip
     for key, weights in checkpoint.load(start).weights.items():
         np.testing.assert_array_equal(weights_of(tuned.network)[key], weights)
-    assert tuned.stage._validation.jobs == 2  # the last fifth of ten jobs
-    assert len(tuned.stage.games(np.random.default_rng(0)).env.pool) == 4
+    assert tuned.worlds._validation.jobs == 2  # the last fifth of ten jobs
+    assert len(tuned.worlds.training_env(np.random.default_rng(0)).env.pool) == 4
     tuned.run()
     assert (tmp_path / "tuned" / CURVE).read_text().count("\n") == 3
 
@@ -213,17 +218,17 @@ def rigid(folder: Path, models: list[str] | None = None) -> Path:
 
 def test_refuses_a_journal_in_which_there_is_nothing_to_choose(tmp_path: Path) -> None:
     lens, per_job = lens_of("dl2-onepass")
-    with pytest.raises(InputError, match="anything to choose for this lens"):
-        recall(Record(rigid(tmp_path), TESTBED), lens, 10, (), per_job=per_job)
+    with pytest.raises(InputError, match="does this lens have a choice"):
+        watch_journal(JournalReplay(rigid(tmp_path), TESTBED), lens, 10, (), per_job=per_job)
 
 
 def test_refuses_models_that_the_lens_does_not_know(tmp_path: Path) -> None:
     lens, per_job = lens_of("dl2-onepass")
-    record = Record(rigid(tmp_path, ["a", "b", "a"]), TESTBED)
+    record = JournalReplay(rigid(tmp_path, ["a", "b", "a"]), TESTBED)
     with pytest.raises(InputError, match=r"jobs train 'b', which .* does not know \(a\)"):
-        recall(record, lens, 10, ("a",), per_job=per_job)
+        watch_journal(record, lens, 10, ("a",), per_job=per_job)
     with pytest.raises(ConfigError, match=r"\[lens\] types = 8 .* set it to 10"):
-        recall(record, lens, 10, ("a", *"cdefghij"[:8], "b"), per_job=per_job)
+        watch_journal(record, lens, 10, ("a", *"cdefghij"[:8], "b"), per_job=per_job)
 
 
 def test_refuses_a_journal_of_another_world(tmp_path: Path, journal: Path) -> None:
@@ -231,38 +236,38 @@ def test_refuses_a_journal_of_another_world(tmp_path: Path, journal: Path) -> No
     # The same run, passed off as one in which jobs are as fast as their trace says.
     plain = written(tmp_path / "plain.db", world, TESTBED.policy("optimus"))
     with pytest.raises(InputError, match=r"as fast as its trace says .* another world"):
-        list(Record(plain, TESTBED).rounds())
+        list(JournalReplay(plain, TESTBED).rounds())
     old = written(tmp_path / "old.db", world, "fifo", scenario={"name": "dl2-busy", "digest": "?"})
     with pytest.raises(InputError, match="not what is called so here"):
-        Record(old, TESTBED)
-    assert Record(journal, busy).physics.curves is not None  # found by its name
+        JournalReplay(old, TESTBED)
+    assert JournalReplay(journal, busy).physics.curves is not None  # found by its name
 
 
 def test_refuses_what_is_no_journal_or_tells_too_little(tmp_path: Path, journal: Path) -> None:
     with pytest.raises(InputError, match="There is no journal"):
-        Record(tmp_path / "none.db", TESTBED)
+        JournalReplay(tmp_path / "none.db", TESTBED)
     (tmp_path / "text.db").write_text("hello")
     with pytest.raises(InputError, match="not a journal"):
-        Record(tmp_path / "text.db", TESTBED)
+        JournalReplay(tmp_path / "text.db", TESTBED)
     half = tmp_path / "half.db"
     shutil.copy(journal, half)
     half.write_bytes(half.read_bytes()[: half.stat().st_size // 2])
     with pytest.raises(InputError, match=r"half\.db"):
-        Record(half, TESTBED)
+        JournalReplay(half, TESTBED)
     with Journal.create(tmp_path / "bare.db", meta={"policy": "x", "total_gpus": 1}) as bare:
         with pytest.raises(InputError, match="no jobs to learn from"):
-            Record(bare.path, TESTBED)
+            JournalReplay(bare.path, TESTBED)
         bare.add_jobs(["a"], [-1], [], [1], [0.0], [5.0])
         with pytest.raises(InputError, match="does not tell what cluster"):
-            Record(bare.path, TESTBED)
+            JournalReplay(bare.path, TESTBED)
 
 
-def test_too_few_lessons_are_told(journal: Path) -> None:
+def test_too_few_demonstrations_are_told(journal: Path) -> None:
     lens, per_job = lens_of("dl2-onepass")
     kind = system("dl2-onepass")
     network = kind.make_network(kind.network_settings(), lens)
-    one = recall(
-        Record(journal, TESTBED), lens, 1, TESTBED.draw(SEED).trace.models, per_job=per_job
+    one = watch_journal(
+        JournalReplay(journal, TESTBED), lens, 1, TESTBED.draw(SEED).trace.models, per_job=per_job
     )
     with pytest.raises(TrainingError, match="too few to learn from"):
         next(clone(network, one, CloneConfig(), torch.Generator()))
@@ -303,7 +308,7 @@ def live_journal(path: Path, **columns: Any) -> Path:
 
 
 def test_lives_through_a_live_journal(tmp_path: Path) -> None:
-    record = Record(live_journal(tmp_path / "live.db"), TESTBED)
+    record = JournalReplay(live_journal(tmp_path / "live.db"), TESTBED)
     seen = [
         (snapshot.time_s, {record.trace.job_id[uid]: decision.share(k)
                            for k, uid in enumerate(snapshot.jobs.uid) if decision.share(k)})
@@ -333,7 +338,7 @@ def test_a_live_journal_teaches(tmp_path: Path, name: str) -> None:
     sizes = {"min_workers": [1] * 5, "max_workers": [4] * 5}
     path = live_journal(tmp_path / "live.db", **sizes)
     lens, per_job = lens_of(name)
-    read = recall(Record(path, TESTBED), lens, 1000, (), per_job=per_job)
+    read = watch_journal(JournalReplay(path, TESTBED), lens, 1000, (), per_job=per_job)
     assert len(read) > 0
     assert (read.action >= 0).any()
     trainer(tmp_path, name, f"clone.teacher=journal:{path}", "run.learner=none").run()
@@ -354,4 +359,4 @@ def test_a_journal_whose_cluster_changed_does_not_teach(journal: Path, tmp_path:
         db.execute("INSERT INTO meta VALUES ('cluster.2', '{\"gpus\": [2]}')")
     db.close()
     with pytest.raises(InputError, match="tells of 2 clusters in turn"):
-        Record(changed, TESTBED)
+        JournalReplay(changed, TESTBED)

@@ -1,6 +1,6 @@
-"""A journal as a world: its jobs as a trace, and its rounds, lived through once more.
+"""A journal as a world to learn from: its jobs as a trace, and its rounds, carried out again.
 
-A journal keeps who got what and when, not what the scheduler saw. What it saw follows: the
+A journal records what each job held and when, not what the scheduler saw. To find that, the
 recorded decisions are carried out again in the simulator, in the world that the journal names.
 """
 
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from rota.traces import Trace
 
 SLACK_S: Final = 1.0
-"""Seconds by which a job may end sooner or later than the journal says."""
+"""Seconds by which the end of a job may differ from what the journal says."""
 _GIVES: Final = (layout.START, layout.MOVE, layout.RESIZE)
 _TAKES: Final = (layout.STOP, layout.KILL)
 _ENDS: Final = (layout.FINISH, layout.GIVE_UP)
 
 
 def jobs_of(source: str) -> Trace:
-    """The jobs of a journal or of a job log, whichever the file is; or those of a preset."""
+    """The jobs of a file, which is a journal or a job log, or of a preset."""
     return past_jobs(source) if is_journal(source) else load_trace(source)
 
 
-class Record:
-    """The run that a journal keeps."""
+class JournalReplay:
+    """The run that a journal records, carried out again."""
 
     def __init__(self, path: Path, scenario: Scenario, data: Path | None = None) -> None:
-        """Read it; `scenario` is the one to learn for, which is often the journal's own."""
+        """Read the journal; `scenario` is the one to learn for, often the journal's own."""
         self.path = path
         with opened(path) as view:
             self.trace, self._row, self._left_s = lived_jobs(view)
@@ -60,7 +60,7 @@ class Record:
         self.physics = Physics() if self._own is None else self._own.physics(data, self.cluster)
 
     def rounds(self) -> Iterator[tuple[Snapshot, Decision]]:
-        """What the scheduler saw, and what it decided, round by round."""
+        """The snapshot that the scheduler saw and the decision it took, round by round."""
         sim = Simulator(self.cluster, self.trace, self.when, seed=self.seed, physics=self.physics)
         held: dict[int, Records] = {}
         last_s = float(self._rounds_s[-1]) if len(self._rounds_s) else -np.inf
@@ -71,9 +71,9 @@ class Record:
             done = self._follow(held, done, now_s)
             self._check_alive(snapshot)
             if (self._left_s[snapshot.jobs.uid] <= now_s).any():
-                continue  # by the journal over already, here in a moment: others wait for its room
+                continue  # it has ended in the journal and is about to here: its room is needed
             decision = self._decision(snapshot, held)
-            # A live cluster is decided about a moment after somebody came or left, not at once.
+            # On a live cluster a round comes a moment after a job arrived or ended, not at once.
             due = int(np.searchsorted(self._rounds_s, now_s, "right"))
             if due > told:
                 yield snapshot, decision
@@ -81,7 +81,7 @@ class Record:
             sim.apply(decision.diff(snapshot))
 
     def _follow(self, held: dict[int, Records], done: int, now_s: float) -> int:
-        """Bring `held` from the first `done` events to now; how many those are."""
+        """Bring `held` from the first `done` events up to now; returns the number of events."""
         events, shares, offsets = self._events
         until = int(np.searchsorted(events["time_s"], now_s, "right"))
         for e in range(done, until):
@@ -96,12 +96,12 @@ class Record:
         return until
 
     def _next_s(self, now_s: float) -> float:
-        """When the next round was."""
+        """The time of the next round."""
         k = int(np.searchsorted(self._rounds_s, now_s, "right"))
         return float(self._rounds_s[k]) if k < len(self._rounds_s) else np.inf
 
     def _check_alive(self, snapshot: Snapshot) -> None:
-        """Raise unless the same jobs live here as in the journal."""
+        """Raise unless the same jobs wait or run here as in the journal."""
         ended_s = self._left_s
         now_s, here = snapshot.time_s, np.zeros(len(self.trace), np.bool_)
         here[snapshot.jobs.uid] = True
@@ -129,19 +129,19 @@ class Record:
             decision.check(snapshot)
         except DecisionError as error:
             raise InputError(
-                f"{self.path}: What the journal says was decided at {snapshot.time_s:g} s cannot "
-                f"be: {error}"
+                f"{self.path}: The decision that the journal records at {snapshot.time_s:g} s is "
+                f"not possible: {error}"
             ) from None
         return decision
 
 
 def _settings(path: Path, meta: dict[str, Any]) -> tuple[Cluster, Conditions]:
-    """The machines and conditions that the journal's facts tell of; reality has no conditions."""
+    """The machines and conditions in the journal's facts; a live journal has no conditions."""
     cluster = past_cluster(meta)
     if (clusters := count_clusters(meta)) > 1:
         raise InputError(
-            f"{path}: The journal tells of {clusters} clusters in turn, so its rounds cannot be "
-            "carried out again on one; learn from a journal whose cluster stayed as it was."
+            f"{path}: The journal was written on {clusters} clusters in turn, so its rounds cannot "
+            "be carried out again on one; learn from a journal whose cluster did not change."
         )
     try:
         if cluster is None:
@@ -151,7 +151,7 @@ def _settings(path: Path, meta: dict[str, Any]) -> tuple[Cluster, Conditions]:
         return cluster, Conditions(**when, faults=faults)
     except (KeyError, TypeError, AttributeError, ValueError, ConfigError) as error:
         raise InputError(
-            f"{path}: The journal does not tell what cluster it is about "
+            f"{path}: The journal does not say which cluster it was written on "
             f"({type(error).__name__}: {error}); learn from one that `rota simulate` or `rota run` "
             "wrote."
         ) from None
@@ -170,7 +170,7 @@ def _scenario(path: Path, named: dict[str, Any], wanted: Scenario) -> Scenario |
     if found is None or found.digest != named.get("digest"):
         raise InputError(
             f"{path}: The journal was written in version {named.get('version')} of the scenario "
-            f"{named.get('name')!r} ({named.get('digest')}), which is not what is called so "
-            "here; name the file of that scenario as [world] scenario."
+            f"{named.get('name')!r} ({named.get('digest')}), which differs from the one of that "
+            "name here; name the file of that scenario as [world] scenario."
         )
     return found

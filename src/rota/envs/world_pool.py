@@ -1,4 +1,4 @@
-"""Worlds to play in: simulations that are ready to begin, from which episodes are copied."""
+"""Worlds to play in: simulations that have not begun, from which episodes are copied."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from rota.scenarios.scenario import World
 
 PARTS = ("jobs", "truth", "clock", "nodes", "level", "faults", "failures")
-"""What of a state a new episode changes; the rest follows, or is scratch."""
+"""The parts of a state that a new episode overwrites; the rest is derived from them or scratch."""
 
 
 @dataclass(frozen=True)
-class Pool:
-    """R simulations of one cluster under one set of laws, none of them begun."""
+class WorldPool:
+    """R simulations of one cluster under one set of speed laws, none of them begun."""
 
     state: State  # a batch of R
     cluster: Cluster
@@ -36,27 +36,35 @@ class Pool:
     seeds: Ints  # (R,)
     slot_s: float
     worlds: tuple[World, ...]
-    """What the simulations are of."""
+    """The worlds that are simulated."""
 
     @classmethod
-    def draw(cls, scenario: Scenario, seeds: Sequence[int], *, data: Path | None = None) -> Pool:
+    def draw(
+        cls, scenario: Scenario, seeds: Sequence[int], *, data: Path | None = None
+    ) -> WorldPool:
         """The worlds of these seeds."""
         if not len(seeds):
             raise InputError("A pool of worlds needs at least one seed.")
         return cls.of([scenario.draw(int(seed), data) for seed in seeds], seeds)
 
     @classmethod
-    def of(cls, worlds: Sequence[World], seeds: Sequence[int]) -> Pool:
+    def of(cls, worlds: Sequence[World], seeds: Sequence[int]) -> WorldPool:
         """The given worlds, which may differ in their traces only."""
         first = worlds[0]
         if any(w.when != first.when or len(w.cluster) != len(first.cluster) for w in worlds):
-            raise ConfigError("The worlds of a pool differ in more than their traces.")
+            raise ConfigError(
+                "The worlds of a pool differ in more than their traces; draw all of them from one "
+                "scenario."
+            )
         state = build_state(
             first.cluster, [w.trace for w in worlds], first.when, list(seeds), 0, first.physics
         )
         for world, rows in zip(worlds, state.jobs, strict=True):
             if len(world.trace) == 0:
-                raise InputError(f"{world.trace.name}: a trace without jobs is no episode.")
+                raise InputError(
+                    f"{world.trace.name}: The trace has no jobs, so there is nothing to play; "
+                    "leave it out."
+                )
             jobs = rows[: len(world.trace)]
             check_fits(world.cluster, world.trace, jobs, fitting(world.cluster, jobs))
         numbers = np.asarray(seeds, np.int64)
@@ -67,11 +75,11 @@ class Pool:
 
     @property
     def jobs(self) -> int:
-        """The most jobs of a trace."""
+        """The number of jobs of the longest trace."""
         return int(self.state.jobs.shape[1])
 
     def new_state(self, batch: int) -> State:
-        """The memory for a batch of episodes, none of them begun."""
+        """Memory for a batch of episodes, none of them begun."""
         s = self.state
         arrays = [_empty(part, batch) for part in s[:-2]]
         net = s.net
@@ -92,5 +100,5 @@ def words_of(state: State) -> tuple[Any, ...]:
     if state.net is not None:
         t = state.net.traffic
         arrays += [t.many, t.kind, t.rate, t.load, t.left, t.busy, state.net.weather]
-    # Numbers of eight bytes; records are padded to that.
+    # Words of eight bytes; records are padded to that.
     return tuple(array.reshape(len(array), -1).view(np.int64) for array in arrays if array.size)

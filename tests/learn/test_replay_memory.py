@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.learn.replay import Replay
-from rota.learn.replay_kernels import draw, put
+from rota.learn.replay_memory import ReplayMemory
+from rota.learn.sum_tree_kernels import draw, put
 
 
 def slow_draw(sizes: list[float], chance: float) -> int:
@@ -45,7 +45,7 @@ def test_the_tree_draws_what_a_walk_along_the_leaves_does(
 
 
 def test_draws_in_proportion_to_priorities_of_any_size() -> None:
-    memory, rng = Replay(5), np.random.default_rng(0)
+    memory, rng = ReplayMemory(5), np.random.default_rng(0)
     priority = np.array([0.1, 0.0, 0.4, 0.2, 0.3])
     memory.add({"x": np.arange(5)}, priority)
     places = np.concatenate([memory.draw(rng.random(10)) for _ in range(1000)])
@@ -55,7 +55,7 @@ def test_draws_in_proportion_to_priorities_of_any_size() -> None:
 
 
 def test_forgets_the_oldest_first() -> None:
-    memory = Replay(3)
+    memory = ReplayMemory(3)
     assert not memory.full
     memory.add({"x": np.array([[1], [2]])}, np.ones(2))
     assert (len(memory), memory.full) == (2, False)

@@ -1,4 +1,4 @@
-"""A sum tree: numbers that can be changed, and drawn in proportion to their size, in log time.
+"""A sum tree: numbers that can be changed, and drawn in proportion to them, in logarithmic time.
 
 The tree is one array of twice a power of two: node k has the children 2k and 2k + 1 and is
 their sum, the root is node 1, the leaves are the second half.
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 @kernel
 def put(tree: Floats, leaf: Ints, value: Floats) -> None:
-    """Set leaves (n,); of a leaf that is named twice the last value holds."""
+    """Set leaves (n,); if a leaf is named twice, the last value counts."""
     half = tree.size // 2
     for k in range(leaf.size):
         node = half + leaf[k]
         tree[node] = value[k]
         while node > 1:
             node //= 2
-            # Summed anew instead of corrected, so that errors do not grow.
+            # Summed again instead of corrected, so that rounding errors do not grow.
             tree[node] = tree[2 * node] + tree[2 * node + 1]
 
 
 @kernel
 def draw(tree: Floats, chance: Floats, leaf: Ints) -> None:
-    """One leaf (n,) by each number (n,) in [0, 1); one of size 0 never, unless all are."""
+    """Draw one leaf (n,) by each number (n,) in [0, 1); a leaf of 0 only if all are 0."""
     half = tree.size // 2
     for k in range(leaf.size):
         left, node = chance[k] * tree[1], 1
         while node < half:
             node *= 2
-            # To the right only if there is anything: rounding may leave a little too much.
+            # To the right only if that sum is not 0: rounding may leave a little too much.
             if left >= tree[node] and tree[node + 1] > 0.0:
                 left -= tree[node]
                 node += 1

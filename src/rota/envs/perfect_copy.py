@@ -1,8 +1,8 @@
-"""A teacher seen through a lens: what a perfect copy of it would do, and no copy can do better.
+"""A teacher whose decisions are carried out by a lens's actions: the most that cloning can reach.
 
-A network that always chose what its teacher would is still bound by its lens: jobs beyond the
-window, actions that there are not, tasks that are packed by other rules. What is lost that way
-is not lost in learning.
+A network that always chooses as its teacher does is still limited by its lens: jobs outside of
+the window, decisions that no action expresses, tasks that are packed by other rules. That loss
+is not a fault of the training.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rota.core.decision import Decision
-from rota.envs.deploy import LensPolicy
+from rota.envs.lens_policy import LensPolicy
 from rota.errors import PolicyError
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Copied:
-    """Does what its teacher decides, as far as the lens has actions for it."""
+class PerfectCopy:
+    """Does what its teacher decides, where the lens has actions for it."""
 
     lens: Lens
     teacher: Policy
@@ -44,22 +44,22 @@ class Copied:
 
     @property
     def name(self) -> str:
-        """The teacher's, and that it is a copy."""
+        """The teacher's name, marked as a copy."""
         return f"copy of {getattr(self.teacher, 'name', type(self.teacher).__name__)}"
 
     @property
     def oracle(self) -> bool:
-        """Whether the teacher is shown the truth where a scenario hides it."""
+        """Whether the teacher is shown what the scenario hides from other policies."""
         return bool(getattr(self.teacher, "oracle", False))
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Ask the teacher, then write the round that comes nearest."""
+        """Ask the teacher, then write the nearest round that the lens can express."""
         self._script.read(asked(self.teacher, snapshot))
         return self._policy.decide(snapshot)
 
 
 def asked(teacher: Policy, snapshot: Snapshot) -> Decision:
-    """What a teacher decides; if it cannot, an error says that it was the teacher."""
+    """What a teacher decides; if it fails, the error says that it was the teacher."""
     try:
         decision = teacher.decide(snapshot)
         if not isinstance(decision, Decision):
@@ -71,7 +71,7 @@ def asked(teacher: Policy, snapshot: Snapshot) -> Decision:
 
 
 def failed(teacher: Policy, time_s: float, live: int, error: Exception) -> PolicyError:
-    """What to raise when a teacher fails in a round of so many jobs."""
+    """The error to raise when a teacher fails in a round with `live` jobs."""
     name = getattr(teacher, "name", type(teacher).__name__)
     return PolicyError(
         f"The teacher {name!r} failed at {time_s:.0f} s with {live} job{'s' * (live != 1)}: "
@@ -87,7 +87,7 @@ def counts_of(decision: Decision) -> Ints:
 
 
 class _Script:
-    """Acts as the lens says a decision is to be acted out."""
+    """Chooses the actions by which the lens expresses a decision."""
 
     def __init__(self, lens: Lens) -> None:
         self._lens = lens
@@ -95,17 +95,17 @@ class _Script:
         self._ended = np.zeros(1, np.bool_)
 
     def read(self, decision: Decision) -> None:
-        """The round to act out next."""
+        """Take the decision to carry out next."""
         self._workers, self._servers = counts_of(decision)[:, None]
 
     def action(self, obs: Any, mask: Any, view: View, book: Book) -> Ints:
-        """The next action; see `rota.envs.deploy.Actor`. What a network sees is not looked at."""
+        """The next action; see `rota.envs.lens_policy.Actor`. It does not look at observations."""
         del obs, mask
         self._lens.script(view, book, self._workers, self._servers, self._action)
         return self._action
 
     def play(self, view: View, book: Book, most_edits: int) -> bool:
-        """All of the round, without looking at what a network would be shown."""
+        """Write the whole round without encoding any observation."""
         self._ended[:] = False
         while not self._ended[0] and book.edits[0] < most_edits:
             self._lens.act(view, book, self.action(None, None, view, book), self._ended)

@@ -26,18 +26,18 @@ SERVER = 1
 BUNDLE = 2
 ROLES = 3
 OWN = 3
-"""Features of a job beside its type and the counts of its tasks."""
+"""Features of a job apart from its model and the counts of its tasks."""
 
 
 @inline
 def next_workers(book: Book, b: int, j: int, job: Any) -> int:
-    """How many workers job j gets when it gets more: one, or at first the fewest it runs with."""
+    """The workers that job j gets next: one, or at first the fewest it runs with."""
     return 1 if book.workers[b, j] > 0 else fewest_workers(job)
 
 
 @inline
 def next_servers(book: Book, b: int, j: int, job: Any) -> int:
-    """The same of servers."""
+    """The servers that job j gets next: one, or at first the fewest it runs with."""
     return 1 if book.servers[b, j] > 0 else max(1, job["min_servers"])
 
 
@@ -45,10 +45,10 @@ def next_servers(book: Book, b: int, j: int, job: Any) -> int:
 def granted(
     book: Book, b: int, j: int, job: Any, role: int, least_first: bool
 ) -> tuple[int, int]:  # fmt: skip
-    """Workers and servers that an action gives job j; none: it means nothing now.
+    """Workers and servers that an action gives job j; none: the action has no meaning now.
 
-    Where jobs do not begin with their least, the first action for a worker gives all of it, and
-    the job's other actions wait for that: with less it would hold room and not run.
+    Where jobs do not begin with their minimum, the first action for a worker gives all of it, and
+    the job's other actions come after that: with less it would hold room and not run.
     """
     if not least_first and book.workers[b, j] == 0:
         return (fewest_workers(job), job["min_servers"]) if role == WORKER else (0, 0)
@@ -75,8 +75,8 @@ def show_job(
 ) -> None:  # fmt: skip
     """Fill row (F,) of the i-th job of one cluster's window, and present[i].
 
-    F is OWN + types + 2; a type as a number takes one place, a count told apart most + 1, and
-    the time that a job still needs one more.
+    F is OWN + types + 2. A model as a number takes one place, a one-hot count most + 1, and the
+    time that a job still needs one more.
     """
     j = book.rows[b, i]
     if j < 0:
@@ -138,7 +138,7 @@ def encode(
 
 
 @part
-def nobody_runs(view: View, book: Book, b: int) -> bool:
+def none_runs(view: View, book: Book, b: int) -> bool:
     """Whether no job of the cluster would run if the round ended now."""
     for i in range(view.live[b]):
         if book.workers[b, view.order[b, i]] > 0:
@@ -152,8 +152,8 @@ def allow(
 ) -> None:
     """out (3 W + 1,): what each job of one cluster may still be given, and the end.
 
-    The end is always allowed, but where jobs do not begin with their least: there a cluster in
-    which something can run does not stand still.
+    The end is always allowed, except where jobs do not begin with their minimum: there it is not
+    while no job runs and one could.
     """
     window, some = book.rows.shape[1], False
     shown = book.shown[b]
@@ -181,7 +181,7 @@ def allow(
         out[ROLES * i], out[ROLES * i + 1], out[ROLES * i + 2] = worker, server, bundle
     for k in range(ROLES * shown, ROLES * window):
         out[k] = False
-    out[ROLES * window] = least_first or not some or not nobody_runs(view, book, b)
+    out[ROLES * window] = least_first or not some or not none_runs(view, book, b)
 
 
 @kernel
@@ -195,7 +195,7 @@ def mask(
 
 @part
 def edit(view: View, book: Book, b: int, action: int, bundles: bool, least_first: bool) -> bool:
-    """Give one job what the action says; False if it is no such action, or there is no room."""
+    """Give one job what the action says; False if there is no such action, or no room."""
     if action < 0 or action >= ROLES * book.shown[b]:
         return False
     j, role = book.rows[b, action // ROLES], action % ROLES
@@ -213,7 +213,7 @@ def edit(view: View, book: Book, b: int, action: int, bundles: bool, least_first
 
 @inline
 def is_full(book: Book, b: int, j: int, job: Any) -> bool:
-    """Whether job j has all it may have."""
+    """Whether job j has the most that it may have."""
     return book.workers[b, j] >= job["max_workers"] and book.servers[b, j] >= job["max_servers"]
 
 
@@ -237,7 +237,7 @@ def act(
     view: View, book: Book, keep_capped: bool, bundles: bool, least_first: bool, actions: Ints,
     ended: Bools,
 ) -> None:  # fmt: skip
-    """One edit per cluster. The end, an action that fails, or nobody left to serve ends a round."""
+    """One edit per cluster; the end, a failing action or an empty window ends the round."""
     for b in range(actions.size):
         ended[b] = act_on(view, book, b, keep_capped, bundles, least_first, actions[b])
 
@@ -247,7 +247,7 @@ def leads(
     view: View, book: Book, b: int, i: int, role: int, least_first: bool, workers: Ints,
     servers: Ints,
 ) -> bool:  # fmt: skip
-    """Whether an action for row i leads towards the wanted counts (J,), and not beyond."""
+    """Whether an action for row i leads towards the wanted counts (J,) and not beyond them."""
     j = book.rows[b, i]
     job = view.jobs[b, j]
     w, s = granted(book, b, j, job, role, least_first)
@@ -272,7 +272,7 @@ def next_step(
 
 @part
 def first_start(view: View, book: Book, b: int) -> int:
-    """What starts the first job of the window for whose least there is room; −1: none is."""
+    """The action that starts the first job of the window whose minimum fits; −1: none fits."""
     for i in range(book.shown[b]):
         j = book.rows[b, i]
         job = view.jobs[b, j]
@@ -286,10 +286,10 @@ def script(
     view: View, book: Book, bundles: bool, least_first: bool, workers: Ints, servers: Ints,
     out: Ints,
 ) -> None:  # fmt: skip
-    """out (B,): the next action towards a teacher's counts (B, J): bundles first, then the end.
+    """out (B,): the next action towards a teacher's counts (B, J), bundles first; at last the end.
 
-    Where the lens does not let the cluster stand still, although the teacher serves nobody in the
-    window, the oldest job that fits is started.
+    Where the lens does not allow the end although the teacher runs no job of the window, the
+    oldest job that fits is started.
     """
     for b in range(out.size):
         w, s, step = workers[b], servers[b], -1
@@ -299,7 +299,7 @@ def script(
             step = next_step(view, book, b, least_first, w, s, WORKER)
         if step < 0:
             step = next_step(view, book, b, least_first, w, s, SERVER)
-        if step < 0 and not least_first and nobody_runs(view, book, b):
+        if step < 0 and not least_first and none_runs(view, book, b):
             step = first_start(view, book, b)
         out[b] = step if step >= 0 else ROLES * book.rows.shape[1]
 
@@ -320,7 +320,7 @@ def towards(
                 out[b, ROLES * i + role] = right
                 some = some or right
         step = -1
-        if not some and not least_first and nobody_runs(view, book, b):
+        if not some and not least_first and none_runs(view, book, b):
             step = first_start(view, book, b)
         if not some:
             out[b, step if step >= 0 else ROLES * book.rows.shape[1]] = True
@@ -328,7 +328,7 @@ def towards(
 
 @kernel
 def sample(mask: Bools, uniform: Floats, out: Ints) -> None:
-    """out (B,): an allowed action, all alike; for a policy that knows nothing."""
+    """out (B,): a random action, each allowed one equally likely."""
     for b in range(out.size):
         allowed = 0
         for a in range(mask.shape[1]):

@@ -1,4 +1,4 @@
-"""The settings of both forms of DL2, and how to build them."""
+"""The settings of both forms of DL2, and functions that build them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class OnePassLensConfig:
-    """What the one-pass form sees and may do."""
+    """What the one-pass form observes and may do."""
 
     window: int = 20
-    """So many jobs, the oldest first, are decided on; others keep the least they run with."""
+    """Jobs that it decides on, the oldest first; the others keep their minimum."""
     types: int = 8
-    """Models that are told apart."""
+    """Models (kinds of training) that it distinguishes."""
     most: int = 16
-    """Most servers, and most workers, of a job."""
+    """The most servers, and the most workers, of a job."""
     slot_s: float = 1200.0
-    """The unit of time."""
+    """Seconds that count as 1 where observations contain times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,7 @@ class OnePassNetworkConfig:
     """The form of its network."""
 
     width: int = 64
+    """Units of each layer."""
 
     def __post_init__(self) -> None:
         if self.width < 1:
@@ -39,33 +40,33 @@ class OnePassNetworkConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class StepLensConfig:
-    """What DL2's own form sees and may do."""
+    """What DL2's own form observes and may do."""
 
     window: int = 20
-    """So many jobs are seen at once."""
+    """Jobs that it observes at once, the oldest first."""
     types: int = 8
-    """Models that are told apart."""
+    """Models (kinds of training) that it distinguishes."""
     ordinal: bool = False
-    """The model as one number, as in the original, instead of one place for each."""
+    """The model as one number, as in the original, instead of one-hot."""
     rescale: bool = True
-    """Features of about the same size; the original has raw values."""
+    """Scale features to about the same size; the original has raw values."""
     one_hot: bool = False
-    """Counts of workers and servers as one place for each, instead of as numbers."""
+    """Counts of workers and servers one-hot instead of as numbers."""
     keep_capped: bool = False
-    """Jobs that can get no more stay in the window, where their cost is seen."""
+    """Keep jobs in the window that can get no more, so that their cost is observed."""
     mask_room: bool = True
-    """Do not offer what does not fit; the original ends the slot at such a choice."""
+    """Mask actions that do not fit; in the original such an action ends the slot."""
     bundle: bool = True
-    """Offer a worker and a server at once."""
+    """Offer the action that gives a worker and a server at once."""
     least_first: bool = True
-    """Every slot begins with the least for each job, as in the original; if not, with nothing, and
-    a job that gets nothing waits."""
+    """Every slot begins with the minimum of each job, as in the original; otherwise with nothing,
+    and a job that gets nothing waits."""
     lengths: bool = False
-    """See the time that a job still needs, not only the part of its work."""
+    """Observe the time that a job still needs, and not only the part of its work."""
     most: int = 16
-    """Tasks of a role that are told apart, or count as 1 when rescaled."""
+    """The largest count of workers or servers that is distinguished, or that is scaled to 1."""
     slot_s: float = 1200.0
-    """The unit of time."""
+    """Seconds that count as 1 where observations contain times."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,15 +74,15 @@ class StepNetworkConfig:
     """The form of its network."""
 
     kind: str = "plain"
-    """"plain": DL2's own; "shared": one scorer for all jobs."""
+    """"plain": DL2's own; "shared": the same weights score every job."""
     layers: int = 2
-    """Of a plain network."""
+    """Layers of a plain network."""
     width: int = 0
-    """Of every layer; 0: two thirds of the input, as DL2 has it, or 64 if shared."""
+    """Units of each layer; 0: two thirds of the inputs, as in DL2, or 64 if shared."""
     cluster: bool = False
-    """Whether a plain network sees the state of the cluster; DL2's does not."""
+    """Whether a plain network observes the state of the cluster; DL2's does not."""
     scale: bool = False
-    """Whether a plain network scales and shifts what each layer gives: all that the original's
+    """Whether a plain network scales and shifts the output of each layer: all that the original's
     batch normalisation does, since it is never switched to training."""
 
     def __post_init__(self) -> None:
@@ -96,14 +97,14 @@ class StepNetworkConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ExploreConfig:
-    """What overrules the network while it learns."""
+    """Exploration: what replaces actions of the network while it learns."""
 
     kind: str = "none"
-    """"none"; "job-aware": DL2's rules; "epsilon": now and then any action."""
+    """"none"; "job-aware": DL2's rules; "epsilon": random actions now and then."""
     balance: bool = True
-    """Among the rules, the one that helps a job with far fewer tasks than others."""
+    """Whether the job-aware rules include the one that helps jobs with far fewer tasks."""
     decay: float = 500.0
-    """Updates over which random actions become rare."""
+    """Updates over which random actions become rare (epsilon)."""
 
     def __post_init__(self) -> None:
         if self.kind not in ("none", "job-aware", "epsilon"):
@@ -131,13 +132,13 @@ def one_pass_network(settings: OnePassNetworkConfig, lens: Any) -> nn.Module:
 
 def step_lens(settings: StepLensConfig) -> Any:
     """The lens of DL2's own form."""
-    from rota.systems.dl2.lens import StepByStep
+    from rota.systems.dl2.step_lens import StepByStep
 
     return StepByStep(**asdict(settings))
 
 
 def step_explorer(settings: ExploreConfig, lens: Any, batch: int, rng: np.random.Generator) -> Any:
-    """What overrules its actions."""
+    """The explorer that may replace its actions."""
     from rota.systems.dl2.explore import Explorer
 
     return Explorer(settings, lens, batch, rng)

@@ -1,4 +1,4 @@
-"""What happens when a round is over: pack, enact, go on to the next decision, pay, begin anew."""
+"""The end of a round: pack tasks, apply them, run to the next decision, compute rewards, reset."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from rota.sim.state import State
 
 SMALL = 512
-"""Shares that may pile up before dead ones are forgotten; few, so that they stay in the cache."""
+"""Shares in use before unused ones are removed; few, so that they stay in the processor's cache."""
 
 
 class Ends(NamedTuple):
-    """What a step tells about rounds and episodes that ended in it."""
+    """The rounds and episodes that ended in a step."""
 
     reward: Floats  # (B,)
     terminated: Bools  # (B,) all jobs have ended
@@ -41,17 +41,17 @@ class Ends(NamedTuple):
     jcts_s: Floats  # (B, J) of each job; NaN: it has not ended
 
 
-class Deal(NamedTuple):
-    """Which episodes a batch plays."""
+class EpisodePlan(NamedTuple):
+    """Which worlds of a pool a batch plays."""
 
-    hands: Ints  # (B, K) entries of the pool, by episode; then again from the first
-    next: Ints  # (B,) episodes begun
-    entry: Ints  # (B,) the one being played
+    entries: Ints  # (B, K) entries of the pool by episode; after the last comes the first again
+    begun: Ints  # (B,) episodes begun
+    entry: Ints  # (B,) the entry being played
 
 
 @part
 def reached(job: Any, true: Any, kind: int, now_s: float) -> float:
-    """What a job's reward is the growth of."""
+    """The level of a job; its reward is the growth of that level."""
     if kind == FEE:
         return -(true["fee"] + true["fee_rate"] * (now_s - job["settled_s"]))
     if job["status"] == DONE:
@@ -62,8 +62,8 @@ def reached(job: Any, true: Any, kind: int, now_s: float) -> float:
 
 
 @part
-def pay(s: State, score: Score, b: int) -> float:
-    """The reward for what has happened since the last one; each job's part goes to `gains`."""
+def reward_since(s: State, score: Score, b: int) -> float:
+    """The reward for the time since the last one; each job's part goes to `gains`."""
     clock, kind = s.clock[0], score.kind
     from_s, to_s = score.since_s[b], clock["now_s"]
     total, oldest = 0.0, clock["arrived"]
@@ -83,7 +83,7 @@ def pay(s: State, score: Score, b: int) -> float:
                 if kind == SLOWDOWN:
                     unit_s = job["progress_s"] + true["work_s"]
                     if unit_s <= 0.0:
-                        unit_s = 1.0  # a job without work: its wait in seconds
+                        unit_s = 1.0  # a job without work: count its wait in seconds
                 gain = gain / unit_s if gain < 0.0 else 0.0
         score.gains[b, j] = gain
         total += gain
@@ -95,8 +95,8 @@ def pay(s: State, score: Score, b: int) -> float:
 
 
 @part
-def sum_up(s: State, score: Score, deal: Deal, ends: Ends, b: int) -> None:
-    """Write down how an episode went."""
+def sum_up(s: State, score: Score, plan: EpisodePlan, ends: Ends, b: int) -> None:
+    """Write the results of an episode into `ends`."""
     clock = s.clock[0]
     sum_s, last_s, ended = 0.0, clock["begin_s"], 0
     for j in range(ends.jcts_s.shape[1]):
@@ -106,21 +106,21 @@ def sum_up(s: State, score: Score, deal: Deal, ends: Ends, b: int) -> None:
             sum_s += ends.jcts_s[b, j]
             last_s = max(last_s, s.truth[j]["done_s"])
             ended += 1
-    # A mean over those that ended would praise whoever starves the others.
+    # A mean over ended jobs alone would reward a policy that lets the others starve.
     ends.unfinished[b] = clock["jobs"] - ended
     ends.jct_s[b] = sum_s / ended if ended == clock["jobs"] else np.inf
     ends.makespan_s[b] = last_s - clock["begin_s"]
     ends.resizes[b], ends.moves[b] = clock["resizes"], clock["moves"]
     ends.rounds[b] = clock["rounds"]
-    ends.total[b], ends.played[b] = score.total[b], deal.entry[b]
+    ends.total[b], ends.played[b] = score.total[b], plan.entry[b]
 
 
 @kernel
 def close_round(
-    s: State, view: View, book: Book, ended: Bools, score: Score, deal: Deal, ends: Ends,
+    s: State, view: View, book: Book, ended: Bools, score: Score, plan: EpisodePlan, ends: Ends,
     most_rounds: int,
 ) -> int:  # fmt: skip
-    """Carry out the rounds that are over and go on to the next; how many episodes ended."""
+    """Apply the rounds that are over and run to the next; returns how many episodes ended."""
     over = 0
     for b in range(ended.size):
         ends.reward[b], ends.terminated[b], ends.truncated[b] = 0.0, False, False
@@ -140,31 +140,31 @@ def close_round(
         note_round(one)
         more = advance(one)
         view.live[b], view.now_s[b] = clock["live"], clock["now_s"]
-        ends.reward[b] = pay(one, score, b)
+        ends.reward[b] = reward_since(one, score, b)
         if more and clock["rounds"] < most_rounds:
             continue
         ends.terminated[b] = clock["ended"] == clock["jobs"]
         ends.truncated[b] = not ends.terminated[b]
-        sum_up(one, score, deal, ends, b)
+        sum_up(one, score, plan, ends, b)
         over += 1
     return over
 
 
 @kernel
 def begin_episodes(
-    s: State, view: View, words: Any, pool: Any, which: Bools, score: Score, deal: Deal
+    s: State, view: View, words: Any, pool: Any, which: Bools, score: Score, plan: EpisodePlan
 ) -> None:
-    """Let the clusters flagged in `which` begin their next episode.
+    """Begin the next episode of the clusters flagged in `which`.
 
-    `words` and `pool` are pairs of arrays (B, …) and (R, …): the same memory of the state, and of
-    the states to begin with, as plain numbers, which copy faster than records.
+    words  arrays (B, …): the memory of the state as plain words, which copy faster than records
+    pool   arrays (R, …): the same of the states that episodes begin with
     """
     for b in range(which.size):
         if not which[b]:
             continue
-        r = deal.hands[b, deal.next[b] % deal.hands.shape[1]]
-        deal.next[b] += 1
-        deal.entry[b] = r
+        r = plan.entries[b, plan.begun[b] % plan.entries.shape[1]]
+        plan.begun[b] += 1
+        plan.entry[b] = r
         for k in range(len(words)):
             to, source = words[k], pool[k]
             for i in range(source.shape[1]):

@@ -1,4 +1,4 @@
-"""Prioritised experience replay (Schaul et al., 2016): a memory that forgets by age."""
+"""Prioritised experience replay (Schaul et al., 2016): a memory that drops the oldest states."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rota.learn.replay_kernels import draw, put
+from rota.learn.sum_tree_kernels import draw, put
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
     from rota.core.types import Floats, Ints
 
 
-class Replay:
+class ReplayMemory:
     """Rows of arrays by name, the oldest replaced first, drawn in proportion to a priority."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity, self._next, self._count = capacity, 0, 0
         self._tree = np.zeros(2 << (capacity - 1).bit_length())
         self.rows: dict[str, NDArray[Any]] = {}
-        """Each (capacity, …); what was never filled is 0."""
+        """Arrays (capacity, …) by name; places that were never filled are 0."""
 
     def __len__(self) -> int:
         return self._count
 
     @property
     def full(self) -> bool:
-        """Whether it holds as much as it can."""
+        """Whether all places are filled."""
         return self._count == self.capacity
 
     @property
     def priority(self) -> Floats:
-        """Of all rows, as a view."""
+        """The priorities of all rows, as a view."""
         half = self._tree.size // 2
         return self._tree[half : half + self._count]
 
     def add(self, rows: Mapping[str, NDArray[Any]], priority: Floats) -> None:
-        """Remember rows, the oldest first; of more than there is place for, the last ones."""
+        """Add rows, the oldest first; if they are more than the capacity, only the last ones."""
         count = min(len(priority), self.capacity)
         place = (self._next + np.arange(count)) % self.capacity
         for name, array in rows.items():
@@ -52,11 +52,14 @@ class Replay:
         self._count = min(self._count + count, self.capacity)
 
     def draw(self, chance: Floats) -> Ints:
-        """Places of n rows, by n numbers in [0, 1), from n equal parts of the sum of priorities."""
+        """The places of n drawn rows, one from each of n equal parts of the sum of priorities.
+
+        chance  (n,) uniform in [0, 1)
+        """
         place = np.zeros(chance.size, np.int64)
         draw(self._tree, (np.arange(chance.size) + chance) / chance.size, place)
         return place
 
     def judge(self, place: Ints, priority: Floats) -> None:
-        """Give rows another priority."""
+        """Set the priorities of these rows."""
         put(self._tree, place, priority)

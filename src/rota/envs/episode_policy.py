@@ -1,4 +1,4 @@
-"""Policies at the clusters of a batch: each decides as it would under `rota.sim.simulate`."""
+"""Policies that decide for the clusters of a batch as they would under `rota.sim.simulate`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from rota.scenarios.scenario import World
 
 
-class Seat:
-    """A policy at one cluster for one episode, and what it may know there.
+class EpisodePolicy:
+    """A policy that decides for one cluster during one episode, and what it may know there.
 
-    Where that is the world as the lens sees it, nothing differs. Else (an oracle, errors of its
-    own) it is shown its own estimates.
+    Most policies are shown what the lens is shown. Others (an oracle, one with estimation errors
+    of its own) are shown their own estimates.
     """
 
     def __init__(self, policy: Policy, world: World, seed: int) -> None:
@@ -51,11 +51,11 @@ class Seat:
         return snapshot if self._estimator is None else self._estimator.see(snapshot)
 
     def _with_own_estimates(self, env: BatchEnv, b: int, estimate_s: Floats) -> Snapshot:
-        """The snapshot as if these had been told from the first; the state is left as it was."""
+        """The snapshot with these estimates in place of the state's; the state is not changed."""
         jobs, truth = env.state.jobs[b, : estimate_s.size], env.state.truth[b, : estimate_s.size]
         columns = jobs["estimate_s"], jobs["remaining_s"]
         kept = [column.copy() for column in columns]
-        # Exactly what is left, where durations are known.
+        # Where durations are known this is exactly the remaining work.
         left_s = truth["work_s"] + (estimate_s - self._duration_s)
         try:
             columns[0][:], columns[1][:] = estimate_s, np.where(left_s < 0.0, 0.0, left_s)
@@ -65,22 +65,22 @@ class Seat:
                 column[:] = before
 
 
-class Seats:
-    """One policy of its own for every cluster and episode of a batch: policies may remember."""
+class EpisodePolicies:
+    """A separate policy for each cluster and episode of a batch, since policies may keep state."""
 
     def __init__(self, env: BatchEnv, make: Callable[[], Policy]) -> None:
         self._env, self._make = env, make
-        self._seats: dict[int, tuple[int, Seat]] = {}
+        self._policies: dict[int, tuple[int, EpisodePolicy]] = {}
 
-    def at(self, b: int) -> Seat:
-        """Who sits at cluster b in its present episode."""
-        episode = int(self._env.deal.next[b])
-        if b not in self._seats or self._seats[b][0] != episode:
-            self._seats[b] = episode, Seat(self._make(), *self._env.world(b))
-        return self._seats[b][1]
+    def at(self, b: int) -> EpisodePolicy:
+        """The policy of cluster b in its present episode."""
+        episode = int(self._env.plan.begun[b])
+        if b not in self._policies or self._policies[b][0] != episode:
+            self._policies[b] = episode, EpisodePolicy(self._make(), *self._env.world(b))
+        return self._policies[b][1]
 
     def decide(self, b: int) -> tuple[Snapshot, Decision]:
-        """What the policy sees of cluster b now, and what it decides."""
-        seat = self.at(b)
-        snapshot = seat.look(self._env, b)
-        return snapshot, seat.policy.decide(snapshot)
+        """What the policy of cluster b is shown now, and what it decides."""
+        own = self.at(b)
+        snapshot = own.look(self._env, b)
+        return snapshot, own.policy.decide(snapshot)

@@ -1,4 +1,4 @@
-"""What a round promises while it is being written, so that every edit can be judged by itself."""
+"""The potential of a round that is being written, by which single edits can be judged."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def likely_pace(job: Any, true: Any, clock: Any, node: Any, speed: Floats, w: in
 
 
 @kernel
-def promise(s: State, view: View, book: Book, span_s: float, which: Bools, out: Floats) -> None:
+def potential(s: State, view: View, book: Book, span_s: float, which: Bools, out: Floats) -> None:
     """out (B,): the part of its work that each live job would do within span_s, summed over jobs.
 
-    Only for the clusters flagged in `which` (B,). Placement, contention and restarts are left
-    out: it is a promise, not the reward.
+    Only the clusters flagged in `which` (B,) are computed. Placement, contention and restarts are
+    ignored, so it is an estimate of the reward and not the reward.
     """
     for b in range(out.size):
         if not which[b]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from gymnasium import spaces
 
-from rota.systems.dl2 import lens_kernels as kernels
+from rota.systems.dl2 import step_kernels as kernels
 from rota.systems.dl2.window import Window
 
 if TYPE_CHECKING:
@@ -22,36 +22,28 @@ if TYPE_CHECKING:
 class StepByStep(Window):
     """Action 3i gives the job in row i a worker, 3i + 1 a server, 3i + 2 both; 3W ends the slot.
 
-    Every slot begins with the least each job runs with; or, without `least_first`, with nothing,
-    and the first action 3i gives a job its least. A job that has all it may have leaves the
-    window, and the next one moves up.
+    Every slot begins with the minimum of each job; or, without `least_first`, with nothing, and
+    the first action 3i gives a job its minimum. A job that has its maximum leaves the window, and
+    the next one moves up. The fields are explained in `StepLensConfig`.
     """
 
     ordinal: bool = False
-    """Whether a job's type is one number, as in the original, or one-hot."""
     rescale: bool = True
-    """Whether types, stays and counts are scaled to about 1."""
     one_hot: bool = False
-    """Whether counts of workers and servers are one place for each, up to `most`, not numbers."""
     keep_capped: bool = False
-    """Whether jobs that have all they may have stay in the window, with nothing allowed."""
     mask_room: bool = True
-    """Whether what does not fit is masked; the original masks only who has all he may have."""
     bundle: bool = True
-    """Whether a worker and a server can be had at once; if not, their actions are masked."""
     least_first: bool = True
-    """Whether every job is given its least before any action, as far as there is room."""
     lengths: bool = False
-    """Whether the time that a job still needs is seen, not only the part of its work."""
 
     @property
     def actions(self) -> int:
-        """How many there are, A."""
+        """The number of actions, A."""
         return kernels.ROLES * self.window + 1
 
     @property
     def features(self) -> int:
-        """Numbers that describe a job, F: type, stay, part left, dominant share, both counts."""
+        """Numbers that describe a job, F: model, age, work left, dominant share, both counts."""
         counts = 2 * (self.most + 1) if self.one_hot else 2
         return kernels.OWN + counts + (1 if self.ordinal else self.types) + self.lengths
 
@@ -62,7 +54,7 @@ class StepByStep(Window):
 
     @property
     def mask_shape(self) -> tuple[int, ...]:
-        """By action."""
+        """One flag per action."""
         return (self.actions,)
 
     def open(self, view: View, book: Book, which: Bools) -> None:
@@ -77,11 +69,11 @@ class StepByStep(Window):
         )  # fmt: skip
 
     def mask(self, view: View, book: Book, out: Bools) -> None:
-        """Which actions are allowed."""
+        """Fill `out` with which actions are allowed."""
         self._run(kernels.mask, view, book, self.mask_room, self.bundle, self.least_first, out)
 
     def act(self, view: View, book: Book, actions: Ints, ended: Bools) -> None:
-        """One edit per cluster; whatever is not allowed ends the round, as in the original."""
+        """One edit per cluster; as in the original, a forbidden action ends the round."""
         self._run(
             kernels.act, view, book, self.keep_capped, self.bundle, self.least_first, actions, ended
         )
@@ -96,12 +88,12 @@ class StepByStep(Window):
         self._run(kernels.towards, view, book, self.bundle, self.least_first, workers, servers, out)
 
     def jobs_of(self, book: Book, actions: Ints) -> Ints:
-        """The jobs (B,) that these actions give something to; −1: they end the round."""
+        """The jobs (B,) that these actions give tasks to; −1: the action ends the round."""
         row = actions // kernels.ROLES
         shown = np.minimum(row, self.window - 1)
         jobs: Ints = np.where(row < self.window, book.rows[np.arange(len(row)), shown], -1)
         return jobs
 
     def sample(self, mask: Bools, uniform: Floats, out: Ints) -> None:
-        """Allowed actions (B,), all alike, by uniform numbers (B,)."""
+        """Fill `out` (B,) with allowed actions, each equally likely, by uniform numbers (B,)."""
         self._run(kernels.sample, mask, uniform, out)

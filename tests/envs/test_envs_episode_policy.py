@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rota.core.layout import SHARE
-from rota.envs import BatchEnv, Pool
-from rota.envs.seats import Seats
+from rota.envs import BatchEnv, WorldPool
+from rota.envs.episode_policy import EpisodePolicies
 from rota.policies import make_policy
 from rota.scenarios import load
 from rota.sim import simulate
@@ -37,14 +37,14 @@ def worlds_of(name: str, jobs: int, **when: Any) -> list[World]:
 
 
 def played(worlds: list[World], make: Callable[[], Policy]) -> list[Any]:
-    """When jobs begin and end if the seats decide, their clusters one round each in turn."""
-    env = BatchEnv(Pool.of(worlds, SEEDS), OnePass(), batch=len(worlds))
+    """When jobs begin and end if the policies decide, their clusters one round each in turn."""
+    env = BatchEnv(WorldPool.of(worlds, SEEDS), OnePass(), batch=len(worlds))
     env.reset()
-    seats, live = Seats(env, make), list(range(len(worlds)))
+    policies, live = EpisodePolicies(env, make), list(range(len(worlds)))
     while live:
         for b in tuple(live):
             s = one_of_batch(env.state, b)
-            snapshot, decision = seats.decide(b)
+            snapshot, decision = policies.decide(b)
             decision.check(snapshot)
             apply(s, decision, snapshot)
             s.clock[0]["wake_s"] = decision.wake_s
@@ -131,20 +131,20 @@ def test_a_teacher_that_remembers_has_one_memory_per_cluster_and_episode() -> No
         )
         np.testing.assert_array_equal(done_s, outcome.done_s)
 
-    env = BatchEnv(Pool.of(worlds, SEEDS), OnePass(), batch=2, max_rounds=3)
+    env = BatchEnv(WorldPool.of(worlds, SEEDS), OnePass(), batch=2, max_rounds=3)
     env.reset()
-    seats, first = Seats(env, Counting), []
+    policies, first = EpisodePolicies(env, Counting), []
     for _ in range(4):
-        first.append(seats.at(0))
+        first.append(policies.at(0))
         env.step(np.zeros((2, 20), np.int64))
-    assert [seat is first[0] for seat in first] == [True, True, True, False]
+    assert [own is first[0] for own in first] == [True, True, True, False]
 
 
 def test_looking_as_an_oracle_leaves_the_world_as_it_was() -> None:
-    env = BatchEnv(Pool.of(worlds_of("rigid-blind", 30), SEEDS), OnePass(), batch=2)
+    env = BatchEnv(WorldPool.of(worlds_of("rigid-blind", 30), SEEDS), OnePass(), batch=2)
     env.reset()
     before = env.state.jobs.copy()
-    snapshot, _ = Seats(env, lambda: make_policy("srtf@oracle")).decide(1)
+    snapshot, _ = EpisodePolicies(env, lambda: make_policy("srtf@oracle")).decide(1)
     assert np.isfinite(snapshot.jobs.remaining_s).all()
     assert np.isnan(env.snapshot(1).jobs.remaining_s).all()
     for name in before.dtype.names or ():
@@ -153,11 +153,11 @@ def test_looking_as_an_oracle_leaves_the_world_as_it_was() -> None:
 
 def test_a_world_of_a_pool_that_was_swapped_stays_its_own() -> None:
     scenario = load("dl2-small", ["workload.jobs=5", "speed.sight=noisy", "speed.sight_error=0.3"])
-    env = BatchEnv(Pool.draw(scenario, [3]), OnePass(), batch=1)
+    env = BatchEnv(WorldPool.draw(scenario, [3]), OnePass(), batch=1)
     env.reset()
     curves = env.snapshot(0).curves
     assert curves is not None
-    env.swap(Pool.draw(scenario, [4]))
+    env.swap(WorldPool.draw(scenario, [4]))
     again = env.snapshot(0).curves
     assert again is not None
     np.testing.assert_array_equal(curves.speed, again.speed)

@@ -1,7 +1,7 @@
-"""What a perfect copy of a teacher would reach: what cloning through a lens can give at most.
+"""What a perfect copy of a teacher reaches: the most that cloning through a lens can reach.
 
-The teacher schedules traces twice: by itself, and with every decision turned into actions of the
-lens. What lies between the two is the lens's, and no training takes it away.
+The teacher schedules each trace twice: by itself, and with every decision turned into actions of
+the lens. The difference is due to the lens, and no training removes it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rota.envs import Copied
+from rota.envs import PerfectCopy
 from rota.errors import InputError
 from rota.run.stats import paired
 from rota.sim import simulate
@@ -36,9 +36,9 @@ class CopyScore:
     teacher_jct: float
     jct: float
     change: float
-    """Of the copy's mean JCT against the teacher's."""
+    """Of the copy's mean JCT against the teacher's: 0.1 says that the copy's is 10 % higher."""
     ci95: tuple[float, float] | None
-    """Of the change, over traces; None if there is only one."""
+    """The 95 % interval of the change, over traces; None if there is only one."""
     traces: int
 
     def words(self) -> str:
@@ -50,12 +50,12 @@ class CopyScore:
         )
 
     def save(self, file: Path) -> None:
-        """Keep it, as measuring takes time."""
+        """Write it to a file, since measuring takes time."""
         write_text(file, json.dumps(asdict(self), indent=2) + "\n")
 
     @classmethod
     def load(cls, file: Path) -> CopyScore:
-        """One that was kept."""
+        """Read one that was saved."""
         try:
             facts = json.loads(file.read_text())
             ends = facts["ci95"]
@@ -68,13 +68,13 @@ def copy_score(
     worlds: Sequence[tuple[int, World]], lens: Lens, make_teacher: Callable[[], Policy], name: str,
     unit_s: float, report: Callable[[int], None] = lambda _done: None,
 ) -> CopyScore:  # fmt: skip
-    """Measure it in worlds by their seeds; `report` is told how many are done.
+    """Measure it in worlds with their seeds; `report` is called with how many are done.
 
-    Every run has a teacher of its own, since policies may remember.
+    Every run has a separate teacher, since policies may keep state.
     """
     own, copied = [], []
     for done, (seed, world) in enumerate(worlds, 1):
-        # The copy first: where the teacher fails, it is said that it was the teacher.
+        # The copy first: if the teacher fails, that error says that it was the teacher.
         copied.append(_mean_jct_s(*_through(lens, make_teacher(), world), seed))
         own.append(_mean_jct_s(world, make_teacher(), seed))
         report(done)
@@ -85,10 +85,10 @@ def copy_score(
     )  # fmt: skip
 
 
-def _through(lens: Lens, teacher: Policy, world: World) -> tuple[World, Copied]:
-    """The world and the copy in it, which is told what its teacher would be."""
+def _through(lens: Lens, teacher: Policy, world: World) -> tuple[World, PerfectCopy]:
+    """The world as the teacher is to see it, and the copy."""
     teacher, when, physics = briefed(teacher, world.when, world.physics, world.trace)
-    return replace(world, when=when, physics=physics), Copied(lens, teacher)
+    return replace(world, when=when, physics=physics), PerfectCopy(lens, teacher)
 
 
 def _mean_jct_s(world: World, policy: Policy, seed: int) -> float:
