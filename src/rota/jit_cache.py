@@ -87,7 +87,9 @@ class _Kept(FunctionCache):  # type: ignore[misc]
         )
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
-        return (*super()._index_key(sig, codegen), _settings())
+        # Of code and closure, which Numba would add here, the stamp knows more; and Numba's digest
+        # of a part in a closure differs from process to process.
+        return sig, codegen.magic_tuple(), _settings()
 
     def name_of(self, sig: Any, codegen: Any) -> str:
         """Names the kernel for these types among all that are kept in its folder."""

@@ -119,7 +119,8 @@ def _look_ahead(config: CompareConfig, policies: Mapping[str, Policy]) -> None:
     """Meet bad traces, and the compiler, before any process is started."""
     from rota.cli.work import meant, prepared
     from rota.sim import Simulator
-    from rota.sim.simulate import informed, needs_compiling, warm_up
+    from rota.sim.briefing import informed
+    from rota.sim.replay_choice import needs_compiling, warm_up
 
     told = False
 

@@ -44,7 +44,7 @@ def scenarios(context: typer.Context, as_json: AsJson = False) -> None:
         return
     from rota.cli.loading import note
     from rota.plugins import OURS
-    from rota.scenarios.speeds import SPEED_MODELS
+    from rota.scenarios.speed_laws import SPEED_MODELS
 
     entries = _entries()
     models, troubles = SPEED_MODELS.plugged()

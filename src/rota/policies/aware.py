@@ -144,7 +144,8 @@ AWARE: Final[dict[str, Aware]] = {
         "rota", "rota.policies.contention.greedy:ContentionGreedy", _GREEDY),
     "contention-rollout": Aware(
         "The greedy rule's best placements or waiting, each played out on the known jobs.",
-        "rota; rollouts: Bertsekas, 1997", "rota.policies.contention.rollout:ContentionRollout",
+        "rota; rollouts: Bertsekas, 1997",
+        "rota.policies.contention.greedy_rollout:ContentionRollout",
         {**_GREEDY,
          "k": Setting("placements tried beside waiting", lambda t: int(number(t, 1)),
                       "a whole number, 1 or more"),
