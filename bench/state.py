@@ -19,7 +19,7 @@ from pathlib import Path
 from rota.backends.local.held import Ended, Held
 from rota.backends.local.request import Request
 from rota.backends.local.state_dir import StateDir
-from rota.elastic.remains import end_remains
+from rota.elastic.run_processes import end_processes
 
 LOOK_S = 20.0
 TIMES = 5
@@ -85,7 +85,7 @@ def main() -> None:
         finally:
             daemon.terminate()
             daemon.wait()
-            end_remains(*store.jobs.glob("*/run-*"))
+            end_processes(*store.jobs.glob("*/run-*"))
 
 
 if __name__ == "__main__":

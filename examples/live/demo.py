@@ -42,14 +42,15 @@ from rota.backends.local.held import STEADY_S
 from rota.backends.local.local_backend import TICK_S
 from rota.core import Cluster, JobTable
 from rota.core.speed import Curves
-from rota.dash.gantt import Course, gantt
+from rota.dash.axes import time_axis
+from rota.dash.gantt import Bar, Course, gantt
 from rota.dash.page import page, table
-from rota.elastic.cradle import Cradle
+from rota.elastic.agent_forkserver import AgentForkServer
 from rota.perf.physics import Physics
 from rota.policies import make_policy
 from rota.run.journal import Journal
 from rota.run.reader import read_journal
-from rota.run.stints import stints
+from rota.run.stints import Stints
 from rota.sim import simulate
 from rota.traces import Trace
 
@@ -179,16 +180,20 @@ def _request(kind: str, epochs: int, state: Path) -> Request:
 def courses(journal: Path) -> tuple[list[Course], float]:
     """The course of every job, and their mean JCT; times from the first submission on."""
     with read_journal(journal) as view:
-        outcome, (events, shares, offsets) = view.outcome(), view.events()
+        outcome, found = view.outcome(), view.events()
     first = len(outcome.submit_s) - len(JOBS)  # before them a real run has one to warm up
     submit_s, done_s = outcome.submit_s[first:], outcome.done_s[first:]
     began_s, end_s = float(submit_s.min()), float(done_s.max())
-    held = stints(events, shares, offsets, end_s)
+    held = Stints.of(found, end_s)
     rows = []
     for number, (_, kind, epochs) in enumerate(JOBS):
+        at = held.of_job(first + number)
         own = [
-            type(s)(s.begin_s - began_s, s.end_s - began_s, s.share)
-            for s in held.get(first + number, [])
+            Bar(begin_s - began_s, end_s - began_s, workers)
+            for begin_s, end_s, workers in zip(
+                *(column[at].tolist() for column in (held.begin_s, held.end_s, held.workers)),
+                strict=True,
+            )
         ]
         rows.append(Course(
             f"{kind} {epochs}", list(KINDS).index(kind), float(submit_s[number]) - began_s,
@@ -211,13 +216,13 @@ def main() -> None:
     console = Console()
     with Progress(console=console, transient=True) as tell:
         bar = tell.add_task("measuring each kind", total=len(KINDS))
-        cradle = Cradle(PRELOAD)
-        first, _ = started("table", out / "measure" / "first", cradle, ["w0"])
+        fork_server = AgentForkServer(PRELOAD)
+        first, _ = started("table", out / "measure" / "first", fork_server, ["w0"])
         stopped(first)  # by then all is imported
         for name in KINDS:
-            kinds[name] = measure(name, out / "measure" / name, cradle)
+            kinds[name] = measure(name, out / "measure" / name, fork_server)
             tell.advance(bar)
-        cradle.close()
+        fork_server.close()
         for role in ("static", "elastic"):
             policy = getattr(options, role)
             drawn, told_s = predict(kinds, policy, out / "simulated")
@@ -245,7 +250,7 @@ def report(out: Path, kinds: dict[str, Kind], found: dict, console: Console) -> 
         for where, rows in (("what really happened", seen), ("what the simulator said", told)):
             title = f"{policy}: {where}"
             name = f"{role}-{'real' if rows is seen else 'sim'}"
-            pictures.append(f"<figure>{gantt(name, title, READ, rows, end_s)}</figure>")
+            pictures.append(gantt(name, title, READ, rows, time_axis("time", end_s)))
     console.print(sheet)
     static, elastic = facts["static"], facts["elastic"]
     gains = {key: elastic[key] / static[key] - 1 for key in ("simulated_s", "real_s")}

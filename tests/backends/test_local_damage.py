@@ -20,8 +20,8 @@ from rota.backends.local import Request, StateDir
 from rota.backends.local.held import Ended, Held
 from rota.backends.local.seating import Seat
 from rota.cli.app import run
-from rota.elastic.files import read_file, replace_file
 from rota.errors import DamagedError, RotaError
+from rota.files import read_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,8 +21,8 @@ from rota.backends.local import StateDir, local_backend, run_end
 from rota.backends.local.held import Held
 from rota.backends.local.seating import Seat
 from rota.cli.app import run
-from rota.elastic.cradle import Cradle
-from rota.elastic.job import Job
+from rota.elastic.agent_forkserver import AgentForkServer
+from rota.elastic.job import ElasticJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,14 +72,14 @@ def test_a_worker_that_left_while_no_daemon_was_there_frees_its_seat(tmp_path: P
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     """Jobs, by number, whose agents take every call and never answer."""
-    over, those, answers = threading.Event(), set[str](), Job.observe
+    over, those, answers = threading.Event(), set[str](), ElasticJob.observe
 
-    def observe(job: Job) -> object:
+    def observe(job: ElasticJob) -> object:
         if job.folder.parent.name in those:
             over.wait()
         return answers(job)
 
-    monkeypatch.setattr(Job, "observe", observe)
+    monkeypatch.setattr(ElasticJob, "observe", observe)
     yield those
     over.set()
 
@@ -104,8 +104,8 @@ def test_agents_that_do_not_answer_hold_up_nobody_else(
 def test_a_fork_server_that_does_not_answer_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.elastic.cradle.LAUNCH_S", 0.2)
-    made = Cradle(["json"])
+    monkeypatch.setattr("rota.elastic.agent_forkserver.LAUNCH_S", 0.2)
+    made = AgentForkServer(["json"])
     try:
         os.kill(made._process.pid, signal.SIGSTOP)
         assert "has ended" in made.launch(tmp_path)

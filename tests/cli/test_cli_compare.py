@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from rota.cli.app import run
-from rota.cli.config import load_config
+from rota.cli.compare_config import load_config
 from rota.errors import ConfigError
 
 CONFIG = """
 traces = [
-    { source = "poisson:jobs=40,gpus=16,load=1.2", name = "random" },
+    { source = "poisson:jobs=40,total_gpus=16,load=1.2", name = "random" },
     "log.csv",
 ]
 seeds = "0:3"

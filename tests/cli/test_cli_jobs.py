@@ -17,9 +17,9 @@ from local_shell import shell
 
 from rota.backends.local import StateDir
 from rota.cli.app import run
-from rota.learn.record import Record
+from rota.learn.journal_replay import JournalReplay
+from rota.run.journal_file import told
 from rota.run.reader import read_journal
-from rota.run.store import told
 from rota.scenarios import load
 from rota.sim.past import past_cluster, past_jobs
 
@@ -126,7 +126,7 @@ def test_a_live_journal_is_played_again_under_another_policy(
         assert (played["jobs"], played["finished"]) == (2, 2)
         assert played["mean_jct_s"] > 0
     # And it teaches: what was decided can be carried out again, and everybody ends in time.
-    told = list(Record(path, load("dl2-testbed")).rounds())
+    told = list(JournalReplay(path, load("dl2-testbed")).rounds())
     assert len(told) >= 2
 
 

@@ -25,6 +25,7 @@ from rota.cli import (
     job_logs,
     policies,
     queue,
+    report,
     resubmit,
     scenarios,
     simulate,
@@ -51,6 +52,7 @@ app = typer.Typer(
 )
 app.command()(simulate.simulate)
 app.command()(compare.compare)
+app.command()(report.report)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(daemon.run)

@@ -17,8 +17,8 @@ from rota.errors import InputError, RotaError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rota.cli.config import CompareConfig
-    from rota.cli.digest import Book
+    from rota.cli.compare_config import CompareConfig
+    from rota.cli.digest import AllRuns
     from rota.cli.work import Task
     from rota.core import Policy
 
@@ -45,7 +45,7 @@ def compare(
     Every trace runs under every policy and seed, in parallel; the differences to a baseline
     come with confidence intervals.
     """
-    from rota.cli.config import load_config
+    from rota.cli.compare_config import load_config
 
     wanted = load_config(config)
     folder = Path("out") / wanted.name if out is None else out
@@ -55,8 +55,8 @@ def compare(
     }
     if drawn := [seed for trace in wanted.traces if trace.is_scenario for seed in trace.seeds]:
         loading.tell_outside(drawn)
-    book = _played(wanted, policies, jobs or _cores())
-    results = _results(wanted, book, loading.learners(policies))
+    all_runs = _played(wanted, policies, jobs or _cores())
+    results = _results(wanted, all_runs, loading.learners(policies))
     _write(folder, results)
     if as_json:
         print_json({key: value for key, value in results.items() if key != "curves"})
@@ -84,9 +84,9 @@ def _check_folder(folder: Path, force: bool) -> None:
         raise InputError(f"{folder} holds earlier results; --force replaces them.")
 
 
-def _played(config: CompareConfig, policies: Mapping[str, Policy], jobs: int) -> Book:
+def _played(config: CompareConfig, policies: Mapping[str, Policy], jobs: int) -> AllRuns:
     """All runs, each as often as it can differ."""
-    from rota.cli.digest import Book
+    from rota.cli.digest import AllRuns
     from rota.cli.work import run_all
 
     varies = _what_varies(config, policies)
@@ -96,7 +96,7 @@ def _played(config: CompareConfig, policies: Mapping[str, Policy], jobs: int) ->
         tasks = _tasks(config, varies)
         results = run_all(tasks, jobs, bar.begin(f"{len(tasks)} runs", len(tasks)))
     keys = [(task.trace.label, task.label, task.seed) for task in tasks]
-    return Book(config, dict(zip(keys, results, strict=True)), varies)
+    return AllRuns(config, dict(zip(keys, results, strict=True)), varies)
 
 
 def _what_varies(
@@ -156,7 +156,7 @@ def _tasks(config: CompareConfig, varies: Mapping[tuple[str, str], bool]) -> lis
     ]  # fmt: skip
 
 
-def _results(config: CompareConfig, book: Book, learners: Sequence[str]) -> dict[str, Any]:
+def _results(config: CompareConfig, all_runs: AllRuns, learners: Sequence[str]) -> dict[str, Any]:
     """Everything there is to say, as JSON has it."""
     import platform
     from datetime import UTC, datetime
@@ -167,7 +167,7 @@ def _results(config: CompareConfig, book: Book, learners: Sequence[str]) -> dict
     from rota import __version__
     from rota.cli import digest
 
-    compared = digest.comparisons(book)
+    compared = digest.comparisons(all_runs)
     return {
         "name": config.name,
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -184,11 +184,11 @@ def _results(config: CompareConfig, book: Book, learners: Sequence[str]) -> dict
         "scenarios": _facts_of_scenarios(config),
         "journals": _facts_of_journals(config),
         "resamples": config.resamples,
-        "notes": [*_notes(config, book, compared), *_note_on_learning(config, learners)],
-        "table": digest.table(book),
+        "notes": [*_notes(config, all_runs, compared), *_note_on_learning(config, learners)],
+        "table": digest.table(all_runs),
         "comparisons": compared,
-        "runs": [run.summary for run in book.runs.values()],
-        "curves": digest.curves(book),
+        "runs": [run.summary for run in all_runs.runs.values()],
+        "curves": digest.curves(all_runs),
     }  # fmt: skip
 
 
@@ -222,14 +222,18 @@ def _facts_of_journals(config: CompareConfig) -> dict[str, Any]:
     }
 
 
-def _notes(config: CompareConfig, book: Book, compared: Sequence[Mapping[str, Any]]) -> list[str]:
+def _notes(
+    config: CompareConfig, all_runs: AllRuns, compared: Sequence[Mapping[str, Any]]
+) -> list[str]:
     """What a reader must know to read the numbers rightly."""
+    from rota.dash.groups import losses
+
     notes = []
     free = config.when.restart_s == 0 and not config.when.resize_s
     if free and not all(trace.is_scenario for trace in config.traces):
         notes.append("Preemption and moving are free (conditions.restart_s = 0).")
     once = [label for label in (t.label for t in config.traces)
-            if not any(book.varies[label, policy] for policy in config.policies)]  # fmt: skip
+            if not any(all_runs.varies[label, policy] for policy in config.policies)]  # fmt: skip
     if once and len(config.seeds) > 1:
         notes.append(
             f"Seeds make no difference to {', '.join(once)} (a file, without faults or errors of "
@@ -253,13 +257,8 @@ def _notes(config: CompareConfig, book: Book, compared: Sequence[Mapping[str, An
         "replace it."
         for label, facts in _facts_of_journals(config).items()
     ]
-    dropped = {run["trace"]: run["oversized"] for run in (r.summary for r in book.runs.values())}
-    notes += [
-        f"{trace}: {units.plural(count, 'job')} left out that the empty cluster cannot hold."
-        for trace, count in dropped.items()
-        if count
-    ]
-    return notes
+    lost = {run.summary["trace"]: losses(run.summary) for run in all_runs.runs.values()}
+    return notes + [f"{trace}: {text}" for trace, texts in lost.items() for text in texts]
 
 
 def _note_on_learning(config: CompareConfig, learners: Sequence[str]) -> list[str]:
@@ -271,8 +270,8 @@ def _note_on_learning(config: CompareConfig, learners: Sequence[str]) -> list[st
 def _write(folder: Path, results: Mapping[str, Any]) -> None:
     import json
 
-    from rota.dash.report import write_report
-    from rota.traces.files import write_text
+    from rota.dash.compare_page import write_report
+    from rota.traces.text_files import write_text
 
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rota.cli import foreign
 from rota.cli.job_verbs import STATE, State  # noqa: TC001
 from rota.cli.loading import named_policies, note
 from rota.cli.options import command, duration_s
 from rota.cli.table import shown
-from rota.errors import ConfigError, JournalError, UnknownNameError
+from rota.errors import ConfigError, JournalError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,9 +25,7 @@ if TYPE_CHECKING:
     from rota.core import Cluster, Policy
     from rota.run.guard import Guard
     from rota.run.loop import Round
-    from rota.run.record import Recorder
-
-BACKENDS = ("local",)
+    from rota.run.recorder import Recorder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,9 @@ class DaemonOptions:
         bool,
         typer.Option("--shadow", help="Only record what the policy decides; the fallback is used."),
     ] = False
-    backend: Annotated[str, typer.Option(metavar="local", help="What kind of cluster.")] = "local"
+    backend: Annotated[
+        str, typer.Option(metavar="NAME", help="What cluster: local, or a plug-in's NAME[:a=1,…].")
+    ] = "local"
     nodes: Annotated[int, typer.Option(min=1, help="Virtual nodes of this machine.")] = 1
     gpus: Annotated[
         int, typer.Option(min=0, help="GPUs of each; 0: all there are, or one slot per CPU.")
@@ -87,8 +88,6 @@ class DaemonOptions:
     state: State = STATE
 
     def __post_init__(self) -> None:
-        if self.backend not in BACKENDS:
-            raise UnknownNameError("backend", self.backend, BACKENDS)
         for name, least in (("every", 0.1), ("deadline", 0.05)):
             if not (given := getattr(self, name)) >= least:
                 raise ConfigError(f"--{name} {given:g} is too short; give {least:g}s or more.")
@@ -108,6 +107,14 @@ def run(options: DaemonOptions) -> None:
 
     chosen = _policy(options.policy, options.history)
     spare = None if options.fallback == "none" else _policy(options.fallback, options.history)
+    guard = Guard(fallback=spare, deadline_s=options.deadline, shadow=options.shadow)
+    if options.backend != "local":
+        names = [options.policy] if spare is None else [options.policy, options.fallback]
+        foreign.run_on(
+            options.backend, names, lambda name: _policy(name, options.history), guard,
+            lambda turn: _tell(turn, _Speaker(options.quiet)),
+        )  # fmt: skip
+        return
     if options.shadow and spare is None:
         note("--shadow without a fallback: no job is ever started.")
     cluster, real = machine(options.nodes, options.gpus)
@@ -122,7 +129,6 @@ def run(options: DaemonOptions) -> None:
         recorder = stack.enter_context(_recorder(store, local, cluster, options.policy, say))
         say(f"{options.policy} schedules {store.root} on {cluster.describe()}"
             f"{'' if real else ' (CPU slots)'}, process {os.getpid()}")  # fmt: skip
-        guard = Guard(fallback=spare, deadline_s=options.deadline, shadow=options.shadow)
         _drive(chosen, local, guard, recorder, say)
         left = len(local.jobs)
         if left:
@@ -135,15 +141,15 @@ def _backend(
 ) -> Iterator[LocalBackend]:
     """The backend, and what it starts agents with."""
     from rota.backends.local.local_backend import LocalBackend
-    from rota.elastic.cradle import Cradle
+    from rota.elastic.agent_forkserver import AgentForkServer
 
     with ExitStack() as stack:
         warm = options.warm
-        cradle = stack.enter_context(closing(Cradle(warm))) if warm else None
+        fork_server = stack.enter_context(closing(AgentForkServer(warm))) if warm else None
         local = LocalBackend(
             store, cluster, real_gpus=real_gpus, every_s=options.every, drain=options.drain,
             min_run_s=options.min_run, keep_s=options.keep, keep_jobs=options.keep_jobs,
-            cradle=cradle, say=say,
+            fork_server=fork_server, say=say,
         )  # fmt: skip
         stack.callback(local.close)
         yield local
@@ -215,7 +221,7 @@ def _recorder(
     from rota.backends.local.private import keep_private, put_aside
     from rota.backends.local.state_dir import JOURNAL
     from rota.run.journal import Journal
-    from rota.run.record import Recorder
+    from rota.run.recorder import Recorder
 
     path = store.root / JOURNAL
     columns = {"names": list(cluster.names), "gpus": cluster.gpus.tolist()}

@@ -12,7 +12,7 @@ from rota.run.stats import paired
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rota.cli.config import CompareConfig, TraceSpec
+    from rota.cli.compare_config import CompareConfig, TraceSpec
     from rota.cli.work import Finished
     from rota.core.types import Floats
     from rota.run.stats import Paired
@@ -30,7 +30,7 @@ MEANS: Final = (
 
 
 @dataclass(frozen=True)
-class Book:
+class AllRuns:
     """All runs, to be looked up by trace, policy and seed."""
 
     config: CompareConfig
@@ -49,12 +49,12 @@ class Book:
         return trace.seeds if any_varies else trace.seeds[:1]
 
 
-def table(book: Book) -> list[dict[str, Any]]:
+def table(all_runs: AllRuns) -> list[dict[str, Any]]:
     """One row per trace and policy, means over its runs."""
     rows = []
-    for trace in book.config.traces:
-        for policy in book.config.policies:
-            runs = [book.of(trace, policy, seed) for seed in book.seeds(trace, policy)]
+    for trace in all_runs.config.traces:
+        for policy in all_runs.config.policies:
+            runs = [all_runs.of(trace, policy, seed) for seed in all_runs.seeds(trace, policy)]
             row: dict[str, Any] = {"trace": trace.label, "policy": policy, "runs": len(runs)}
             for key in MEANS:
                 known = [run.summary[key] for run in runs if run.summary[key] is not None]
@@ -63,26 +63,28 @@ def table(book: Book) -> list[dict[str, Any]]:
     return rows
 
 
-def comparisons(book: Book) -> list[dict[str, Any]]:
+def comparisons(all_runs: AllRuns) -> list[dict[str, Any]]:
     """Every policy against the baseline, on each trace and, if there are several, on all."""
-    config = book.config
+    config = all_runs.config
     scopes: list[tuple[str, Sequence[TraceSpec]]] = [(t.label, [t]) for t in config.traces]
     if len(config.traces) > 1:
         scopes.append((ALL, config.traces))
     return [
-        _compared(book, scope, traces, policy)
+        _compared(all_runs, scope, traces, policy)
         for scope, traces in scopes
         for policy in config.policies
         if policy != config.baseline
     ]
 
 
-def _compared(book: Book, scope: str, traces: Sequence[TraceSpec], policy: str) -> dict[str, Any]:
-    baseline = book.config.baseline
+def _compared(
+    all_runs: AllRuns, scope: str, traces: Sequence[TraceSpec], policy: str
+) -> dict[str, Any]:
+    baseline = all_runs.config.baseline
     pairs = [
-        (book.of(trace, policy, seed), book.of(trace, baseline, seed))
+        (all_runs.of(trace, policy, seed), all_runs.of(trace, baseline, seed))
         for trace in traces
-        for seed in book.seeds(trace, policy, baseline)
+        for seed in all_runs.seeds(trace, policy, baseline)
     ]
     over = "runs" if len(pairs) >= ENOUGH_PAIRS else "jobs"
     a, b = _means(pairs) if over == "runs" else _jct(pairs)
@@ -96,7 +98,7 @@ def _compared(book: Book, scope: str, traces: Sequence[TraceSpec], policy: str) 
         # Seconds of a trace of long jobs would drown the others: each pair counts alike.
         a, b = a / b, np.ones(len(b))
     rng = np.random.default_rng(0)
-    found = paired(a, b, rng, resamples=book.config.resamples)
+    found = paired(a, b, rng, resamples=all_runs.config.resamples)
     return {**facts, **_outcome_of(found, seconds=len(traces) == 1 or over == "jobs")}
 
 
@@ -131,12 +133,12 @@ def _jobs_of(run: Finished) -> Floats:
     return run.jct_s
 
 
-def curves(book: Book) -> list[dict[str, Any]]:
+def curves(all_runs: AllRuns) -> list[dict[str, Any]]:
     """Per trace and policy, the distribution of JCTs and the utilisation over time."""
     found = []
-    for trace in book.config.traces:
-        for policy in book.config.policies:
-            runs = [book.of(trace, policy, seed) for seed in book.seeds(trace, policy)]
+    for trace in all_runs.config.traces:
+        for policy in all_runs.config.policies:
+            runs = [all_runs.of(trace, policy, seed) for seed in all_runs.seeds(trace, policy)]
             series = runs[0].series or {"time_s": [], "utilisation": []}
             begin_s = series["time_s"][0] if series["time_s"] else 0.0
             found.append({

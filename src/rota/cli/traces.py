@@ -37,30 +37,41 @@ def traces(context: typer.Context, as_json: AsJson = False) -> None:
     """List the built-in workloads and the formats of job logs that rota reads."""
     if context.invoked_subcommand is not None:
         return
+    from rota.cli.loading import note
     from rota.traces import FORMATS, PRESETS
+    from rota.traces.formats import LOG_FORMATS
 
     presets = {
         name: {
             "about": preset.about,
             "jobs": preset.workload.jobs,
-            "gpus": preset.workload.gpus,
+            "total_gpus": preset.workload.total_gpus,
+            "cluster": preset.cluster_source or None,
             "load": preset.workload.load or preset.usual_load,
         }
         for name, preset in PRESETS.items()
     }
-    formats = {name: known.about for name, known in FORMATS.items()}
+    plugged, troubles = LOG_FORMATS.plugged()
+    formats = {name: known.about for name, known in (FORMATS | plugged).items()}
+    packages = {name: LOG_FORMATS.package(name) for name in plugged}
+    for trouble in troubles:
+        note(trouble)
     if as_json:
-        _print_json({"presets": presets, "formats": formats, "sacct_command": SACCT_COMMAND})
+        _print_json({"presets": presets, "formats": formats, "packages": packages,
+                     "sacct_command": SACCT_COMMAND})  # fmt: skip
         return
-    typer.echo("Presets (NAME:jobs=…,gpus=…,load=…,users=… changes them)")
+    typer.echo("Presets (NAME:jobs=…,total_gpus=…,load=…,users=… changes them)")
     for name, facts in presets.items():
         typer.echo(f"  {name:<10} {facts['about']}")
-        sizes = f"{facts['jobs']:,} jobs, load {facts['load']:g} on {facts['gpus']:,} GPUs"
+        sizes = f"{facts['jobs']:,} jobs, load {facts['load']:g} on {facts['total_gpus']:,} GPUs"
         typer.echo(f"  {'':<10} {sizes}")
-    typer.echo("\nFormats of files, told by their content (--format NAME overrides)")
+        if facts["cluster"]:
+            typer.echo(f"  {'':<10} its cluster: {facts['cluster']}")
+    typer.echo("\nFormats of files, recognised by their content (--format NAME overrides)")
     for name, about in formats.items():
-        typer.echo(f"  {name:<10} {about}")
-    typer.echo(f"\nA Slurm cluster's history:\n  {SACCT_COMMAND}")
+        whose = f" (package {packages[name]})" if name in packages else ""
+        typer.echo(f"  {name:<10} {about}{whose}")
+    typer.echo(f"\nTo export a Slurm cluster's history:\n  {SACCT_COMMAND}")
 
 
 @app.command(epilog=_SLURM)

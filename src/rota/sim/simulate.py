@@ -23,7 +23,7 @@ from rota.sim.rank_kernels import replay_ranked
 from rota.sim.replay_kernels import FLUSH, MORE, replay, replay_backfill, replay_free
 from rota.sim.setup import PLAIN, Conditions, shapes_of
 from rota.sim.simulator import Simulator
-from rota.traces.plain import spoken
+from rota.traces.plain_csv import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

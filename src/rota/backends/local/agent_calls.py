@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from rota.elastic.job import Job
-from rota.elastic.remains import end_remains
+from rota.elastic.job import ElasticJob
+from rota.elastic.run_processes import end_processes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rota.backends.local.calls import Calls
     from rota.backends.local.seating import Seat
-    from rota.elastic.cradle import Cradle
+    from rota.elastic.agent_forkserver import AgentForkServer
     from rota.elastic.protocol import JobSpec, Member
 
 Asked = Literal["launch", "look", "resize", "stop", "reap"]
@@ -29,7 +29,7 @@ class Means:
     """Makes calls beside the daemon's loop."""
     env: Callable[[Seat], dict[str, str]]
     """Environment variables that tell a member about its seat."""
-    cradle: Cradle | None = None
+    fork_server: AgentForkServer | None = None
     """Starts agents faster than a new Python would, if there is one."""
 
 
@@ -54,20 +54,23 @@ class AgentCalls:
 
     def launch(self, folder: Path, spec: JobSpec) -> None:
         """Start an agent, and with it a run."""
-        self._call = "launch", self._means.pool.submit(Job.launch, folder, spec, self._means.cradle)
+        self._call = (
+            "launch",
+            self._means.pool.submit(ElasticJob.launch, folder, spec, self._means.fork_server),
+        )
 
     def look(self, folder: Path) -> None:
         """Ask how the run is."""
-        self._call = "look", self._means.pool.submit(Job(folder).observe)
+        self._call = "look", self._means.pool.submit(ElasticJob(folder).observe)
 
     def resize(self, folder: Path, members: tuple[Member, ...]) -> None:
         """Ask for exactly these members."""
-        self._call = "resize", self._means.pool.submit(Job(folder).resize, members)
+        self._call = "resize", self._means.pool.submit(ElasticJob(folder).resize, members)
 
     def stop(self, folder: Path, grace_s: float) -> None:
         """Ask for the end of the run."""
-        self._call = "stop", self._means.pool.submit(Job(folder).stop, grace_s)
+        self._call = "stop", self._means.pool.submit(ElasticJob(folder).stop, grace_s)
 
     def reap(self, folder: Path) -> None:
         """Kill what is left of the run; the answer lists the processes that are still there."""
-        self._call = "reap", self._means.pool.submit(end_remains, folder)
+        self._call = "reap", self._means.pool.submit(end_processes, folder)

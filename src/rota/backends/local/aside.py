@@ -6,8 +6,8 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
 from rota.backends.local.held import Ended
-from rota.elastic.job import Job
-from rota.elastic.remains import agent_of, end_remains
+from rota.elastic.job import ElasticJob
+from rota.elastic.run_processes import agent_of, end_processes
 from rota.errors import RotaError
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def _put_down(folders: list[Path]) -> list[int]:
     for folder in folders:
         try:
             if agent_of(folder):
-                Job(folder).stop(GRACE_S)
+                ElasticJob(folder).stop(GRACE_S)
                 while agent_of(folder) and monotonic() < until_s:
                     sleep(0.02)
         except (RotaError, OSError):
             continue  # then by force
-    return end_remains(*folders)
+    return end_processes(*folders)

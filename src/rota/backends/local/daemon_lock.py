@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from time import monotonic, sleep, time
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from rota.elastic.files import read_file, replace_file
 from rota.errors import ConfigError, DamagedError
+from rota.files import read_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

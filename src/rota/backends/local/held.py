@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rota.backends.local.seating import decode_seats
-from rota.elastic.files import decode_as, is_number
 from rota.errors import ConfigError, DamagedError
+from rota.files import decode_as, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

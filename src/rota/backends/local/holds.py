@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from time import time
 from typing import TYPE_CHECKING, Final
 
-from rota.elastic.files import decode_as, read_file, replace_file
 from rota.errors import ConfigError, DamagedError
+from rota.files import decode_as, read_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable

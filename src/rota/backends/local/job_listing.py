@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import nan
 from typing import TYPE_CHECKING
 
-from rota.run.record import Listing, Measured
+from rota.run.job_facts import Listing, Measured
 
 if TYPE_CHECKING:
     from rota.backends.local.held import Ended, Held

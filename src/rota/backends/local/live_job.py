@@ -23,10 +23,10 @@ from rota.backends.local.run_spec import job_spec, members_of
 from rota.backends.local.seating import reseat, share_of
 from rota.backends.local.speed_meter import SpeedMeter
 from rota.backends.local.start_hint import start_hint
-from rota.elastic.files import read_file
 from rota.elastic.job import AGENT_KILLED
 from rota.elastic.protocol import ENDED, JOB_FILE
 from rota.errors import DamagedError, JobError, RotaError
+from rota.files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

@@ -24,7 +24,7 @@ from rota.backends.local.waits_file import WAITS, WaitsFile
 from rota.core.jobs import JobTable
 from rota.core.layout import FINISH, GIVE_UP, KILL
 from rota.errors import RotaError
-from rota.run.record import Measured
+from rota.run.job_facts import Measured
 from rota.run.speeds import Speeds
 from rota.run.why import too_large
 
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from rota.core.cluster import Cluster
     from rota.core.plan import Plan, Share
     from rota.core.snapshot import Snapshot
-    from rota.elastic.cradle import Cradle
-    from rota.run.record import Listing
+    from rota.elastic.agent_forkserver import AgentForkServer
+    from rota.run.job_facts import Listing
     from rota.run.wait_reason import WaitReason
 
 TICK_S: Final = 0.05
@@ -59,14 +59,14 @@ class LocalBackend:
         min_run_s: float = 0.0,
         keep_s: float = math.inf,
         keep_jobs: int = 1 << 53,
-        cradle: Cradle | None = None,
+        fork_server: AgentForkServer | None = None,
         say: Callable[[str], None] = lambda _text: None,
     ) -> None:
         """Rounds are at most `every_s` apart while there are jobs.
 
         With `drain`, `wait` returns False when there are no jobs left. A job is not stopped or
         moved in its first `min_run_s`. Jobs that are over are forgotten after `keep_s`, and all
-        but the last `keep_jobs` of them. Agents are started by `cradle` if it can do that.
+        but the last `keep_jobs` of them. Agents are started by `fork_server` if it can do that.
         `say` is told what happens, in one line each.
         """
         self.store, self.cluster, self.every_s, self.drain = store, cluster, every_s, drain
@@ -77,7 +77,7 @@ class LocalBackend:
         self._devices = device_names(cluster, real_gpus)
         self._has = dict(enumerate(cluster.gpus.tolist()))
         self._pool = Calls()
-        self._means = Means(self._pool, self._env, cradle)
+        self._means = Means(self._pool, self._env, fork_server)
         self._jobs: dict[int, LiveJob] = {}
         self._active: set[int] = set()  # jobs about which something is to be done
         self._aside: dict[int, Aside] = {}

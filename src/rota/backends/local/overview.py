@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.backends.local.state_dir import REQUEST
-from rota.elastic.files import read_file, replace_file
 from rota.errors import DamagedError, RotaError
+from rota.files import read_file, replace_file
 
 if TYPE_CHECKING:
     from rota.backends.local.request import Request

@@ -152,11 +152,11 @@ class QueueRows:
         from concurrent.futures import wait
 
         from rota.backends.local.calls import Calls
-        from rota.elastic import Job
+        from rota.elastic import ElasticJob
 
         calls = Calls()
         asked = {
-            calls.submit(Job(self.store.run_folder(row["job"], run)).observe): row
+            calls.submit(ElasticJob(self.store.run_folder(row["job"], run)).observe): row
             for row in rows
             if (run := row.pop("run", 0)) and row["kind"] != "plain"
         }

@@ -40,7 +40,8 @@ from rota.backends.local.held import Ended, Held
 from rota.backends.local.history import History
 from rota.backends.local.private import make_private
 from rota.backends.local.request import Request
-from rota.elastic.files import (
+from rota.errors import ConfigError, DamagedError, JobError
+from rota.files import (
     decode_as,
     is_count,
     is_number,
@@ -48,7 +49,6 @@ from rota.elastic.files import (
     replace_file,
     sync_folder,
 )
-from rota.errors import ConfigError, DamagedError, JobError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

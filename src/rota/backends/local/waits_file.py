@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from rota.elastic.files import is_count, is_number, read_file, replace_file
 from rota.errors import DamagedError
+from rota.files import is_count, is_number, read_file, replace_file
 from rota.run.wait_reason import Tier, WaitReason
 
 if TYPE_CHECKING:
