@@ -18,7 +18,7 @@ from rota.errors import ConfigError
 from rota.run.journal import Journal
 from rota.run.loop import rounds
 from rota.run.reader import read_journal
-from rota.run.record import Recorder
+from rota.run.recorder import Recorder
 
 if TYPE_CHECKING:
     from pathlib import Path
