@@ -34,6 +34,8 @@ class Held:
     """Number of the present run, or of the last one."""
     open: bool = False
     """Whether that run has begun and is not known to be over."""
+    stop_asked: bool = False
+    """Whether its agent was told to end that run: then it has not failed when it is stopped."""
     started_s: float | None = None
     since_s: float | None = None
     settled_s: float = 0.0

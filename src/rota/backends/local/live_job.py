@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from time import monotonic, strftime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -205,7 +206,9 @@ class LiveJob:
         self._agent.launch(self._folder(), spec)
 
     def _stop(self) -> None:
-        self._stopping = True
+        self._stopping = self.held.stop_asked = True
+        with suppress(OSError):  # a full disk must not keep a job from being stopped
+            self._keep()
         self._stop_by_s = min(self._stop_by_s, monotonic() + self.request.grace_s + FORCE_S)
         self._agent.stop(self._folder(), self.request.grace_s)
 
@@ -307,10 +310,10 @@ class LiveJob:
 
     def _conclude(self, end: RunEnd) -> None:
         """A run is over and nothing of it is left; decide whether the job is over, too."""
-        held, wanted = self.held, self._stopping
+        held, wanted = self.held, self.held.stop_asked
         gave_up = self._heals > MOST_HEALS
         self.meter.end()
-        held.open, held.leaving, self._stopping = False, {}, False
+        held.open, held.stop_asked, held.leaving, self._stopping = False, False, {}, False
         self._members, self._stop_by_s = None, float("inf")
         if end.state == NEVER:
             self._keep()

@@ -20,12 +20,9 @@ def start_hint(request: Request, error: str) -> str:
     if not _ENDED.search(error):
         return ""
     program = program_of(request)
-    advice = _advice(error, program, request.cwd)
-    # An agent may have said already which program it was, and what to do.
-    ran = "" if program in error else f"It ran {program} in {request.cwd}"
-    if "; " in error.partition(program)[2]:
-        advice = ""
-    return ": ".join(filter(None, (ran, advice)))
+    if program in error and "; " in error:
+        return ""  # the agent has said it already
+    return f"It ran {program} in {request.cwd}: {_advice(error, program, request.cwd)}"
 
 
 def program_of(request: Request) -> str:
