@@ -329,6 +329,7 @@ def test_of_two_formats_the_one_that_asks_for_more_columns_is_taken(
 
 
 SPEEDS = """
+import numpy as np
 from rota.core.speed import Curves
 
 def few(cluster, most):
