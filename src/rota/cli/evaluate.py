@@ -32,7 +32,11 @@ ScenarioName = Annotated[
 ]
 Seeds = Annotated[str, typer.Option(metavar="A:B", help="Seeds: A up to, not with, B; or a,b,c.")]
 Against = Annotated[
-    str, typer.Option(metavar="NAMES", help="Policies to compare with, joined by commas.")
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="A policy to compare with; repeat it for several; default: drf and optimus.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, not a table.")]
 DataFolder = Annotated[
@@ -53,7 +57,7 @@ def evaluate(
     policy: Subject,
     scenario: ScenarioName,
     seeds: Seeds = "2000:2020",
-    against: Against = "drf,optimus",
+    against: Against = None,
     through: Through = None,
     as_json: AsJson = False,
     data: DataFolder = None,
@@ -64,7 +68,8 @@ def evaluate(
 
     chosen, wanted = load(scenario), plays.read_seeds(seeds)
     loading.tell_outside(wanted)
-    names = list(dict.fromkeys([policy, *filter(None, map(str.strip, against.split(",")))]))
+    others = ["drf", "optimus"] if against is None else filter(None, against)
+    names = list(dict.fromkeys([policy, *others]))
     policies = loading.named_policies(names, chosen.policy)
     if through is not None:
         copy = f"{policy} through {through}"

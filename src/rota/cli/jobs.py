@@ -45,7 +45,9 @@ def submit(
     max_workers: Annotated[int, typer.Option(min=0, help="Most; 0: as --workers.")] = 0,
     servers: Annotated[int, typer.Option(min=0, help="Parameter servers, with --elastic.")] = 0,
     max_servers: Annotated[int, typer.Option(min=0, help="Most; 0: as --servers.")] = 0,
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs, or CPU slots, of each worker.")] = 1,
+    gpus: Annotated[
+        int, typer.Option("--gpus-per-worker", min=0, help="GPUs, or CPU slots, of each worker.")
+    ] = 1,
     elastic: Annotated[
         bool, typer.Option("--elastic", help="The script uses rota.elastic: resize it as it runs.")
     ] = False,
