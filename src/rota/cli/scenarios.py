@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from rota.cli.options import AsJson  # noqa: TC001
 from rota.cli.table import print_json, print_table
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ LOAD: Final = {
     ),
 }
 """What `load` means, by the kind of workload that has one."""
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback(invoke_without_command=True)
