@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from rota.core.seams import Policy
     from rota.core.types import Records
     from rota.perf.physics import Physics
+    from rota.policies.classic.rule import Rule
     from rota.run.journal import Journal
     from rota.sim.journal_writer import Notes
+    from rota.sim.replay_kernels import Replay
     from rota.traces.trace import Trace
 
 LOG = 1 << 15
@@ -72,9 +74,10 @@ def simulate(
             if series:
                 kept.append(done)
 
+        turns = _turns(sim, policy, drain, deadline_s)
         began_s = perf_counter()
         writer.begin(trace)
-        for _ in _turns(sim, policy, drain, deadline_s):
+        for _ in turns:
             progress(sim.finished)
         drain()
     wall_s = perf_counter() - began_s
@@ -88,15 +91,18 @@ def _turns(
 ) -> Iterator[None]:
     """Play the whole run; yields now and then, so that progress can be reported."""
     if isinstance(policy, Heuristic) and policy.compiled:
-        return _compiled(sim, policy, drain)
+        return _compiled(sim, policy.rule, replay_of(sim, policy), drain)
     return _by_rounds(sim, policy, drain, deadline_s)
 
 
-def _compiled(sim: Simulator, policy: Heuristic, drain: Callable[[], None]) -> Iterator[None]:
-    play, status = replay_of(sim, policy), np.zeros(1, np.int64)
+def _compiled(
+    sim: Simulator, rule: Rule, play: Replay, drain: Callable[[], None]
+) -> Iterator[None]:
+    """Replay in compiled code, slice by slice."""
+    status = np.zeros(1, np.int64)
     sim.clock["indexed"] = play in (replay_queue, replay_shapes)
     while status[0] in (MORE, FLUSH):
-        play(policy.rule, sim.batch, SLICE, status)
+        play(rule, sim.batch, SLICE, status)
         sim.check_books()
         if status[0] == FLUSH:
             drain()
@@ -107,6 +113,7 @@ def _compiled(sim: Simulator, policy: Heuristic, drain: Callable[[], None]) -> I
 def _by_rounds(
     sim: Simulator, policy: Policy, drain: Callable[..., None], deadline_s: float
 ) -> Iterator[None]:
+    """Ask the policy round by round, in Python."""
     notes: list[dict[str, Any]] = []
     for turn in rounds(policy, sim, deadline_s=deadline_s):
         if sim.state.events.size:

@@ -85,11 +85,11 @@ ORDERINGS: Final[dict[str, Ordering]] = {
     "fifo-easy": Ordering(
         "Later jobs may start if they do not delay the first that waits.",
         "EASY: Lifka, JSSPP 1995",
-        {"passing": EASY}, _ESTIMATE),
+        {"passing": EASY}, _ESTIMATE, keeps_score="always"),
     "fifo-conservative": Ordering(
         "Later jobs may start if they delay no job before them.",
         "Mu'alem and Feitelson, TPDS 2001",
-        {"passing": CONSERVATIVE}, (*_ESTIMATE, "depth")),
+        {"passing": CONSERVATIVE}, (*_ESTIMATE, "depth"), keeps_score="always"),
     "sjf": Ordering("Shortest job first; the head blocks.", "textbook",
                     {"order": SHORTEST, "passing": STRICT}, _ESTIMATE, keeps_score="always"),
     "sjf-skip": Ordering("Shortest job first; a job that does not fit is passed over.", "textbook",

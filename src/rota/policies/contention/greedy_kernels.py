@@ -97,8 +97,8 @@ def offer(found: Found, most: int, score: float, p: int, j: int, pick: Ints, spa
 
 @part
 def worth(
-    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings, p:
-    int, j: int, pick: Ints,
+    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
+    p: int, j: int, pick: Ints,
 ) -> float:  # fmt: skip
     """The score of job j on the nodes of `pick`; −inf if it must not go there."""
     span, k, job = options.span[p], options.kind[p], options.jobs[j]
@@ -123,8 +123,8 @@ def worth(
 
 @part
 def try_all(
-    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings, p:
-    int, j: int, able: int, found: Found, most: int,
+    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
+    p: int, j: int, able: int, found: Found, most: int,
 ) -> None:  # fmt: skip
     """Weigh every set of nodes out of scratch.able[:able], in order."""
     span, order, pick = options.span[p], scratch.order, scratch.pick
@@ -156,8 +156,8 @@ def try_all(
 
 @part
 def climb(
-    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings, p:
-    int, j: int, able: int, found: Found, most: int,
+    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
+    p: int, j: int, able: int, found: Found, most: int,
 ) -> None:  # fmt: skip
     """Weigh one set of nodes: the best node first, then the best beside it, and so on."""
     span, k, job = options.span[p], options.kind[p], options.jobs[j]
@@ -216,8 +216,8 @@ def mark_twins(room: Occupancy, scratch: Scratch) -> None:
 
 @part
 def scan(
-    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings, found:
-    Found, most: int,
+    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
+    found: Found, most: int,
 ) -> int:  # fmt: skip
     """Find the best `most` placements of the next job of each type; returns their number."""
     last = found.score.size - 1

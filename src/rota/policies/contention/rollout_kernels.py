@@ -130,8 +130,8 @@ def find_low(room: Occupancy, o: int) -> None:
 
 @part
 def best(
-    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings, found:
-    Found,
+    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
+    found: Found,
 ) -> int:  # fmt: skip
     """The greedy rule's choice: 1 if there is one, then at found[0].
 
@@ -147,8 +147,8 @@ def best(
 
 @part
 def fill(
-    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings, found:
-    Found,
+    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
+    found: Found,
 ) -> None:  # fmt: skip
     """Start the best placement while there is a good one."""
     while best(law, options, room, scratch, settings, found) > 0:
@@ -157,8 +157,8 @@ def fill(
 
 @part
 def play(
-    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings, found:
-    Found, filled: bool, limit: float,
+    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
+    found: Found, filled: bool, limit: float,
 ) -> float:  # fmt: skip
     """The sum of all completion times from here, under the greedy rule; inf once over `limit`."""
     last, total = room.run.size - 1, 0.0
@@ -230,8 +230,8 @@ def rate_all(law: Law, options: Options, room: Occupancy) -> None:
 
 @kernel
 def greedy_round(
-    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings, found:
-    Found,
+    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
+    found: Found,
 ) -> None:  # fmt: skip
     """Start what the greedy rule starts now."""
     fill(law, options, room, scratch, settings, found)
