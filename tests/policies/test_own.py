@@ -61,7 +61,7 @@ class Mine(Base):
 
 
 class Plain(Base):
-    def __init__(self, most, least: float = 2.0, guess=3, helper=None) -> None:
+    def __init__(self, most: int, least: float = 2.0, guess=3, helper=None) -> None:
         self.given = (most, least, guess)
 
 
@@ -120,9 +120,9 @@ def test_an_oracle_is_told_that_it_is_one(mine: Path) -> None:
 
 
 def test_parameters_of_init_are_settings_too(mine: Path) -> None:
-    with pytest.raises(ConfigError, match="'Plain' cannot be made without 'most'; give it a def"):
+    with pytest.raises(ConfigError, match="Policy 'Plain' needs the setting 'most': Plain:most=…"):
         make_policy(f"{mine}:Plain:least=4")
-    with pytest.raises(ConfigError, match="'Needs' cannot be made without 'model'"):
+    with pytest.raises(InputError, match=r"Cannot make policy .* TypeError: .* argument: 'model'"):
         make_policy(f"{mine}:Needs")
     policy: Any = make_policy(f"{mine}:build:most=6")
     assert policy.most == 6

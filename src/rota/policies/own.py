@@ -88,10 +88,9 @@ def made(entry: PolicyEntry, name: str, base: str, wanted: str, *, oracle: bool)
     given = {"name": name, "oracle": oracle}
     keywords = {key: value for key, value in given.items() if key in takes}
     keywords |= {**entry.preset, **read_settings(base, wanted, entry.settings)}
-    for key, parameter in takes.items():
-        if parameter.default is parameter.empty and key not in keywords:
-            how = f"write {base}:{key}=…" if key in entry.settings else "give it a default"
-            raise ConfigError(f"Policy {base!r} cannot be made without {key!r}; {how}.")
+    for key in entry.settings:
+        if key not in keywords and key in takes and takes[key].default is inspect.Parameter.empty:
+            raise ConfigError(f"Policy {base!r} needs the setting {key!r}: {base}:{key}=….")
     try:
         policy = entry.make(**keywords)
     except RotaError:
