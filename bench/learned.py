@@ -1,8 +1,8 @@
 """Measure learned systems: a decision at deployment, and training from rollout to update.
 
-Decisions are on 500 nodes with a window of 40 jobs. Weights are random, so that a slot is written
-to its end and not stopped early. Seconds are of the wall clock, as a cluster would wait; the first
-rounds, which compile, do not count.
+Decisions are on 500 nodes with a window of 40 jobs. Weights are random, so that a slot is
+written to its end and not stopped early. Seconds are of the wall clock, as a cluster would wait;
+the first rounds, which compile, do not count.
 """
 
 from __future__ import annotations

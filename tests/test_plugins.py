@@ -283,7 +283,7 @@ def test_of_a_package_that_is_installed_twice_the_first_counts(
 ) -> None:
     kinds: Registry[int] = Registry("rota.of_test", "number", [], lambda thing, _: thing)
     for folder in ("later", "sooner"):
-        points = {"rota.of_test": {folder: "twice_of_test:NUMBER"}}
+        points = {"rota.of_test": {folder: "twice_of_test:NUMBER [fast]"}}
         package = "Twice_Package" if folder == "later" else "twice-package"
         install(tmp_path / folder, package, points, twice_of_test="NUMBER = 5\n")
         monkeypatch.syspath_prepend(tmp_path / folder)
@@ -329,6 +329,7 @@ def test_of_two_formats_the_one_that_asks_for_more_columns_is_taken(
 
 
 SPEEDS = """
+import numpy as np
 from rota.core.speed import Curves
 
 def few(cluster, most):

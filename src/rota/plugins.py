@@ -11,7 +11,7 @@ import re
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from rota.errors import InputError, RotaError, UnknownNameError
@@ -57,6 +57,8 @@ def _scan(_path: tuple[str, ...]) -> tuple[tuple[Plugin, ...], tuple[str, ...]]:
 
     Distributions are read one by one: a damaged one must not hide the others.
     """
+    from importlib import metadata  # a tenth of what importing the policies takes
+
     found: dict[str, list[Plugin]] = {}
     damaged = []
     for distribution in metadata.distributions():
@@ -67,7 +69,7 @@ def _scan(_path: tuple[str, ...]) -> tuple[tuple[Plugin, ...], tuple[str, ...]]:
             package = distribution.metadata["Name"] or "(a package without a name)"
             # Of a package that is installed twice, Python imports the first.
             found.setdefault(canonical(package), [
-                Plugin(point.group, point.name, point.value, package)
+                Plugin(point.group, point.name, point.value.partition("[")[0].strip(), package)
                 for point in distribution.entry_points
                 if point.group.startswith("rota.")
             ])  # fmt: skip

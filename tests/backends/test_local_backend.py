@@ -20,7 +20,7 @@ from rota.backends.local.speed_meter import AHEAD_S
 from rota.core import Cluster
 from rota.core.layout import FINISH, KILL
 from rota.elastic.protocol import Status
-from rota.testing.backend import check_backend
+from rota.testing.backend_contract import check_backend
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from rota.systems.dl2.step_lens import StepByStep
 
 
 def slotted_env(batch: int) -> BatchEnv:
-    """The small cluster in whole slots without costs, where a slot's reward is its potential."""
+    """The small cluster in whole slots without costs: rewards equal potentials."""
     worlds = [load("dl2-small").draw(seed) for seed in range(batch)]
     when = replace(worlds[0].when, slot_s=1200.0, restart_s=0.0, whole_slots=True)
     worlds = [replace(world, when=when) for world in worlds]

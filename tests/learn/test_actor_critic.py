@@ -144,9 +144,9 @@ def test_resumes_with_an_empty_memory() -> None:
         np.testing.assert_array_equal(array, arrays[name])
 
 
-def test_own_credit_needs_games_that_tell_gains() -> None:
+def test_own_credit_needs_an_environment_that_gives_gains() -> None:
     one = learner(KINDS + 1, credit="own")
-    with pytest.raises(TrainingError, match="own gain"):
+    with pytest.raises(TrainingError, match="gives each job's gain"):
         train(Steps(8, np.random.default_rng(0)), one, 1)
 
 

@@ -85,7 +85,7 @@ def test_complains_with_the_line(tmp_path: Path, text: str, complaint: str) -> N
         ("world.train=1100:9000", r"holds the test seed 2000: .* 2000 to 2999, .*'3000:10000'"),
         ("world.validate=2500:2501", r"holds the test seed 2500: .*'1000:1050'"),
         ("world.train=3000:3000", "holds no seed"),
-        ("clone.any_order=true", "means nothing to 'dl2-onepass'"),
+        ("clone.any_order=true", "not possible with 'dl2-onepass'"),
         ("clone.again=-1", "again = -1 must be 0 or more"),
         ("clone.every=0", "must be 1 or more"),
         ("world.train=all", "must be a range"),

@@ -36,7 +36,7 @@ from rota.learn.trainer import Trainer
 recipe, folder, resume, last, delay_s = sys.argv[1:]
 torch.set_num_threads(1)
 
-def watch_policy(report):
+def watch(report):
     print(report.update, flush=True)
     if report.update >= int(last) or report.phase == "over":
         die = lambda: os.kill(os.getpid(), signal.SIGKILL)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rota.traces.formats import Format
 
 if TYPE_CHECKING:
-    from rota.traces.sheet import Sheet
+    from rota.traces.log_sheet import Sheet
 
 
 def parse(sheet: Sheet) -> dict[str, Any]:

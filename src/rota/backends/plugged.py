@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rota.core.seams import Backend
     from rota.plugins import Plugin
 
-LOCAL: Final = "rota.backends.local.backend:LocalBackend"
+LOCAL: Final = "rota.backends.local.local_backend:LocalBackend"
 SEAM: Final = ("observe", "apply", "wait")
 
 

@@ -203,7 +203,7 @@ def _tell(turn: Round, say: _Speaker) -> None:
 
 def _policy(name: str, history: str | None) -> Policy:
     from rota.cli.loading import learners, loaded
-    from rota.sim.simulate import informed
+    from rota.sim.briefing import informed
 
     policies = named_policies([name])
     if history is not None:

@@ -41,12 +41,13 @@ class EvaluateOptions:
         str, typer.Option(metavar="A:B", help="Seeds from A up to B, B excluded; or a,b,c.")
     ] = "2000:2020"
     against: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
-            metavar="NAMES",
-            help="Policies to compare with, joined by commas; auto: rules that fit the scenario.",
+            metavar="NAME",
+            help="A policy to compare with; repeat it for several; default, or auto: rules that "
+            "fit the scenario.",
         ),
-    ] = "auto"
+    ] = None
     through: Annotated[
         str | None,
         typer.Option(
@@ -77,7 +78,7 @@ def evaluate(options: EvaluateOptions) -> None:
     policy = options.policy
     chosen, wanted = load(options.scenario), plays.read_seeds(options.seeds)
     loading.tell_outside(wanted)
-    rivals = filter(None, map(str.strip, options.against.split(",")))
+    rivals = ["auto"] if options.against is None else filter(None, options.against)
     names = named_rivals([policy, *rivals], chosen, chosen.draw(wanted[0], options.data))
     policies = loading.named_policies(names, chosen.policy)
     if options.through is not None:

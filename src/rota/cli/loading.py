@@ -65,25 +65,30 @@ def short_name(policy: str) -> str:
 def cluster_for(
     jobs: Trace, source: str, *, file: Path | None = None, nodes: int | None = None,
     gpus: int | None = None, data: Path | None = None,
+    instead: str = "--cluster, --nodes or --gpus replace it",
 ) -> tuple[Cluster, tuple[str, ...]]:  # fmt: skip
     """The cluster that jobs run on, and sentences that say where it comes from.
 
     What the options say comes first, then the cluster of a journal or of a preset, then what a log
-    with GPU types tells of its own; else it is 16 nodes of 8 GPUs.
+    with GPU types tells of its own; else it is 16 nodes of 8 GPUs. `instead` tells users how to
+    have another one.
     """
     from rota.traces.log_cluster import cluster_of_log
     from rota.traces.presets import preset_cluster
 
     if file is None and nodes is None and gpus is None:
         if (own := cluster_of(source, data)) is not None:
-            return own, ()
+            about = f"its own cluster, {own.describe()}"
+            return own, (f"{jobs.name} is a journal with {about}; {instead}.",)
         if (published := preset_cluster(source)) is not None:
             name = source.partition(":")[0]
-            said = f"{name} comes with its own cluster: {published[1]}; --nodes, --gpus or"
-            return published[0], (f"{said} --cluster replace it.",)
+            said = f"{name} comes with its own cluster: {published[1]}; {instead}."
+            return published[0], (said,)
     if file is None and (found := cluster_of_log(jobs, nodes, gpus)) is not None:
-        said = f"{jobs.name}: the cluster is made of the GPU types in the log: {found[1]};"
-        return found[0], (f"{said} --cluster FILE or --ignore-gpu-types replaces it.",)
+        said = (
+            f"{jobs.name}: the cluster is made of the GPU types in the log: {found[1]}; {instead}."
+        )
+        return found[0], (said,)
     return cluster_from(file, nodes, gpus), ()
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from rota.cli.options import AsJson  # noqa: TC001
 from rota.cli.table import print_json, print_table
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ LOAD: Final = {
 }
 """What `load` means, by the kind of workload that has one."""
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
 
 @app.callback(invoke_without_command=True)
 def scenarios(context: typer.Context, as_json: AsJson = False) -> None:
@@ -44,7 +43,7 @@ def scenarios(context: typer.Context, as_json: AsJson = False) -> None:
         return
     from rota.cli.loading import note
     from rota.plugins import OURS
-    from rota.scenarios.speeds import SPEED_MODELS
+    from rota.scenarios.speed_laws import SPEED_MODELS
 
     entries = _entries()
     models, troubles = SPEED_MODELS.plugged()

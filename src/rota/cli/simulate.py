@@ -110,7 +110,7 @@ def _tell_scenario(asked: Simulation) -> None:
 
 def _played(asked: Simulation) -> tuple[Play, list[dict[str, Any]]]:
     """All runs, policy by policy within each seed, and the world of the first seed."""
-    from rota.sim.simulate import needs_compiling
+    from rota.sim.replay_choice import needs_compiling
 
     first: Play | None = None
     runs: list[dict[str, Any]] = []

@@ -12,11 +12,11 @@ from rota.cli.options import AsJson, duration_s, long_duration_s  # noqa: TC001
 
 
 def _duration(about: str) -> Any:
-    return typer.Option(parser=duration_s, metavar="DURATION", help=about)
+    return typer.Option(parser=duration_s, metavar="DURATION", help=about, show_default=False)
 
 
 def _long_duration(about: str) -> Any:
-    return typer.Option(parser=long_duration_s, metavar="DURATION", help=about)
+    return typer.Option(parser=long_duration_s, metavar="DURATION", help=about, show_default=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,9 @@ class SimulateOptions:
     ] = None
     format_name: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="Read TRACE as this format; default: look."),
+        typer.Option(
+            "--format", metavar="NAME", help="Read TRACE as this format; default: by its content."
+        ),
     ] = None
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Pass over broken lines and count them.")
@@ -78,7 +80,7 @@ class SimulateOptions:
         typer.Option(metavar="TRACE", help="Past jobs for policies that learn; default: TRACE."),
     ] = None
     deadline: Annotated[
-        float, _duration("Longest time that a policy in Python may take per round.")
+        float, _duration("Longest time that a policy in Python may take per round; default: 60s.")
     ] = 60.0
 
     # On what.

@@ -34,7 +34,9 @@ class SubmitOptions:
     max_workers: Annotated[int, typer.Option(min=0, help="Most; 0: as --workers.")] = 0
     servers: Annotated[int, typer.Option(min=0, help="Parameter servers, with --elastic.")] = 0
     max_servers: Annotated[int, typer.Option(min=0, help="Most; 0: as --servers.")] = 0
-    gpus: Annotated[int, typer.Option(min=0, help="GPUs, or CPU slots, of each worker.")] = 1
+    gpus_per_worker: Annotated[
+        int, typer.Option(min=0, help="GPUs, or CPU slots, of each worker.")
+    ] = 1
     elastic: Annotated[
         bool, typer.Option("--elastic", help="The script uses rota.elastic: resize it as it runs.")
     ] = False
@@ -89,7 +91,7 @@ class SubmitOptions:
             servers=self.servers,
             max_servers=self.max_servers,
             min_servers=1 if self.servers else 0,
-            gpus_per_worker=self.gpus,
+            gpus_per_worker=self.gpus_per_worker,
             estimate_s=self.estimate,
             preload=tuple(self.preload or ()),
             preemptible=self.preemptible,

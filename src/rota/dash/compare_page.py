@@ -66,7 +66,7 @@ def _opening(results: Mapping[str, Any]) -> list[str]:
         units.plural(len(results["traces"]), "trace"),
         units.plural(len(results["runs"]), "run"),
     )
-    own = {**results.get("scenarios", {}), **results.get("journals", {})}
+    own = results.get("cases", {})
     places = [own.get(trace, results)["cluster"]["about"] for trace in results["traces"]]
     where = ", ".join(dict.fromkeys(places))
     sub = f"{', '.join(sizes)} on {where}; baseline {results['baseline']}"
@@ -97,13 +97,18 @@ def _headline(results: Mapping[str, Any]) -> str:
 
 
 def _of_trace(results: Mapping[str, Any], trace: str) -> list[str]:
-    rows = [row for row in results["table"] if row["trace"] == trace]
+    # What the log records of its own schedule stands first.
+    both = (*results.get("as_it_was", ()), *results["table"])
+    rows = [row for row in both if row["trace"] == trace]
     found = {row["policy"]: row for row in results["comparisons"] if row["scope"] == trace}
     against = [found.get(row["policy"]) for row in rows]
     columns = [
         [_marked(results, row["policy"]) for row in rows],
         units.times([row["mean_jct_s"] for row in rows]),
-        [_verdict(row) for row in against],
+        [
+            _verdict(row) if row or policy == results["baseline"] else ""
+            for row, policy in zip(against, [row["policy"] for row in rows], strict=True)
+        ],
         *(show([row[key] for row in rows]) for _, key, show in _COLUMNS),
     ]
     headings = [
@@ -115,7 +120,9 @@ def _of_trace(results: Mapping[str, Any], trace: str) -> list[str]:
     runs = units.plural(max(row["runs"] for row in rows), "run")
     own = [run for run in results["runs"] if run.get("trace") == trace]
     lost = " (some of the log left out, see the end)" if own and groups.losses(own[0]) else ""
-    caption = f"{rows[0]['jobs']:,.0f} jobs{lost}; means over {runs}"
+    caption = f"{rows[-1]['jobs']:,.0f} jobs{lost}; means over {runs}"
+    if rows[0]["policy"] not in results["policies"]:
+        caption += f"; {rows[0]['policy']}: the log's own record, not a simulation"
     lines = [f"<h2>{escape(trace)}</h2>", table(headings, cells, caption)]
     for by in ("size", "user"):
         lines += groups.compared_groups(own, results["policies"], by)
@@ -123,7 +130,8 @@ def _of_trace(results: Mapping[str, Any], trace: str) -> list[str]:
 
 
 def _marked(results: Mapping[str, Any], policy: str) -> str:
-    return svg.swatch(results["policies"].index(policy)) + escape(policy)
+    known = results["policies"]
+    return (svg.swatch(known.index(policy)) if policy in known else "") + escape(policy)
 
 
 def _verdict(row: Mapping[str, Any] | None) -> str:
@@ -224,16 +232,17 @@ def _section(
 def _conditions(results: Mapping[str, Any]) -> list[str]:
     seeds = ", ".join(map(str, results["seeds"]))
     versions = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
-    scenarios, journals = results.get("scenarios", {}), results.get("journals", {})
-    shared = len(scenarios) + len(journals) < len(results["traces"])
+    scenarios = results.get("scenarios", {})
+    conditions = {key: _condition(key, v) for key, v in results["conditions"].items()}
+    costs_s = results.get("axes", {}).get("restart_s", [])
+    if len(costs_s) > 1:
+        conditions["restart_s"] = ", ".join(_condition("restart_s", cost_s) for cost_s in costs_s)
     plain = [
-        *([("cluster", _cluster(results))] if shared else []),
-        *((f"cluster of {label}", _cluster(own)) for label, own in journals.items()),
+        *_clusters(results),
         *((f"types asked for in {trace}", text) for trace, text in _asked_types(results).items()),
         ("seeds", seeds),
-        *((_CONDITIONS[key][0], _condition(key, value))
-          for key, value in results["conditions"].items()),
-    ]  # fmt: skip
+        *((_CONDITIONS[key][0], text) for key, text in conditions.items()),
+    ]
     pairs = [
         *(plain if len(scenarios) < len(results["traces"]) else []),
         *((label, _scenario(own)) for label, own in scenarios.items()),
@@ -243,6 +252,17 @@ def _conditions(results: Mapping[str, Any]) -> list[str]:
     ]  # fmt: skip
     notes = [f"<p>{escape(note)}</p>" for note in results["notes"]]
     return ["<h2>How it was run</h2>", *notes, facts(pairs)]
+
+
+def _clusters(results: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The cluster of all traces, or of each case where they differ; scenarios say their own."""
+    scenarios = results.get("scenarios", {})
+    cases = {
+        label: own for label, own in results.get("cases", {}).items() if label not in scenarios
+    }
+    if len({_cluster(own) for own in cases.values()}) < 2:
+        return [("cluster", _cluster(results))]
+    return [(f"cluster of {label}", _cluster(own)) for label, own in cases.items()]
 
 
 def _cluster(own: Mapping[str, Any]) -> str:

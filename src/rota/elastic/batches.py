@@ -1,4 +1,4 @@
-"""Which samples each worker takes: one order per epoch, cut anew for every step.
+"""Which samples each worker takes: one order per epoch, of which each step takes the next part.
 
 The order depends on the seed and the epoch alone, not on the workers. So workers may join and leave
 within an epoch, and every sample is still taken exactly once.

@@ -142,13 +142,13 @@ class Changes:
         self._tries += 1
         table = self.table
         new = [n for n in self._next.names if table[n].state == "ready"]
-        guilty = [name for name in new if name in self.open] or new
+        failed = [name for name in new if name in self.open] or new
         self.drop(now_s)
         if self._tries >= TRIES:
             self._tries = 0
-            for name in guilty:
+            for name in failed:
                 self.table.remove(table[name], why, now_s)
-            if not guilty:
+            if not failed:
                 self.failure = f"The members do not connect; {why}."
         if self._broken and not self.failure:
             self._regroup(now_s)

@@ -180,9 +180,9 @@ class Coordinator:
             for name in sorted(changes.open):
                 self._remove(self.table[name], "it did not take part in a change", now_s)
         elif changes.group and not self._ending and waited_s > limits.stall_s:
-            self._stalled(now_s)
+            self._remove_stalled(now_s)
         elif not self._ending and waited_s > limits.transfer_s:
-            self._deserted(now_s)
+            self._fail_if_left(now_s)
         self._advance(now_s)
 
     def _note(self, entry: MemberEntry, message: dict[str, Any], now_s: float) -> None:
@@ -223,9 +223,9 @@ class Coordinator:
         elif changes.phase == "idle" and self._grace_s is not None:
             self._halt(now_s)
         elif changes.phase == "idle":
-            self._pursue(now_s)
+            self._change_members(now_s)
 
-    def _pursue(self, now_s: float) -> None:
+    def _change_members(self, now_s: float) -> None:
         """Start, join and release members until they are those wanted."""
         table, active = self.table, self.table.active()
         wanted = {member.name for member in self.wanted}
@@ -266,26 +266,26 @@ class Coordinator:
         if not self._ending:
             self.changes.lose(entry, was, why, now_s)
 
-    def _stalled(self, now_s: float) -> None:
+    def _remove_stalled(self, now_s: float) -> None:
         """No step for `stall_s`: remove the members that are busy in their scripts."""
         limit, active = f"{self.limits.stall_s:g} s", self.table.active()
         asked = self.changes.open if self.changes.phase == "break" else set()
-        guilty = [entry for entry in active if entry.name in asked]
-        guilty = guilty or [s for s in active if s.phase == "work" and not s.finished]
-        if not guilty:
+        blocking = [entry for entry in active if entry.name in asked]
+        blocking = blocking or [s for s in active if s.phase == "work" and not s.finished]
+        if not blocking:
             self._fail(
                 f"No step for {limit}: all members wait for one another after step "
                 f"{self.progress.step}; do their scripts make the same collective calls?",
                 now_s,
             )
-        elif len(guilty) == len(active):
-            self._fail(f"No step for {limit}: {_listed(guilty)} did not call step().", now_s)
+        elif len(blocking) == len(active):
+            self._fail(f"No step for {limit}: {_listed(blocking)} did not call step().", now_s)
         else:
             self.progress.moved_s = now_s
-            for entry in guilty:
+            for entry in blocking:
                 self._remove(entry, f"it did not call step() for {limit}", now_s)
 
-    def _deserted(self, now_s: float) -> None:
+    def _fail_if_left(self, now_s: float) -> None:
         """Fail if some members have left their loops and all others wait for them in a step.
 
         A member that has finished its last step has used the gradients of all. What the others

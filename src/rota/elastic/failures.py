@@ -46,7 +46,7 @@ class Failures:
         if code == 0:
             return ""
         if code < 0:
-            return f"it was killed by {signal.Signals(-code).name}"
+            return f"it was killed by {_signal_name(-code)}"
         said = explain_exit(self._last_lines(name), self._program(), elastic=self._elastic)
         full = "" if os.statvfs(self._folder).f_bavail else " (the disk is full)"
         return f"it exited with code {code}: {said}{full}"
@@ -108,3 +108,10 @@ def explain_start(error: OSError, program: str, env: Mapping[str, str]) -> str:
     if error.errno in (errno.EACCES, errno.ENOEXEC):
         return f"{said}; make it executable, or put its interpreter before it in the command"
     return said
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most real-time signals have no name
+        return f"signal {number}"

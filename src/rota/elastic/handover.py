@@ -35,16 +35,16 @@ def rebalance(
         held[name].append(key)
         load[name] += sizes[key]
     while True:
-        rich, poor = max(servers, key=load.__getitem__), min(servers, key=load.__getitem__)
-        gap = load[rich] - load[poor]
-        fitting = [key for key in held[rich] if 0 < sizes[key] < gap]
+        most, least = max(servers, key=load.__getitem__), min(servers, key=load.__getitem__)
+        gap = load[most] - load[least]
+        fitting = [key for key in held[most] if 0 < sizes[key] < gap]
         if not fitting:
             return {name: tuple(sorted(keys)) for name, keys in held.items()}
         key = min(fitting, key=lambda k: (abs(gap - 2 * sizes[k]), k))
-        held[rich].remove(key)
-        held[poor].append(key)
-        load[rich] -= sizes[key]
-        load[poor] += sizes[key]
+        held[most].remove(key)
+        held[least].append(key)
+        load[most] -= sizes[key]
+        load[least] += sizes[key]
 
 
 def moves(

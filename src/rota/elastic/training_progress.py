@@ -22,7 +22,7 @@ class TrainingProgress:
     def __init__(self, now_s: float) -> None:
         self.step = self.epoch = self.samples = 0
         self.moved_s = now_s
-        """When the last step was heard of."""
+        """When the last step was reported."""
         self.stepped_s = now_s
         """When it ended."""
         self.busy_s = 0.0

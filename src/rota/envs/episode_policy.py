@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rota.sim.briefing import briefed
 from rota.sim.setup import job_records, noise_of
-from rota.sim.simulate import briefed
 from rota.sim.simulator import estimator_of
 from rota.sim.world import seen_contention, seen_curves
 

@@ -99,6 +99,6 @@ def words_of(state: State) -> tuple[Any, ...]:
     arrays = [getattr(state, name) for name in PARTS]
     if state.net is not None:
         t = state.net.traffic
-        arrays += [t.many, t.kind, t.rate, t.load, t.left, t.busy, state.net.weather]
+        arrays += [t.many, t.kind, t.rate, t.load, t.left, t.busy, state.net.machine_speed]
     # Words of eight bytes; records are padded to that.
     return tuple(array.reshape(len(array), -1).view(np.int64) for array in arrays if array.size)

@@ -16,7 +16,7 @@ from rota.envs import PerfectCopy
 from rota.errors import InputError
 from rota.run.stats import paired
 from rota.sim import simulate
-from rota.sim.simulate import briefed
+from rota.sim.briefing import briefed
 from rota.traces.text_files import write_text
 
 if TYPE_CHECKING:

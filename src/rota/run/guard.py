@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from rota.core.draft import Draft
-from rota.core.plan import MOVE, RESIZE, STOP
+from rota.core.layout import MOVE, RESIZE, STOP
 from rota.errors import ConfigError, PolicyError
 from rota.run.ask import Alarm, ask, name_of, raised
 

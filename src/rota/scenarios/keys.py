@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rota.core.cluster import MAX_GPUS_PER_NODE
 from rota.policies.classic.placing import PLACEMENTS
-from rota.scenarios.speeds import FITTED, SPEED_MODELS
+from rota.scenarios.speed_laws import FITTED, SPEED_MODELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +83,7 @@ FAMILIES: Final = ("trace", *FITTED)
 PLUGGED: Final = "one of a plug-in"
 """What stands for every speed model of a plug-in where keys say what they go with."""
 PS: Final = ("ps", "dl2-measured", "dl2-clean")
-"""Families by servers and workers; the others know how many nodes a job spans."""
+"""Families by servers and workers; the others depend on the number of nodes a job spans."""
 _CURVED: Final = (*FITTED, PLUGGED)
 
 

@@ -61,7 +61,7 @@ def _path(text: str) -> tuple[str, ...]:
 
 
 @dataclass
-class Draft:
+class LayeredSettings:
     """Settings as they come together from a file and its bases."""
 
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -110,7 +110,7 @@ def find(name: str | Path, beside: Path | None = None) -> Path:
     return path if beside is None else beside / path
 
 
-def read(path: Path) -> Draft:
+def read(path: Path) -> LayeredSettings:
     """A file's settings over those of its base, checked but without defaults."""
     chain: list[Path] = [path]
     loaded = [_loaded(path)]
@@ -127,7 +127,7 @@ def read(path: Path) -> Draft:
             )
         chain.append(path)
         loaded.append(_loaded(path))
-    draft = Draft()
+    draft = LayeredSettings()
     for content, lines in reversed(loaded):
         _lay_over(draft, content, lines)
     return draft
@@ -145,7 +145,7 @@ def change_of(text: str) -> tuple[tuple[str, str], Any]:
         return (table, key), value
 
 
-def change(draft: Draft, text: str) -> None:
+def change(draft: LayeredSettings, text: str) -> None:
     """Lay a single setting over those of the files."""
     (table, key), value = change_of(text)
     file, about = draft.file, f"{draft.file} with {text!r}"
@@ -207,7 +207,7 @@ def _check_nodes(lines: Lines, value: Any) -> None:
         check_node(f"{lines.where('node', str(number))}: [[node]]", entry)
 
 
-def _lay_over(draft: Draft, content: Mapping[str, Any], lines: Lines) -> None:
+def _lay_over(draft: LayeredSettings, content: Mapping[str, Any], lines: Lines) -> None:
     """Add a file's settings to those of its base."""
     draft.file = lines.file
     draft.top = {key: value for key, value in content.items() if key in TOP}
@@ -231,7 +231,7 @@ def _lay_over(draft: Draft, content: Mapping[str, Any], lines: Lines) -> None:
     draft.aliases |= content.get("aliases", {})
 
 
-def settled(draft: Draft) -> dict[str, dict[str, Any]]:
+def settled(draft: LayeredSettings) -> dict[str, dict[str, Any]]:
     """All tables with their defaults; refuses keys that mean nothing to the chosen kind."""
     for key, rule in TOP.items():
         if rule.required and key not in draft.top:
@@ -262,7 +262,7 @@ def settled(draft: Draft) -> dict[str, dict[str, Any]]:
     return full
 
 
-def _check_between(draft: Draft, full: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_between(draft: LayeredSettings, full: Mapping[str, Mapping[str, Any]]) -> None:
     """What one key means for another."""
     cluster, workload = full["cluster"], full["workload"]
     if draft.nodes:

@@ -32,11 +32,11 @@ MEMORY_BYTES: Final = 6 << 30
 COMPILING_S: Final = 600
 """Processor seconds that a worker may use beside its limit for the first runs of a policy."""
 SILENT_S: Final = 3600.0
-"""A worker that says nothing for so long, without using its processor time up, is stuck."""
+"""A worker that reports nothing for this time, with processor time left, is stuck."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class FuzzPlan:
     """Which worlds to play."""
 
     seed: int = 0
@@ -68,25 +68,25 @@ class Tally:
                 self.refused[base_of(finding.policy)] += 1
 
 
-def fuzz(plan: Plan, *, workers: int, progress: Callable[[Tally], None]) -> Tally:
+def fuzz(plan: FuzzPlan, *, workers: int, progress: Callable[[Tally], None]) -> Tally:
     """Play all worlds of the plan; `progress` is called after each."""
     tally, numbers = Tally(), iter(range(plan.first, plan.first + plan.worlds))
-    crew = [_Worker(plan.limit_s) for _ in range(max(1, min(workers, plan.worlds)))]
-    for worker in crew:
+    processes = [_Worker(plan.limit_s) for _ in range(max(1, min(workers, plan.worlds)))]
+    for worker in processes:
         _next_world(worker, numbers, plan)
     try:
-        while busy := [worker for worker in crew if worker.task is not None]:
+        while busy := [worker for worker in processes if worker.task is not None]:
             ready = wait([worker.pipe for worker in busy], SILENT_S)
             for worker in busy:
                 if worker.pipe in ready or not ready:
-                    _hear(worker, tally, numbers, plan, progress, stuck=not ready)
+                    _take_report(worker, tally, numbers, plan, progress, stuck=not ready)
     finally:
-        for worker in crew:
+        for worker in processes:
             worker.stop()
     return tally
 
 
-def _next_world(worker: _Worker, numbers: Iterator[int], plan: Plan) -> None:
+def _next_world(worker: _Worker, numbers: Iterator[int], plan: FuzzPlan) -> None:
     number = next(numbers, None)
     worker.task = None
     if number is not None:
@@ -94,11 +94,11 @@ def _next_world(worker: _Worker, numbers: Iterator[int], plan: Plan) -> None:
         worker.give(spec, policies)
 
 
-def _hear(
-    worker: _Worker, tally: Tally, numbers: Iterator[int], plan: Plan,
+def _take_report(
+    worker: _Worker, tally: Tally, numbers: Iterator[int], plan: FuzzPlan,
     progress: Callable[[Tally], None], *, stuck: bool,
 ) -> None:  # fmt: skip
-    """Take one report of a worker: about a policy, or of its own death."""
+    """Take one report of a worker: about a policy, or that it has died."""
     assert worker.task is not None
     spec, policies = worker.task
     findings = worker.report(stuck=stuck)
@@ -159,12 +159,12 @@ class _Worker:
             findings: list[Finding] = self.pipe.recv()
             return findings
         except (EOFError, OSError):
-            kind, message = self._autopsy(stuck)
+            kind, message = self._why_it_ended(stuck)
             self.stop()
             self._start()
             return [Finding(spec, policies[0], kind, message)]
 
-    def _autopsy(self, stuck: bool) -> tuple[str, str]:
+    def _why_it_ended(self, stuck: bool) -> tuple[str, str]:
         if stuck:
             return "hang", f"no sign of life for {SILENT_S:g} s."
         self._process.join(60)
@@ -206,7 +206,7 @@ def _serve(pipe: Connection, trace: str, limit_s: int) -> None:
 
 
 def _limit_time(more_s: int) -> None:
-    """Allow this process so many further seconds of processor time."""
+    """Allow this process that many further seconds of processor time."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     until = int(used.ru_utime + used.ru_stime) + more_s
     resource.setrlimit(resource.RLIMIT_CPU, (until, resource.RLIM_INFINITY))
@@ -246,7 +246,7 @@ def write_finding(finding: Finding, directory: Path) -> Path:
 def replayed(path: Path) -> list[Finding]:
     """What is still wrong in the findings of a file, or of all files below a directory."""
     files = sorted(path.rglob("*.json")) if path.is_dir() else [path]
-    worker, found = _Worker(Plan.limit_s), []
+    worker, found = _Worker(FuzzPlan.limit_s), []
     try:
         for file in files:
             facts = json.loads(file.read_text())

@@ -1,4 +1,4 @@
-"""Baselines for jobs with parameter servers that know less of speed, but play fair.
+"""Simple baselines for jobs with parameter servers, which use little of what is known of speed.
 
 `drf-bundles` and `srtf-bundles` grow jobs in bundles of one worker and one server, as DL2's
 baselines do, without their defects: what does not fit is passed over, tasks of a bundle may
@@ -19,7 +19,7 @@ from rota.policies.settings import PolicyEntry, Setting, flag
 if TYPE_CHECKING:
     from rota.core.decision import Decision
     from rota.core.snapshot import Snapshot
-    from rota.policies.elastic.climb import Fits, View
+    from rota.policies.elastic.climb import Fits, Survey
     from rota.policies.elastic.sizes import Point, Sizes
 
 
@@ -63,7 +63,7 @@ class Bundles:
             return found[: found.index(most) + 1]
         return found
 
-    def _time_left(self, view: View) -> list[float]:
+    def _time_left(self, view: Survey) -> list[float]:
         """Remaining time with as many bundles as the job may have (J,)."""
         if self.rule != "srtf":
             return []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rota.core.decision import Decision
     from rota.core.snapshot import Snapshot
     from rota.core.types import Floats
-    from rota.policies.elastic.climb import Fits, View
+    from rota.policies.elastic.climb import Fits, Survey
     from rota.policies.elastic.sizes import Point, Sizes
 
 
@@ -39,7 +39,7 @@ class HullGreedy:
     """What a gain in speed is divided by: `hull` full speed × (time left at it)^a, `total` the
     whole work, `remaining` the work left; or `time`, the remaining time that it saves."""
     keep: float = 0.0
-    """Running jobs whose size would change by so many units or less are left alone."""
+    """Running jobs whose size would change by this number of units or less keep their size."""
     known: Known = field(default_factory=Known, repr=False, compare=False)
 
     def decide(self, snapshot: Snapshot) -> Decision:
@@ -58,7 +58,7 @@ class HullGreedy:
             given = climb(view, step, small_changes(view, given, self.keep))
         return fill(view, given)
 
-    def _value(self, view: View) -> list[float]:
+    def _value(self, view: Survey) -> list[float]:
         """What one unit of speed is worth to each job; for `time`, its remaining work (J,)."""
         work = known_or_typical(view.total if self.weight == "total" else view.work)
         if self.weight == "time":

@@ -1,4 +1,4 @@
-"""`optimus`: more workers and servers for whoever's remaining time falls most per cost.
+"""`optimus`: more workers and servers for the job whose remaining time falls most per cost.
 
 Every job first gets the cheapest size at which it runs, the shortest job first. Then tasks are
 added where they save most remaining time for the share of the cluster that they take. As

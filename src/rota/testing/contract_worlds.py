@@ -1,8 +1,8 @@
-"""Small worlds in which a policy has to show that it behaves."""
+"""Small worlds in which every policy must keep the contract."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -10,8 +10,9 @@ import numpy as np
 from rota.core.cluster import Cluster
 from rota.core.speed import RANKS, Curves, no_contention
 from rota.perf.physics import Physics
+from rota.scenarios.scenario import World
 from rota.sim.faults import Faults
-from rota.sim.setup import PLAIN, Conditions
+from rota.sim.setup import Conditions
 from rota.traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -19,19 +20,8 @@ if TYPE_CHECKING:
 
 
 Plain: TypeAlias = tuple[Cluster, Trace, Conditions]
-World: TypeAlias = tuple[Cluster, Trace, Conditions, Physics]
+WithPhysics: TypeAlias = tuple[Cluster, Trace, Conditions, Physics]
 MODELS: Final = ("wide", "deep", "odd")
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A cluster, jobs, and the conditions under which they run."""
-
-    name: str
-    cluster: Cluster
-    trace: Trace
-    when: Conditions
-    physics: Physics = PLAIN
 
 
 def _trace(
@@ -40,7 +30,7 @@ def _trace(
     """Jobs of a minute to an hour, some of which arrive at the same time."""
     gaps_s = np.where(rng.random(jobs) < 0.3, 0.0, rng.exponential(every_s, jobs)).round()
     return Trace.build(
-        "scenario",
+        "contract",
         submit_s=gaps_s.cumsum(),
         duration_s=np.exp(rng.uniform(np.log(60), np.log(3600), jobs)).round(),
         num_gpus=rng.choice(sizes, jobs),
@@ -59,7 +49,7 @@ def _one_gpu(rng: np.random.Generator) -> Plain:
 def _elastic(rng: np.random.Generator) -> Plain:
     sizes = rng.integers(1, 5, 20)
     trace = Trace.build(
-        "scenario",
+        "contract",
         submit_s=np.sort(rng.integers(0, 1200, 20)),
         duration_s=rng.integers(60, 1800, 20),
         num_gpus=sizes,
@@ -82,7 +72,7 @@ def _cpus_and_memory(rng: np.random.Generator) -> Plain:
     cluster = Cluster.uniform(2, 4, cpus=8, memory_gb=64)
     small = rng.random(24) < 0.7
     trace = Trace.build(
-        "scenario",
+        "contract",
         submit_s=np.sort(rng.integers(0, 1200, 24)),
         duration_s=rng.integers(60, 1800, 24),
         num_gpus=np.where(small, 1, rng.choice([2, 4, 8], 24)),
@@ -116,7 +106,7 @@ def _two_costs(rng: np.random.Generator) -> Plain:
     asked, costs = trace.num_gpus, np.full(len(trace), np.nan)
     low[::3], high[::3], costs[::3] = asked[::3], asked[::3], 0.0
     mixed = Trace.build(
-        "scenario", submit_s=trace.submit_s, duration_s=trace.duration_s, num_gpus=asked,
+        "contract", submit_s=trace.submit_s, duration_s=trace.duration_s, num_gpus=asked,
         min_workers=low, max_workers=high, resize_s=costs,
     )  # fmt: skip
     return cluster, mixed, Conditions(restart_s=60, resize_s=1)
@@ -139,7 +129,7 @@ def _slots(rng: np.random.Generator) -> Plain:
 def _whole_cluster(rng: np.random.Generator) -> Plain:
     small = _trace(rng, 14, [1, 2])
     trace = Trace.build(
-        "scenario",
+        "contract",
         submit_s=[*small.submit_s, 100],
         duration_s=[*small.duration_s, 900],
         num_gpus=[*small.num_gpus, 8],
@@ -149,7 +139,7 @@ def _whole_cluster(rng: np.random.Generator) -> Plain:
 
 def _empty_moments(rng: np.random.Generator) -> Plain:
     trace = Trace.build(
-        "scenario",
+        "contract",
         submit_s=5000.0 * np.arange(8),
         duration_s=rng.integers(60, 3600, 8),
         num_gpus=rng.choice([1, 4, 8], 8),
@@ -166,8 +156,8 @@ def _curves(by_nodes: bool) -> Curves:
     return Curves(MODELS, ("gpu",), speed, by_nodes, np.full((3, 2), 8))
 
 
-def _contention(rng: np.random.Generator) -> World:
-    """Gangs that lose speed by spreading, and more beside others who spread."""
+def _contention(rng: np.random.Generator) -> WithPhysics:
+    """Gangs that lose speed by spreading, and more beside other jobs that spread."""
     kind = np.full((len(MODELS) + 1, 9, 9), -1)
     kind[:3, 2:] = np.arange(3)[:, None, None]
     one = np.array([0.2, 0.5, 0.8])
@@ -177,8 +167,8 @@ def _contention(rng: np.random.Generator) -> World:
     return Cluster.uniform(4, 4), trace, Conditions(restart_s=10), physics
 
 
-def _scaling_servers(rng: np.random.Generator) -> World:
-    """Workers and servers that scale by themselves; some workers need no GPU."""
+def _scaling_servers(rng: np.random.Generator) -> WithPhysics:
+    """Workers and servers whose numbers change independently; some workers need no GPU."""
     trace = _trace(
         rng, 14, [2], num_servers=np.full(14, 2), min_servers=np.ones(14), min_workers=np.ones(14),
         max_servers=np.full(14, 8), max_workers=np.full(14, 8), cpus_per_server=np.full(14, 2.0),
@@ -189,14 +179,14 @@ def _scaling_servers(rng: np.random.Generator) -> World:
     return Cluster.uniform(4, 2, cpus=8), trace, Conditions(restart_s=1), physics
 
 
-def _hidden(rng: np.random.Generator) -> World:
+def _hidden(rng: np.random.Generator) -> WithPhysics:
     """The same, but neither curves nor durations are shown."""
     cluster, trace, _, physics = _scaling_servers(rng)
     when = Conditions(restart_s=15, hide_durations=True)
     return cluster, trace, when, replace(physics, sight="observed")
 
 
-SCENARIOS: Final[dict[str, Callable[[np.random.Generator], World | Plain]]] = {
+CONTRACT_WORLDS: Final[dict[str, Callable[[np.random.Generator], WithPhysics | Plain]]] = {
     "rigid": _rigid,
     "one-gpu": _one_gpu,
     "elastic": _elastic,
@@ -218,7 +208,7 @@ SCENARIOS: Final[dict[str, Callable[[np.random.Generator], World | Plain]]] = {
 """Name → how it is drawn."""
 
 
-def scenario(name: str, seed: int = 0) -> Scenario:
-    """The scenario called `name`; the same for the same seed."""
-    number = list(SCENARIOS).index(name)
-    return Scenario(name, *SCENARIOS[name](np.random.default_rng([seed, number])))
+def contract_world(name: str, seed: int = 0) -> World:
+    """The world called `name`; the same for the same seed."""
+    number = list(CONTRACT_WORLDS).index(name)
+    return World(*CONTRACT_WORLDS[name](np.random.default_rng([seed, number])))

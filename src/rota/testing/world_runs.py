@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
@@ -12,9 +11,11 @@ import numpy as np
 from rota.core.layout import EVENT, ROUND, SHARE
 from rota.errors import PolicyError
 from rota.policies.classic.heuristic import Heuristic
-from rota.sim.setup import job_records, shapes_of
-from rota.sim.simulate import indexed_replay, informed, simulate
-from rota.testing.backend import check_snapshot
+from rota.sim import replay_choice
+from rota.sim.briefing import informed
+from rota.sim.replay_choice import facts_of, indexed_replay
+from rota.sim.simulation import simulate
+from rota.testing.backend_contract import check_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
     from rota.core.snapshot import Snapshot
     from rota.core.types import Records
     from rota.run.outcome import Outcome
-    from rota.testing.scenarios import Scenario
+    from rota.scenarios.scenario import World
 
 Way: TypeAlias = Literal["compiled", "queue", "rounds"]
 """Replayed compiled; the same with an indexed queue; or asked round by round in Python."""
 ROUNDS_PER_EVENT: Final = 20
 SPARE_ROUNDS: Final = 20_000
-"""A run may take so many rounds beside those that its events account for."""
+"""Rounds that a run may take beside those that its events account for."""
 
 
 class TooManyRoundsError(PolicyError):
-    """A run goes on and on."""
+    """A run does not come to an end."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class _Log:
 class ByRounds:
     """Hides that a policy could be replayed compiled, so that it is asked round by round.
 
-    And trusts nobody: every snapshot and every decision is checked.
+    Every snapshot and every decision is checked.
     """
 
     policy: Policy
@@ -102,19 +103,16 @@ class ByRounds:
         return decision
 
 
-def ways(policy: Policy, world: Scenario) -> list[Way]:
+def ways(policy: Policy, world: World) -> list[Way]:
     """How this policy can be played here; all must end alike."""
     if not (isinstance(policy, Heuristic) and policy.compiled):
         return ["rounds"]
-    rows = job_records(world.trace, world.cluster, world.when, np.random.default_rng(0))
-    costly = bool((rows["restart_s"] > 0).any() or (rows["resize_s"] > 0).any())
-    shapes = len(shapes_of(world.trace)[0])
-    if indexed_replay(policy, world.cluster, world.when, world.trace, shapes, costly=costly):
+    if indexed_replay(policy.rule, facts_of(world.cluster, world.trace, world.when)):
         return ["compiled", "rounds", "queue"]
     return ["compiled", "rounds"]
 
 
-def play(world: Scenario, policy: Policy, way: Way, seed: int) -> Run:
+def play(world: World, policy: Policy, way: Way, seed: int) -> Run:
     """Play `policy` in `world`; raises what the simulation raises."""
     log, when, played = _Log(), world.when, policy
     if way == "rounds":
@@ -131,11 +129,10 @@ def play(world: Scenario, policy: Policy, way: Way, seed: int) -> Run:
 
 @contextmanager
 def _queues_from(jobs: int) -> Iterator[None]:
-    """Let traces of at least so many jobs be replayed with an indexed queue."""
-    simulation: Any = sys.modules[simulate.__module__]  # rota.sim.simulate is the function
-    before = simulation.MANY_JOBS
-    simulation.MANY_JOBS = jobs
+    """Let traces of at least that many jobs be replayed with an indexed queue."""
+    before = replay_choice.MANY_JOBS
+    replay_choice.MANY_JOBS = jobs
     try:
         yield
     finally:
-        simulation.MANY_JOBS = before
+        replay_choice.MANY_JOBS = before

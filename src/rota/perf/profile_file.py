@@ -25,7 +25,7 @@ Kind: TypeAlias = Literal["text", "count", "flag", "rate", "time", "share", "rea
 
 
 @dataclass(frozen=True)
-class Column:
+class ProfileColumn:
     """What the cells of one column must be."""
 
     kind: Kind
@@ -115,7 +115,7 @@ _READ: Final[dict[str, Callable[[str], Any]]] = {
 }
 
 
-def read_profile(path: Path, columns: Mapping[str, Column]) -> Profile:
+def read_profile(path: Path, columns: Mapping[str, ProfileColumn]) -> Profile:
     """Read these columns of a CSV file, plain or gzipped; refuse it at the first bad cell."""
     header, rows = _rows(path)
     missing = [name for name in columns if name not in header]
@@ -152,7 +152,7 @@ def _rows(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     return [name.strip() for name in rows[0][1]], rows[1:]
 
 
-def _cell(path: Path, line: int, name: str, column: Column, cell: str) -> Any:
+def _cell(path: Path, line: int, name: str, column: ProfileColumn, cell: str) -> Any:
     where = f"{path}, row {line}, column {name!r}"
     if not cell:
         if column.blank:

@@ -9,13 +9,13 @@ import numpy as np
 
 from rota.core.decision import Decision
 from rota.core.jobs import JobTable
-from rota.core.plan import MOVE, STOP
+from rota.core.layout import MOVE, STOP
 from rota.core.snapshot import Snapshot
 from rota.errors import RotaError
 from rota.run.loop import rounds
-from rota.sim.simulate import informed
+from rota.sim.briefing import informed
 from rota.sim.simulator import Simulator
-from rota.testing.scenarios import SCENARIOS, scenario
+from rota.testing.contract_worlds import CONTRACT_WORLDS, contract_world
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     PolicyOrFactory: TypeAlias = Policy | Callable[[], Policy]
 
 MOST_ROUNDS = 20_000
-"""A scenario takes a policy of sense a few hundred."""
+"""A sensible policy needs a few hundred."""
 DEADLINE_S = 60.0
 """For one round, in which the policy is asked three times."""
 
@@ -36,7 +36,7 @@ class _Broken(BaseException):
 
 
 def check_policy(policy: PolicyOrFactory, *, seed: int = 0) -> None:
-    """Play `policy`, or what a class or function makes, in every scenario.
+    """Play `policy`, or what a class or function makes, in every contract world.
 
     Raises AssertionError, or the RotaError of the simulation, unless
 
@@ -53,33 +53,33 @@ def check_policy(policy: PolicyOrFactory, *, seed: int = 0) -> None:
 
 
 def policy_cases() -> list[PolicyCase]:
-    """One check per scenario, for `pytest.mark.parametrize("case", policy_cases(), ids=str)`."""
-    return [PolicyCase(name) for name in SCENARIOS]
+    """One check per world, for `pytest.mark.parametrize("case", policy_cases(), ids=str)`."""
+    return [PolicyCase(name) for name in CONTRACT_WORLDS]
 
 
 @dataclass(frozen=True)
 class PolicyCase:
-    """The contract in one scenario; call it with a policy, or with what makes one."""
+    """The contract in one world; call it with a policy, or with what makes one."""
 
-    scenario: str
+    world: str
 
     def __str__(self) -> str:
-        return self.scenario
+        return self.world
 
     def __call__(self, policy: PolicyOrFactory, *, seed: int = 0) -> None:
         """Raise unless the policy keeps the contract here."""
-        # The second time nobody asks more often than a backend would.
-        first, second = (_play(self.scenario, policy, seed, again=again) for again in (False, True))
+        # The second time the policy is asked as often as a backend would.
+        first, second = (_play(self.world, policy, seed, again=again) for again in (False, True))
         if not np.array_equal(first, second, equal_nan=True):
             raise AssertionError(
-                f"Scenario {self.scenario!r} ended otherwise when it was played again: the policy "
+                f"World {self.world!r} ended otherwise when it was played again: the policy "
                 "remembers something, or draws random numbers that no seed governs."
             )
 
 
 def _play(name: str, policy: PolicyOrFactory, seed: int, *, again: bool) -> Floats:
     """When each job was done."""
-    world = scenario(name, seed)
+    world = contract_world(name, seed)
     made = policy if hasattr(policy, "decide") and not isinstance(policy, type) else policy()
     taught = informed(made, world.trace)
     examined = _Examined(taught)
@@ -89,13 +89,13 @@ def _play(name: str, policy: PolicyOrFactory, seed: int, *, again: bool) -> Floa
             if turn.number >= MOST_ROUNDS:
                 raise _Broken(
                     f"{simulator.finished} of {len(world.trace)} jobs have ended after "
-                    f"{MOST_ROUNDS} rounds; does it starve somebody, or stop and start for ever?"
+                    f"{MOST_ROUNDS} rounds; does it starve a job, or stop and start jobs for ever?"
                 )
     except _Broken as broken:
-        where = f"{examined.name}, scenario {name!r}, {examined.where()}"
+        where = f"{examined.name}, world {name!r}, {examined.where()}"
         raise AssertionError(f"Policy {where}: {broken}") from None
     except RotaError as error:
-        error.add_note(f"In scenario {name!r} of rota.testing, seed {seed}.")
+        error.add_note(f"In world {name!r} of rota.testing, seed {seed}.")
         raise
     done_s: Floats = simulator.state.truth["done_s"].copy()
     return done_s
@@ -129,7 +129,7 @@ class _Examined:
         if not decision.wake_s > snapshot.time_s:
             _fail(f"wake_s={decision.wake_s} is not after now.")
         _check_pins(snapshot, decision)
-        # A snapshot of its own: whoever remembers the last decision by its snapshot is caught.
+        # Another snapshot object: a policy that remembers decisions by snapshot is caught.
         if _wanted(self.policy.decide(original)) != wanted:
             _fail("asked twice about the same snapshot, it decided differently.")
         if _wanted(self.policy.decide(_renumbered(original))) != wanted:
@@ -152,7 +152,7 @@ def _copy(snapshot: Snapshot) -> Snapshot:
 
 def _same(a: Snapshot, b: Snapshot) -> bool:
     pairs = ((a.jobs.rows, b.jobs.rows), (a.nodes, b.nodes), (a.shares, b.shares))
-    # Field by field, since the padding between them is nobody's; as bytes, since NaN != NaN.
+    # Field by field, since the padding between them means nothing; as bytes, since NaN != NaN.
     return a.time_s == b.time_s and all(
         x[field].tobytes() == y[field].tobytes() for x, y in pairs for field in x.dtype.names or ()
     )

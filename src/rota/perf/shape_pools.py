@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TERMS: Final = 5
 ANY_SHAPE: Final = 1.0
-"""How far, relative to a step, each term of an average job may be from what we start from."""
+"""How far, relative to a step, each term of an average job may be from FIRST_SHAPE."""
 MODELS_DIFFER: Final = 0.3
 """How far each term of a model may be from that of the average job."""
 JOBS_DIFFER: Final = 0.05
@@ -28,7 +28,7 @@ JOBS_DIFFER: Final = 0.05
 PINNED: Final = 0.01
 """How closely the scale of a shape is held, which means nothing and must only stay put."""
 LEAST: Final = 1e-3
-"""Computing takes at least this part of what we start from: no job is infinitely fast."""
+"""Computing takes at least this part of its term in FIRST_SHAPE: no job is infinitely fast."""
 
 
 def terms(by_nodes: bool, a: Ints | int, w: Ints | int) -> Floats:
@@ -47,14 +47,14 @@ def terms(by_nodes: bool, a: Ints | int, w: Ints | int) -> Floats:
     return np.stack([share, one, one * w / a, one * w, one * a], axis=-1)
 
 
-START: Final[dict[bool, Floats]] = {
+FIRST_SHAPE: Final[dict[bool, Floats]] = {
     False: np.array([1.0, 0.05, 0.05, 0.0, 0.0]),
     True: np.array([1.0, 0.02, 0.05, 0.02, 0.0]),
 }
-"""What is believed before anything has run: nearly linear at first, then ever less so."""
+"""The shape that is assumed before any job has run: nearly linear at first, then ever less so."""
 
 
-class Pools:
+class ShapePools:
     """What all jobs of a run have shown, by model and together."""
 
     def __init__(self, *, by_nodes: bool, noise: float) -> None:
@@ -63,7 +63,7 @@ class Pools:
         a, w = (axis.ravel() for axis in np.meshgrid(sizes, sizes))
         possible = (a <= w) | (not by_nodes)
         self.typical = terms(by_nodes, a[possible], w[possible])  # (…, TERMS)
-        self.start = self.normal(START[by_nodes][None])[0]
+        self.start = self.normal(FIRST_SHAPE[by_nodes][None])[0]
         # Sums of K and r, where K·θ = r is what a job shows of the shape θ.
         self.all_K, self.all_r = np.zeros((TERMS, TERMS)), np.zeros(TERMS)
         # One entry per model; the first is that of jobs without one and stays empty.
@@ -110,10 +110,10 @@ class Pools:
         return theta / self._size(theta)[:, None]
 
     def others(self, pool: Ints, K: Floats, r: Floats) -> tuple[Floats, Floats]:
-        """The shape (D, k) that all but oneself suggest, and its covariance (D, k, k).
+        """The shape (D, k) that all other jobs suggest, and its covariance (D, k, k).
 
-        From what we start from to the average job, to the model, to the job: each step adds what
-        has been seen of others at that level, and doubt about how far the next may be off.
+        From the first shape to the average job, to the model, to the job: each step adds what has
+        been seen of others at that level, and doubt about how far the next may be off.
         """
         start = np.broadcast_to(self.start, r.shape)
         known = self.noise**2 + MODELS_DIFFER**2

@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rota.policies.contention.greedy import SETTINGS, ContentionGreedy
-from rota.policies.contention.greedy_kernels import Taste
+from rota.policies.contention.neighbour_kernels import GreedySettings
 from rota.policies.contention.rollout_kernels import rollout_round
 from rota.policies.settings import PolicyEntry, Setting, number
 
 if TYPE_CHECKING:
-    from rota.policies.contention.neighbours import Board, World
+    from rota.policies.contention.neighbours import KernelArrays, PlacementModel
 
 WORK: Final = 2048
 """Waiting jobs × nodes that a play may have, which bounds the time of a round."""
-MOST_PICKS: Final = 32
-"""Placements of a round that are looked into; the greedy rule makes the others."""
 
 
 @dataclass
@@ -35,15 +33,15 @@ class ContentionRollout(ContentionGreedy):
     window: int = 512
     """Waiting jobs in the play, as many of each type; at most 2,048 / nodes, but one of each."""
 
-    def _play(self, board: Board, world: World) -> None:
-        menu = board.menu
-        near = menu._replace(end=menu.end.copy())
-        jobs = min(self.window, WORK // len(world.cluster))
-        quota = max(1, -(-jobs // max(1, len(menu.end))))
-        taste = Taste(self.threshold, self.min_ratio, self.size)
+    def _play(self, arrays: KernelArrays, model: PlacementModel) -> None:
+        options = arrays.options
+        near = options._replace(end=options.end.copy())
+        jobs = min(self.window, WORK // len(model.cluster))
+        quota = max(1, -(-jobs // max(1, len(options.end))))
+        settings = GreedySettings(self.threshold, self.min_ratio, self.size)
         rollout_round(
-            world.law, menu, near, board.room, board.trial(), board.desk, taste,
-            board.found(self.k), board.found(1), self.k, quota, MOST_PICKS,
+            model.law, options, near, arrays.room, arrays.trial(), arrays.scratch, settings,
+            arrays.found(self.k), arrays.found(1), quota,
         )  # fmt: skip
 
 

@@ -28,10 +28,10 @@ def check_backend(make: Callable[[], Backend], *, patience_s: float = 0.0) -> No
     observed is what was decided. Raises AssertionError unless
 
     - `wait` says whether there is something to decide, and time never runs backwards;
-    - `observe` gives a read-only snapshot whose books balance: every job, node and share;
+    - `observe` gives a read-only snapshot in which jobs, nodes and shares add up;
     - an empty plan changes nothing, and a plan brings about exactly what was decided;
     - a stopped job goes back to waiting and can be started again;
-    - once all jobs have ended, `wait` says so, and `observe` finds nobody.
+    - once all jobs have ended, `wait` says so, and `observe` finds no job.
     """
     backend = make()
     fifo, last_s, wake_s, stopped = make_policy("fifo-skip"), -np.inf, np.inf, False
@@ -115,7 +115,7 @@ def _settle(
 
 
 def check_snapshot(snapshot: Snapshot) -> None:
-    """Whether the books of a snapshot balance."""
+    """Raise unless the jobs, nodes and shares of a snapshot add up."""
     _require(isinstance(snapshot, Snapshot), f"observe() returned {type(snapshot).__name__}.")
     rows, nodes, shares = snapshot.jobs.rows, snapshot.nodes, snapshot.shares
     for name, array in (("jobs.rows", rows), ("nodes", nodes), ("shares", shares)):
