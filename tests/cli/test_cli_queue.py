@@ -197,6 +197,14 @@ def test_on_a_terminal_the_queue_is_drawn_in_place(tmp_path: Path) -> None:
     assert b"\x1b[J" in seen
 
 
+def test_a_queue_without_any_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ROTA_STATE", str(StateDir(tmp_path / "state").root))
+    assert run(("queue",)) == 0
+    assert capsys.readouterr().out.startswith("No jobs wait or run")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

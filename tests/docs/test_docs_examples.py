@@ -52,12 +52,13 @@ SMALLER = [
 ]  # fmt: skip
 """What stands in the docs → what is run in its place: the same commands on fewer jobs and seeds."""
 
-LIVE = ("run", "submit", "queue", "logs", "cancel")
+LIVE = ("run", "submit", "queue", "logs", "cancel", "hold", "resume", "resubmit")
 """Verbs that start or need a daemon: their words are parsed, and their policies made."""
 OTHERS = ("make", "tensorboard", "TZ=UTC")
 """Programs that are not ours."""
 VERBS_WITH_ARGUMENTS = (
-    "train", "evaluate", "compare", "report", "submit", "describe", "convert", "logs",
+    "train", "evaluate", "compare", "report", "submit", "describe", "convert", "logs", "hold",
+    "resume", "resubmit",
 )  # fmt: skip
 FOREIGN = {
     "--parsable2", "--logdir", "--editable", "--hypothesis-profile", "--exclusive", "--help",

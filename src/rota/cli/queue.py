@@ -30,7 +30,7 @@ class QueueCommand(TyperCommand):
         """Give `--watch` its duration where it stands alone."""
         words = [
             f"--watch={WATCH_S:g}s" if word == "--watch" and after[:1] in ("", "-") else word
-            for word, after in zip(args, [*args[1:], ""], strict=True)
+            for word, after in zip(args, [*args, ""][1:], strict=True)
         ]
         return super().parse_args(ctx, words)
 
