@@ -8,8 +8,9 @@ import numpy as np
 
 from rota.errors import TraceError
 from rota.traces.columns import COLUMNS, LONGEST_ID, faults, repeated
-from rota.traces.formats import LOG_FORMATS, is_tabbed, recognise
+from rota.traces.formats import LOG_FORMATS
 from rota.traces.log_sheet import HOW_TO_SKIP, read_sheet
+from rota.traces.recognise import is_tabbed, recognise
 from rota.traces.text_files import read_text
 from rota.traces.trace import Trace
 
