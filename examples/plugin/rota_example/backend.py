@@ -9,4 +9,4 @@ from rota.traces import load_trace
 
 def cluster(nodes: int = 2, gpus: int = 4, jobs: int = 10) -> Simulator:
     """A cluster of so many nodes, with a few drawn jobs in line."""
-    return Simulator(Cluster.uniform(nodes, gpus), load_trace(f"poisson:jobs={jobs},gpus=8"))
+    return Simulator(Cluster.uniform(nodes, gpus), load_trace(f"poisson:jobs={jobs},total_gpus=8"))
