@@ -81,7 +81,7 @@ class Held:
             self.serial += 1
 
     def speed(self, workers: int, servers: int) -> float:
-        """Samples per second at a size: as was seen, or in proportion; 0: not known."""
+        """Samples per second at a size: as measured, or in proportion; 0: not known."""
         done, span_s = self.seen.get(f"{workers}+{servers}", (0.0, 0.0))
         return done / span_s if span_s >= STEADY_S else self.rate
 
@@ -108,7 +108,7 @@ class Held:
             raise DamagedError(path, str(error).rstrip(".")) from None
         for tally in held.seen.values():
             if not (isinstance(tally, list) and len(tally) == 2 and all(map(is_number, tally))):
-                raise DamagedError(path, "what was seen of its speed is no number")
+                raise DamagedError(path, "what was measured of its speed is no number")
         return held
 
 
