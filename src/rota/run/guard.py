@@ -31,7 +31,7 @@ class Guard:
     deadline_s: float = 60.0
     """Time to decide, for the policy and for the fallback each."""
     shadow: bool = False
-    """Record what the policy decides, but carry out the decision of the fallback, if there is one."""
+    """Record what the policy decides; carry out what the fallback decides, if there is one."""
 
     def __post_init__(self) -> None:
         if not self.deadline_s > 0:
@@ -61,7 +61,7 @@ class Guarded:
         self._alarm = Alarm(guard.deadline_s)
 
     def rule(self, snapshot: Snapshot, number: int) -> Ruling:
-        """What shall be carried out in round `number`, and which policy says so; it never raises."""
+        """What is to be done in round `number`, and which policy says so; it never raises."""
         trouble: list[str] = []
         decider = None if self._guard.shadow else self._policy
         for policy in (decider, self._guard.fallback):

@@ -11,7 +11,7 @@ from rota.errors import ConfigError, DamagedError
 from rota.files import decode_as, is_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from rota.backends.local.request import Request
@@ -79,6 +79,13 @@ class Held:
         for name in names:
             self.seats[f"{name[0]}{self.serial}"] = self.seats.pop(name)
             self.serial += 1
+
+    def let_go(self, there: Collection[str]) -> bool:
+        """Free the seats of members that were to leave and are not `there`; True if any are."""
+        gone = [name for name in self.leaving if name not in there]
+        for name in gone:
+            del self.leaving[name]
+        return bool(gone)
 
     def speed(self, workers: int, servers: int) -> float:
         """Samples per second at a size: as measured, or in proportion; 0: not known."""

@@ -23,7 +23,7 @@ def make_private(folder: Path, mark: Path) -> None:
         # A link in a folder that all may write to could have been put there by any user.
         if facts.st_uid != os.geteuid():
             raise ConfigError(
-                f"{folder} belongs to somebody else (user  {facts.st_uid}): what is kept there "
+                f"{folder} belongs to somebody else (user {facts.st_uid}): what is kept there "
                 "could be read or changed; choose another --state."
             )
     number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -47,7 +47,7 @@ def keep_private(path: Path) -> None:
         facts = os.fstat(number)
         if facts.st_uid != os.geteuid():
             raise ConfigError(
-                f"{path} belongs to somebody else (user  {facts.st_uid}); remove it, or choose "
+                f"{path} belongs to somebody else (user {facts.st_uid}); remove it, or choose "
                 "another --state."
             )
         if stat.S_IMODE(facts.st_mode) & 0o077:
