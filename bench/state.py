@@ -2,7 +2,7 @@
 
     python bench/state.py [WAITING] [OVER]
 
-The jobs are made by hand: WAITING that nobody can start, since one other job has the only slot, and
+The jobs are made by hand: WAITING that cannot start, since one other job has the only slot, and
 OVER that have ended.
 """
 

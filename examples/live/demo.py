@@ -81,7 +81,7 @@ class AsLive:
 
     def decide(self, snapshot: Snapshot) -> Decision:
         rows = snapshot.jobs.rows.copy()
-        new = rows["progress_s"] < STEADY_S  # nobody knows yet how long these take
+        new = rows["progress_s"] < STEADY_S  # it is not known yet how long these take
         rows["estimate_s"][new] = rows["remaining_s"][new] = np.nan
         decision = self.policy.decide(replace(snapshot, jobs=JobTable(rows)))
         return replace(decision, wake_s=min(decision.wake_s, snapshot.time_s + EVERY_S))
@@ -90,9 +90,8 @@ class AsLive:
 def predict(kinds: dict[str, Kind], policy: str, folder: Path) -> tuple[Path, float]:
     """What the simulator says: the first of many journals, and the mean JCT of all.
 
-    A policy that learns curves makes much of little: who is stopped may hang on a tenth of a
-    second. So each simulation lets jobs come, and be as fast, as one run of the many that there
-    could be.
+    A policy that learns curves reacts to small differences: a tenth of a second may decide which
+    job is stopped. So arrivals and speeds differ a little from simulation to simulation.
     """
     rng, found = np.random.default_rng(0), []
     for number in range(WORLDS):
@@ -132,7 +131,7 @@ def _simulate(kinds: dict[str, Kind], policy: str, journal: Path, rng: np.random
 
 
 def live(policy: str, state: Path, tell: Progress) -> Path:
-    """The same for real: a daemon, and users who submit."""
+    """The same for real: a daemon, and users that submit."""
     store = StateDir(state)
     words = [sys.executable, "-m", "rota", "run", "--policy", policy, "--nodes", str(NODES),
              "--gpus", str(GPUS), "--every", f"{EVERY_S:g}", "--state", str(state)]  # fmt: skip

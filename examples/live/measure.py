@@ -45,7 +45,7 @@ class Kind:
     resize_s: float
     """What a resize costs from the request on, in seconds at its new speed."""
     pause_s: float
-    """How long of that nobody trains."""
+    """Seconds of that in which no worker trains."""
 
 
 def command(kind: str, epochs: int) -> tuple[str, ...]:
@@ -114,8 +114,8 @@ def measure(kind: str, folder: Path, fork_server: AgentForkServer) -> Kind:
     four, from_two = resized(job, ["w0", "w1", "w2", "w3"])
     _, to_two = resized(job, ["w0", "w1"])
     _, to_one = resized(job, ["w0"])
-    # Who grows goes on at its old speed until the newcomers are there, and these wait until
-    # those have left who made room, and until the daemon has seen that. Who shrinks gains a bit.
+    # A job that grows goes on at its old speed until the new workers are there, and these wait
+    # until others have made room and the daemon has seen that. A job that shrinks gains a bit.
     room_s = to_two.took_s + NOTICE_S
     costs_s = [
         _cost_s(from_one, room_s, one / two), _cost_s(from_two, room_s, two / four),

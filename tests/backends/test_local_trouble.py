@@ -17,7 +17,7 @@ from children import child, eventually
 from elastic_jobs import PATIENCE_S
 from local_jobs import Site, asked, elastic, site, sweep
 
-from rota.backends.local import StateDir, local_backend, run_end
+from rota.backends.local import StateDir, run_end, state_clock
 from rota.backends.local.held import Held
 from rota.backends.local.seating import Seat
 from rota.cli.app import run
@@ -185,7 +185,7 @@ def test_a_clock_that_was_set_back_takes_no_service(
         before_s, now = here.backend.now_s, time.time()
         held = here.job(uid).held
         for back_s in (3600.0, 1e9):
-            monkeypatch.setattr(local_backend, "time", lambda back_s=back_s: now - back_s)
+            monkeypatch.setattr(state_clock, "time", lambda back_s=back_s: now - back_s)
             here.reopen()
             assert here.backend.now_s >= held.settled_s
             # From here on time passes as ever, and so does what the job is credited with.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -13,7 +14,7 @@ from rota.cli.job_verbs import STATE, State  # noqa: TC001
 from rota.cli.loading import note
 from rota.cli.options import AsJson  # noqa: TC001
 from rota.cli.table import print_json
-from rota.errors import InputError
+from rota.errors import InputError, RotaError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,8 +58,9 @@ def _tell_end(store: StateDir, job: int, ended: Ended | None, *, printed: bool) 
         note(f"job {job} {ended.state}: {'. '.join(filter(None, (ended.error, ended.hint)))}")
     elif not printed:
         note(f"job {job} has printed nothing{' yet' * (ended is None)}.")
-    if ended is None and (stopped := store.held(job).stopped):
-        note(f"job {job} {stopped}")
+    with suppress(RotaError):  # a damaged file must not hide what was printed
+        if ended is None and (stopped := store.held(job).stopped):
+            note(f"job {job} {stopped}")
 
 
 def _as_json(store: StateDir, job: int, worker: str) -> dict[str, Any]:

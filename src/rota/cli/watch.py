@@ -9,6 +9,7 @@ import time
 from contextlib import redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Final
 
+from rota.cli.table import shown
 from rota.errors import RotaError
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _printed(show: Callable[[], None]) -> str:
         with redirect_stdout(out), redirect_stderr(out):
             show()
     except (RotaError, OSError) as error:
-        return f"{out.getvalue()}error: {error}\n"
+        return f"{out.getvalue()}error: {shown(str(error))}\n"
     return out.getvalue()
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rota.backends.local.state_dir import StateDir
 
 STALE_S: Final = 86400.0
-"""After so long whoever was to submit a job has been killed."""
+"""Seconds after which a half-written job is removed: its submitter must have been killed."""
 
 
 def put_away(store: StateDir, uids: Iterable[int]) -> None:
@@ -42,7 +42,7 @@ def put_away(store: StateDir, uids: Iterable[int]) -> None:
         away = store.over / str(uid)
         silent = not any(folder.glob("run-*"))
         _remove(away)
-        folder.rename(away)  # at once: nobody sees a job that has not ended
+        folder.rename(away)  # at once: a job without its end is never seen
         _remove(away if silent else away / ENDED)
 
 
@@ -64,7 +64,7 @@ def _past(store: StateDir, uid: int) -> tuple[int, float, dict[str, Any]] | None
 def forget(store: StateDir, before_s: float, most: int) -> int:
     """Forget jobs that ended before a time, or are not among the last `most`; how many."""
     outdated = store.history.outdated(before_s, most)
-    for uid in outdated:  # first, so that none is left that nobody knows of
+    for uid in outdated:  # first, so that no folder is left without a row
         _remove(store.over / str(uid))
     if outdated:
         store.history.drop(outdated)
@@ -94,7 +94,7 @@ def _keep_logs(run: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    with suppress(FileNotFoundError):  # somebody else was faster
+    with suppress(FileNotFoundError):  # another process was faster
         try:
             path.unlink()
         except IsADirectoryError:

@@ -1,4 +1,4 @@
-"""A job that was set aside: its files are damaged, so nobody knows what it holds."""
+"""A job that was set aside: its files are damaged, so that it is not known what it holds."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from rota.backends.local.state_dir import StateDir
 
 GRACE_S: Final = 30.0
-"""For its agent to end it, and to leave the state of its training behind."""
+"""Seconds for its agent to end it and to save the state of its training."""
 AGAIN_S: Final = 1.0
-"""Between two attempts."""
+"""Seconds between two attempts."""
 
 
 class Aside:
-    """Its processes are ended, since nobody knows any more which GPUs are theirs.
+    """Ends its processes, since it is not known any more which GPUs are theirs.
 
-    Until that has come about no seat is given to anybody. Then it stays as it is, for its user to
+    Until they have ended, no seat is given to any job. Then it stays as it is, for its user to
     restore or to cancel.
     """
 

@@ -11,7 +11,7 @@ from rota.errors import ConfigError, DamagedError
 from rota.files import decode_as, is_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from rota.backends.local.request import Request
@@ -80,8 +80,15 @@ class Held:
             self.seats[f"{name[0]}{self.serial}"] = self.seats.pop(name)
             self.serial += 1
 
+    def let_go(self, there: Collection[str]) -> bool:
+        """Free the seats of members that were to leave and are not `there`; True if any are."""
+        gone = [name for name in self.leaving if name not in there]
+        for name in gone:
+            del self.leaving[name]
+        return bool(gone)
+
     def speed(self, workers: int, servers: int) -> float:
-        """Samples per second at a size: as was seen, or in proportion; 0: not known."""
+        """Samples per second at a size: as measured, or in proportion; 0: not known."""
         done, span_s = self.seen.get(f"{workers}+{servers}", (0.0, 0.0))
         return done / span_s if span_s >= STEADY_S else self.rate
 
@@ -108,7 +115,7 @@ class Held:
             raise DamagedError(path, str(error).rstrip(".")) from None
         for tally in held.seen.values():
             if not (isinstance(tally, list) and len(tally) == 2 and all(map(is_number, tally))):
-                raise DamagedError(path, "what was seen of its speed is no number")
+                raise DamagedError(path, "what was measured of its speed is no number")
         return held
 
 

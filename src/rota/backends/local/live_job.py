@@ -19,14 +19,13 @@ from rota.backends.local.run_end import (
     may_still_come,
     no_state,
 )
-from rota.backends.local.run_spec import job_spec, members_of
+from rota.backends.local.run_spec import job_spec, launched_members, members_of
 from rota.backends.local.seating import reseat, share_of
 from rota.backends.local.speed_meter import SpeedMeter
 from rota.backends.local.start_hint import start_hint
 from rota.elastic.job import AGENT_KILLED
 from rota.elastic.protocol import ENDED, JOB_FILE
 from rota.errors import DamagedError, JobError, RotaError
-from rota.files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rota.backends.local.agent_calls import Asked, Means
-    from rota.backends.local.held import Held
     from rota.backends.local.seating import Seat
     from rota.backends.local.state_dir import StateDir
     from rota.core.plan import Share
@@ -182,11 +180,7 @@ class LiveJob:
     def _launched(self) -> frozenset[str] | None:
         """The members of a plain job, the same from its beginning to its end; None: unknown."""
         if self._members is None:
-            try:
-                members = (read_file(self._folder() / JOB_FILE) or {}).get("members", ())
-                self._members = frozenset(one["name"] for one in members)
-            except (DamagedError, KeyError, TypeError):
-                return None
+            self._members = launched_members(self._folder())
         return self._members
 
     def _ready(self, blocked: Callable[[LiveJob, Seat], bool]) -> frozenset[str]:
@@ -255,7 +249,9 @@ class LiveJob:
             here = {*status.active, *status.waiting}
             self._members = frozenset(here & {*self.held.seats, *self.held.leaving})
         changed = self.meter.hear(status, now_s)
-        changed |= self.request.kind != "plain" and free_left_seats(self.held, status)
+        changed |= self.request.kind != "plain" and self.held.let_go(
+            {*status.active, *status.waiting, *status.pids}
+        )
         changed |= self._heal(status)
         in_place = self._members == frozenset(self.held.seats)
         changed |= self.meter.settle(status, now_s, in_place=in_place)
@@ -362,12 +358,3 @@ class LiveJob:
 
     def _folder(self) -> Path:
         return self.store.run_folder(self.uid, self.held.run)
-
-
-def free_left_seats(held: Held, status: Status) -> bool:
-    """Free the seats of members that have gone; True if there were any."""
-    there = {*status.active, *status.waiting, *status.pids}
-    gone = [name for name in held.leaving if name not in there]
-    for name in gone:
-        del held.leaving[name]
-    return bool(gone)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from time import monotonic, sleep, time
+from time import sleep
 from typing import TYPE_CHECKING, Final
 
 from rota.backends.local.agent_calls import Means
@@ -17,8 +17,9 @@ from rota.backends.local.job_listing import listing_of, measured_of
 from rota.backends.local.job_notes import starting_reasons, stop_notes
 from rota.backends.local.live_job import LiveJob
 from rota.backends.local.live_snapshot import asked, snapshot_of
-from rota.backends.local.machine import device_names
+from rota.backends.local.machine import device_names, seat_env
 from rota.backends.local.seating import misplaced, stayers
+from rota.backends.local.state_clock import StateClock
 from rota.backends.local.state_dir import SPEEDS
 from rota.backends.local.waits_file import WAITS, WaitsFile
 from rota.core.jobs import JobTable
@@ -74,10 +75,10 @@ class LocalBackend:
         self.stopped = False
         """Set it to have `wait` return False; jobs go on."""
         self._say, self._said = say, dict[int, str]()
-        self._devices = device_names(cluster, real_gpus)
         self._has = dict(enumerate(cluster.gpus.tolist()))
         self._pool = Calls()
-        self._means = Means(self._pool, self._env, fork_server)
+        devices = device_names(cluster, real_gpus)
+        self._means = Means(self._pool, lambda seat: seat_env(cluster, devices, seat), fork_server)
         self._jobs: dict[int, LiveJob] = {}
         self._active: set[int] = set()  # jobs about which something is to be done
         self._aside: dict[int, Aside] = {}
@@ -87,19 +88,14 @@ class LocalBackend:
         self._new, self._wishes = NewJobs(store), Wishes(store)
         self._waits = WaitsFile(store.root)
         self._house = Housekeeping(store, keep_s, keep_jobs)
-        self._began_s, self._clock_s = max(0.0, time() - store.origin), monotonic()
+        self._clock = StateClock(store)
         self._round_s = -math.inf
-        self._began_s = max(self._began_s, self._latest_s())
         self._news = self._scan()
 
     @property
     def now_s(self) -> float:
-        """Seconds since the state directory was made.
-
-        It never runs backwards, nor is it earlier than any time on disk: a clock that was set back
-        between two daemons takes no service from any job.
-        """
-        return self._began_s + monotonic() - self._clock_s
+        """Seconds since the state directory was made."""
+        return self._clock.now_s
 
     @property
     def jobs(self) -> list[LiveJob]:
@@ -259,10 +255,10 @@ class LocalBackend:
         return news
 
     def _say_once(self, uid: int, text: str) -> None:
-        """Say of a job what was not said of it last."""
+        """Say of a job, or of none (0), what was not said of it last."""
         if self._said.get(uid) != text:
             self._said[uid] = text
-            self._say(f"job {uid}: {text}")
+            self._say(f"job {uid}: {text}" if uid else text)
 
     def _note_end(self, uid: int, ended: Ended) -> None:
         self._house.add(uid, ended)
@@ -302,13 +298,6 @@ class LocalBackend:
     def _fresh(self) -> list[int]:
         return [uid for uid, job in self._jobs.items() if job.fresh]
 
-    def _latest_s(self) -> float:
-        """The latest end that is written down."""
-        try:
-            return self.store.history.last()[1]
-        except (RotaError, OSError):
-            return 0.0
-
     def _scan(self) -> bool:
         """Take in what was submitted since; True if something was."""
         news = False
@@ -340,7 +329,7 @@ class LocalBackend:
             self._refuse(uid, str(error))
             return
         job = LiveJob(self.store, uid, self._means)
-        self._began_s += max(0.0, job.held.latest_s() - self.now_s)
+        self._clock.reach(job.held.latest_s())
         job.submit_s = min(job.submit_s, self.now_s)
         row = JobTable.of([asked(job)]).rows[0]
         if not job.held.seats and (why := too_large(self.cluster, row, request.workers)):
@@ -368,11 +357,3 @@ class LocalBackend:
             for left in other.held.leaving.values()
             if other is not job or other.request.kind != "plain"
         )
-
-    def _env(self, seat: Seat) -> dict[str, str]:
-        names = self._devices[seat.node]
-        return {
-            "ROTA_NODE": self.cluster.names[seat.node],
-            "ROTA_GPUS": ",".join(map(str, seat.gpus)),
-            "CUDA_VISIBLE_DEVICES": ",".join(names[gpu] for gpu in seat.gpus) if names else "",
-        }

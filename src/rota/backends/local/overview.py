@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 OVERVIEW: Final = "overview.json"
 _KEYS: Final = ("name", "user", "kind", "submitted_at", "min_workers", "max_workers")
 MANY: Final = 100
-"""From so many jobs on that had to be read, the next reader is spared it."""
+"""Jobs that had to be read from which on the file is written, to spare the next reader that."""
 
 
 class Overview:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rota.elastic.parking import ENV_PARK, ENV_RESUME
-from rota.elastic.protocol import JobSpec, Member
+from rota.elastic.protocol import JOB_FILE, JobSpec, Member
+from rota.errors import DamagedError
+from rota.files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
 
     from rota.backends.local.held import Held
     from rota.backends.local.request import Request
@@ -49,3 +52,12 @@ def members_of(
         for name, seat in held.seats.items()
         if name in chosen
     )
+
+
+def launched_members(folder: Path) -> frozenset[str] | None:
+    """The names of the members that a run was launched with; None if that cannot be read."""
+    try:
+        members = (read_file(folder / JOB_FILE) or {}).get("members", ())
+        return frozenset(one["name"] for one in members)
+    except (DamagedError, KeyError, TypeError):
+        return None

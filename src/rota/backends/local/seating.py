@@ -65,8 +65,8 @@ def reseat(
 ) -> tuple[Seats, int]:
     """Seats such that the job holds `share`, with as few changes as can be.
 
-    `others` are the seats of all other jobs, `has` the GPUs of each node. On every node those
-    who came first stay. New members are numbered from `serial` on; the next number is returned.
+    `others` are the seats of all other jobs, `has` the GPUs of each node. On every node the
+    members that came first stay. New ones are numbered from `serial` on; the next is returned.
     """
     kept, left = stayers(seats, share)
     used = {(seat.node, gpu) for seat in (*others, *kept.values()) for gpu in seat.gpus}

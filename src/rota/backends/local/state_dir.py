@@ -4,7 +4,7 @@
     STATE/daemon.lock        locked while a daemon runs
     STATE/daemon.json        its process number, policy and GPUs
     STATE/journal.db         what happened
-    STATE/speeds.npz         speeds of jobs, estimated so far
+    STATE/speeds.npz         speeds of jobs, as estimated until now
     STATE/waits.json         why jobs wait, as of the daemon's last round
     STATE/last.json          the number of the last job; numbers are never given again
     STATE/history.db         jobs that are over, in one file
@@ -166,7 +166,7 @@ class StateDir:
         except DamagedError:
             if not there:
                 raise
-            return  # nobody can tell, so that it can be cancelled
+            return  # it cannot be told, so that it can be cancelled
         if ended is not None:
             raise ConfigError(f"Job {uid} is over already ({ended.state}).")
         if not there:
@@ -225,7 +225,7 @@ class StateDir:
         return max(0.0, request.submitted_at - self.origin)
 
     def cancelled(self, uid: int) -> bool:
-        """Whether somebody has asked for its end."""
+        """Whether its user has asked for its end."""
         return (self.folder(uid) / CANCEL).exists()
 
     def held(self, uid: int) -> Held:
