@@ -111,7 +111,7 @@ def cluster_of_log(
         )
     else:
         count = _in_use(trace, uses, size)
-        how = "as many as held the GPUs in use at once"
+        how = "the fewest nodes that hold the GPUs in use at once"
     entries = [
         ("", {"count": n, "gpus": each, "gpu_type": use.gpu_type})
         for use, each, n in zip(typed, size, count, strict=True)
