@@ -168,7 +168,7 @@ def _caption(runs: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], jobs: 
 def _print_groups(run: Mapping[str, Any], by: str) -> None:
     rows = [row for row in run[f"by_{by}"] if row["jobs"]]
     shown = rows[:TOP_USERS] if by == "user" else rows
-    names = [row[by] if row[by] is not None else "(nobody)" for row in shown]
+    names = [row[by] if row[by] is not None else "(no user)" for row in shown]
     columns = [(head, show([row[key] for row in shown])) for head, key, show in _GROUP_COLUMNS]
     heading = "user" if by == "user" else "GPUs"
     print_table([(heading, names), *columns], title=f"{short_name(run['policy'])} by {by}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 USUAL_NODES: Final = 16
 USUAL_GPUS: Final = 8
-"""Nodes of a cluster, and GPUs of a node, where nobody says."""
+"""Nodes of a cluster, and GPUs of a node, if they are not given."""
 _MOST_NAMED: Final = 8
 """More GPU types than this are counted, not named."""
 
@@ -91,10 +91,10 @@ def cluster_of_log(
     replaces that; 8 where nothing is known). Of each type there are as many nodes as the GPUs in
     use at once need; `nodes` replaces their sum.
     """
+    if (trace.gpu_type < 0).all():
+        return None
     uses = gpu_type_use(trace)
     typed = [use for use in uses if use.gpu_type]
-    if not typed:
-        return None
     size = [gpus or use.gpus_per_node or USUAL_GPUS for use in typed]
     timed = all(use.peak_gpus is not None for use in typed)
     if nodes is not None:
@@ -104,8 +104,8 @@ def cluster_of_log(
         how = f"{nodes:,} nodes shared out {how}" if len(typed) > 1 else "as many nodes as asked"
     elif not timed:
         raise InputError(
-            f"{trace.name}: {listed(typed)}, but the log records no starts, so nobody can tell how "
-            "many nodes of each type there were. Export the starts as well (the Start column of "
+            f"{trace.name}: {listed(typed)}, but the log records no starts, so the number "
+            "of nodes of each type cannot be told. Export the starts as well (the Start column of "
             "sacct), give --nodes or --cluster FILE, or take all GPUs as equal "
             "(--ignore-gpu-types)."
         )
