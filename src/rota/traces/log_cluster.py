@@ -116,7 +116,9 @@ def cluster_of_log(
         ("", {"count": n, "gpus": each, "gpu_type": use.gpu_type})
         for use, each, n in zip(typed, size, count, strict=True)
     ]
-    kinds = ", ".join(f"{e['count']:,} × {e['gpus']} {e['gpu_type']}" for _, e in entries)
+    shown = [f"{e['count']:,} × {e['gpus']} {e['gpu_type']}" for _, e in entries[:_MOST_NAMED]]
+    more = [f"{len(entries) - _MOST_NAMED:,} more types"] if len(entries) > _MOST_NAMED else []
+    kinds = ", ".join([*shown, *more])
     return build_cluster(trace.name, entries), f"{kinds} ({how})"
 
 
@@ -138,7 +140,8 @@ def _shared_out(trace: Trace, typed: Sequence[GpuTypeUse], nodes: int, weight: F
     """`nodes` in proportion to weights, by largest remainders, at least one for each type."""
     if nodes < len(typed):
         raise ConfigError(
-            f"{trace.name}: {listed(typed)}; {nodes:,} nodes are too few for {len(typed)} types. "
+            f"{trace.name}: {listed(typed)}; {len(typed):,} types need at least "
+            f"{len(typed):,} nodes, not {nodes:,}. "
             "Give more --nodes, a --cluster FILE, or take all GPUs as equal (--ignore-gpu-types)."
         )
     exact = nodes * weight / max(float(weight.sum()), 1e-300)
