@@ -68,7 +68,7 @@ def test_options_replace_what_the_log_says() -> None:
         found = cluster_of_log(log(), **options)
         assert found is not None
         assert shape(found[0]) == wanted
-    with pytest.raises(ConfigError, match="1 nodes are too few for 2 types"):
+    with pytest.raises(ConfigError, match="2 types need at least 2 nodes, not 1"):
         cluster_of_log(log(), nodes=1)
 
 

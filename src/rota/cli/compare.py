@@ -131,7 +131,7 @@ def _what_varies(
 def _look_ahead(
     config: CompareConfig, cases: Sequence[Case], policies: Mapping[str, Policy]
 ) -> list[dict[str, Any]]:
-    """Meet bad traces, and the compiler, before any process is started.
+    """Read every trace and compile what is needed before any process is started.
 
     Returns what each log records of its own schedule.
     """

@@ -122,7 +122,7 @@ def _facts_of_scenarios(config: CompareConfig) -> dict[str, Any]:
 def _notes(
     config: CompareConfig, all_runs: AllRuns, compared: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """What a reader must know to read the numbers rightly."""
+    """What a reader must know to understand the numbers."""
     from rota.dash.groups import losses
 
     notes = []

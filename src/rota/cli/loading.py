@@ -200,7 +200,7 @@ def learners(policies: Mapping[str, Policy]) -> list[str]:
 
 
 def tell_extrapolation(jobs: Trace, cluster: Cluster, physics: Physics) -> None:
-    """Name the models whose jobs may get sizes at which nobody measured their speed."""
+    """Name the models whose jobs may get sizes at which their speed was not measured."""
     from rota.perf.doubt import beyond
 
     if physics.curves is None:
@@ -230,7 +230,7 @@ def tell_estimates(jobs: Trace) -> None:
 
 
 def tell_compiling() -> bool:
-    """Announce the wait for the compiler; True, so that it is told once."""
+    """Say that the compiler takes a while; returns True, so that callers say it once."""
     typer.echo("compiling the simulator (only the first time, about 20 s) …", err=True)
     return True
 

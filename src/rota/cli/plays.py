@@ -1,4 +1,4 @@
-"""What each seed of a command makes every policy face: a trace, or a scenario's own jobs."""
+"""What policies are run on under each seed: a trace, or a scenario's own jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_SEEDS: Final = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Play:
-    """One seed's world."""
+    """What policies are run on under one seed."""
 
     seed: int
     cluster: Cluster
@@ -33,7 +33,7 @@ class Play:
     physics: Physics
     oversized: int = 0
     notes: tuple[str, ...] = ()
-    """What a user should know of the cluster, in whole sentences."""
+    """What a user should know of the cluster and of the log's own record, in whole sentences."""
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
@@ -58,6 +58,7 @@ def of_trace(options: SimulateOptions, seed: int) -> Play:
     """The plain case: a job log or a preset, at the speed that it says."""
     from rota.perf.physics import Physics
     from rota.sim import Conditions
+    from rota.sim.as_it_was import doubts_as_it_was
 
     if options.trace is None:
         raise InputError(
@@ -72,9 +73,10 @@ def of_trace(options: SimulateOptions, seed: int) -> Play:
     )  # fmt: skip
     play = Play(
         seed=seed, cluster=cluster, jobs=jobs, when=Conditions(**options.conditions()),
-        physics=Physics(), notes=said,
+        physics=Physics(),
     )  # fmt: skip
-    return _that_fit(play) if options.drop_oversized else play
+    play = _that_fit(play) if options.drop_oversized else play
+    return replace(play, notes=(*said, *doubts_as_it_was(play.jobs, cluster)))
 
 
 def of_scenario(

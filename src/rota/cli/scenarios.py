@@ -26,7 +26,7 @@ LOAD: Final = {
     "preset": (
         "load: the part of the cluster that the jobs ask for, on average, from the first arrival",
         "to the last. A job counts for at most that long: where single jobs outlast the arrivals,",
-        "what they do afterwards keeps nobody waiting.",
+        "what they do afterwards keeps no job waiting.",
     ),
     "deepshare": (
         "load of gangs that slow each other down: nominal, an hour of its GPUs for each job;",

@@ -159,7 +159,7 @@ def _history(asked: Simulation, seed: int) -> Trace | None:
 
 def _tell(play: Play, asked: Simulation) -> None:
     loading.tell_losses(play.jobs, play.oversized)
-    for sentence in _notes(asked, play):
+    for sentence in play.notes:
         loading.note(sentence)
     loading.tell_extrapolation(play.jobs, play.cluster, play.physics)
     if play.when.trust_trace:
@@ -170,14 +170,6 @@ def _tell(play: Play, asked: Simulation) -> None:
             f"{', '.join(learners)} learns from the very jobs it schedules; "
             "--history FILE gives it past ones."
         )
-
-
-def _notes(asked: Simulation, play: Play) -> list[str]:
-    """What a reader must know of the cluster and of the log's own record."""
-    from rota.sim.as_it_was import doubts_as_it_was
-
-    record = [] if asked.scenario else doubts_as_it_was(play.jobs, play.cluster)
-    return [*play.notes, *record]
 
 
 def _as_it_was(asked: Simulation, play: Play) -> dict[str, Any] | None:
@@ -262,6 +254,6 @@ def _facts(asked: Simulation, play: Play) -> dict[str, Any]:
         "conditions": loading.facts_of_conditions(play.when),
         "seed": play.seed,
         "seeds": list(asked.seeds),
-        "notes": _notes(asked, play),
+        "notes": list(play.notes),
         "as_it_was": _as_it_was(asked, play),
     }  # fmt: skip

@@ -33,7 +33,7 @@ SERIES_POINTS = 160
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One run, in words that another process understands."""
+    """One run, as it is sent to another process."""
 
     case: Case
     seed: int
@@ -53,7 +53,7 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """What comes back of a run."""
+    """The results of one run."""
 
     summary: dict[str, Any]
     cdf: dict[str, list[float]]
@@ -64,7 +64,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """Why a run came to nothing; errors with arguments of their own do not cross processes."""
+    """Why a run failed, as text: errors with arguments of their own cannot be sent to a process."""
 
     message: str
     exit_code: int
@@ -212,7 +212,7 @@ def _in_lanes(
                 start(lane)
     except BaseException:
         for child in multiprocessing.active_children():
-            child.terminate()  # nobody waits for them any more
+            child.terminate()  # their results are not wanted any more
         raise
     finally:
         for lane in lanes:

@@ -125,7 +125,7 @@ def _by_size(outcome: Outcome, times: Times) -> list[dict[str, Any]]:
 
 
 def _by_user(outcome: Outcome, times: Times) -> list[dict[str, Any]]:
-    """One row per user who has jobs, by GPU-hours asked for, most first; None: nobody."""
+    """One row per user with jobs, by GPU-hours asked for, most first; None: jobs without a user."""
     codes, group = np.unique(outcome.user, return_inverse=True)
     asked = outcome.num_gpus * np.nan_to_num(outcome.duration_s) / 3600
     gpu_h = np.bincount(group, asked, len(codes))

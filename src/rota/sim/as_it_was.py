@@ -14,11 +14,12 @@ import numpy as np
 from rota.core.layout import ROUND
 from rota.run.metrics import summarise
 from rota.run.outcome import Outcome
-from rota.traces.log_cluster import gpus_of, peak_gpus
+from rota.traces.log_cluster import gpu_type_use, gpus_of, peak_gpus
 
 if TYPE_CHECKING:
     from rota.core.cluster import Cluster
     from rota.core.types import Records
+    from rota.traces.log_cluster import GpuTypeUse
     from rota.traces.trace import Trace
 
 AS_IT_WAS: Final = "as it was"
@@ -92,12 +93,18 @@ def doubts_as_it_was(trace: Trace, cluster: Cluster) -> list[str]:
             f"{trace.name}: by the log's own record up to {peak:,} GPUs were in use at once, but "
             f"this cluster has {cluster.total_gpus:,}: the row {AS_IT_WAS!r} had more."
         )
-    for code, name in enumerate(trace.gpu_types):
-        rows = known & (trace.gpu_type == code)
-        has = int(cluster.gpus[cluster.type == cluster.type_code(name)].sum())
-        if rows.any() and len(cluster.gpu_types) > 1 and (peak := peak_gpus(trace, rows)) > has:
-            found.append(
-                f"{trace.name}: by the log's own record up to {peak:,} GPUs of type {name!r} were "
-                f"in use at once, but this cluster has {has:,}: the row {AS_IT_WAS!r} had more."
-            )
-    return found
+    if len(cluster.gpu_types) > 1 and (trace.gpu_type >= 0).any():
+        found += [_of_type(trace, cluster, use) for use in gpu_type_use(trace)]
+    return [sentence for sentence in found if sentence]
+
+
+def _of_type(trace: Trace, cluster: Cluster, use: GpuTypeUse) -> str:
+    """The same of one GPU type; empty if the cluster has enough of it."""
+    has = int(cluster.gpus[cluster.type == cluster.type_code(use.gpu_type)].sum())
+    if not use.gpu_type or (use.peak_gpus or 0) <= has:
+        return ""
+    return (
+        f"{trace.name}: by the log's own record up to {use.peak_gpus:,} GPUs of type "
+        f"{use.gpu_type!r} were in use at once, but this cluster has {has:,}: the row "
+        f"{AS_IT_WAS!r} had more."
+    )

@@ -89,7 +89,7 @@ def read_toml_text(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def unknown_key(where: str, key: str, known: Iterable[str]) -> ConfigError:
-    """The error for a key that nobody knows."""
+    """The error for an unknown key."""
     names = sorted(known)
     close = get_close_matches(key, names, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."

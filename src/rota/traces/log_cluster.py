@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 USUAL_NODES: Final = 16
 USUAL_GPUS: Final = 8
-"""Nodes of a cluster, and GPUs of a node, where nobody says."""
+"""Nodes of a cluster, and GPUs of a node, if they are not given."""
 _MOST_NAMED: Final = 8
 """More GPU types than this are counted, not named."""
 
@@ -91,10 +91,10 @@ def cluster_of_log(
     replaces that; 8 where nothing is known). Of each type there are as many nodes as the GPUs in
     use at once need; `nodes` replaces their sum.
     """
+    if (trace.gpu_type < 0).all():
+        return None
     uses = gpu_type_use(trace)
     typed = [use for use in uses if use.gpu_type]
-    if not typed:
-        return None
     size = [gpus or use.gpus_per_node or USUAL_GPUS for use in typed]
     timed = all(use.peak_gpus is not None for use in typed)
     if nodes is not None:
@@ -104,19 +104,21 @@ def cluster_of_log(
         how = f"{nodes:,} nodes shared out {how}" if len(typed) > 1 else "as many nodes as asked"
     elif not timed:
         raise InputError(
-            f"{trace.name}: {listed(typed)}, but the log records no starts, so nobody can tell how "
-            "many nodes of each type there were. Export the starts as well (the Start column of "
+            f"{trace.name}: {listed(typed)}, but the log records no starts, so the number "
+            "of nodes of each type cannot be told. Export the starts as well (the Start column of "
             "sacct), give --nodes or --cluster FILE, or take all GPUs as equal "
             "(--ignore-gpu-types)."
         )
     else:
         count = _in_use(trace, uses, size)
-        how = "as many as held the GPUs in use at once"
+        how = "the fewest nodes that hold the GPUs in use at once"
     entries = [
         ("", {"count": n, "gpus": each, "gpu_type": use.gpu_type})
         for use, each, n in zip(typed, size, count, strict=True)
     ]
-    kinds = ", ".join(f"{e['count']:,} × {e['gpus']} {e['gpu_type']}" for _, e in entries)
+    shown = [f"{e['count']:,} × {e['gpus']} {e['gpu_type']}" for _, e in entries[:_MOST_NAMED]]
+    more = [f"{len(entries) - _MOST_NAMED:,} more types"] if len(entries) > _MOST_NAMED else []
+    kinds = ", ".join([*shown, *more])
     return build_cluster(trace.name, entries), f"{kinds} ({how})"
 
 
@@ -138,7 +140,8 @@ def _shared_out(trace: Trace, typed: Sequence[GpuTypeUse], nodes: int, weight: F
     """`nodes` in proportion to weights, by largest remainders, at least one for each type."""
     if nodes < len(typed):
         raise ConfigError(
-            f"{trace.name}: {listed(typed)}; {nodes:,} nodes are too few for {len(typed)} types. "
+            f"{trace.name}: {listed(typed)}; {len(typed):,} types need at least "
+            f"{len(typed):,} nodes, not {nodes:,}. "
             "Give more --nodes, a --cluster FILE, or take all GPUs as equal (--ignore-gpu-types)."
         )
     exact = nodes * weight / max(float(weight.sum()), 1e-300)

@@ -69,7 +69,7 @@ class Workload:
     """GPU-seconds that arrive per GPU-second of the cluster; None leaves the gaps as they are."""
     offered: bool = False
     """Whether a job counts towards `load` for at most as long as jobs arrive; else in full. Where
-    single jobs outlast the arrivals, work that is done after them makes nobody wait."""
+    single jobs outlast the arrivals, work that is done after them makes no job wait."""
     users: int = 1
     """Number of users; the k-th submits in proportion to 1 / k."""
     gaps: Distribution = _ONE_A_MINUTE
@@ -154,10 +154,10 @@ def _arrivals(
 
 
 def _offering_span(gpus: Ints, duration_s: Floats, wanted: float) -> float:
-    """Seconds over which jobs arrive so that so many GPUs are asked for on average meanwhile.
+    """Seconds over which jobs must arrive so that `wanted` GPUs are asked for on average.
 
-    A job asks for its GPUs for at most as long as that. With too few jobs to ask for so many even
-    at once, all their work counts.
+    A job asks for its GPUs for at most that time. If all jobs at once ask for fewer than `wanted`,
+    all their work counts.
     """
     order = np.argsort(duration_s, kind="stable")
     length_s = duration_s[order]
