@@ -72,6 +72,6 @@ def quick_compiler() -> Iterator[None]:
 
 
 def _install(get_call_type: Any, hash_: Any, eq: Any) -> None:
-    BaseFunction.get_call_type = get_call_type
+    BaseFunction.get_call_type = get_call_type  # type: ignore[method-assign]
     for name, method in (("__hash__", hash_), ("__eq__", eq)):
         setattr(TargetConfig, name, method)

@@ -119,6 +119,7 @@ def _look_ahead(config: CompareConfig, policies: Mapping[str, Policy]) -> None:
     """Meet bad traces, and the compiler, before any process is started."""
     from rota.cli.work import meant, prepared
     from rota.sim import Simulator
+    from rota.sim.beside import compiled_beside
     from rota.sim.simulate import informed, needs_compiling, warm_up
 
     told = False
@@ -129,11 +130,16 @@ def _look_ahead(config: CompareConfig, policies: Mapping[str, Policy]) -> None:
         loading.tell_losses(play.jobs, play.oversized)
         loading.tell_extrapolation(play.jobs, play.cluster, play.physics)
         sim = Simulator(play.cluster, play.jobs, play.when, seed=seed, physics=play.physics)
+        facts = play.cluster, play.when, play.jobs, play.physics
+        slow = []
         for name, policy in policies.items():
             if (other := meant(spec, config.policies[name])) != config.policies[name]:
                 policy = loading.named_policies([other])[other]
-            if needs_compiling(policy, play.cluster, play.when, play.jobs, play.physics):
+            if needs_compiling(policy, *facts):
                 told = told or loading.tell_compiling()
+                slow.append(policy)
+        with compiled_beside(slow, *facts):
+            for policy in slow:
                 warm_up(sim, informed(policy, play.jobs))
 
 

@@ -208,22 +208,23 @@ def _tell_scenario(
 
 def _played(task: Task) -> tuple[Play, list[dict[str, Any]]]:
     """All runs, policy by policy within each seed, and the world of the first seed."""
+    from rota.sim.beside import compiled_beside
     from rota.sim.simulate import needs_compiling
 
     first: Play | None = None
     runs: list[dict[str, Any]] = []
     past = None
-    with LateBar() as bar:
+    with LateBar() as bar, ExitStack() as stack:
         bar.begin(f"reading {task.wish.trace or 'the scenario'}", 0)
         for play in _worlds(task):
             if first is None:
                 first, past = play, _history(task, play.seed)
                 _tell(play, task)
-                if any(
-                    needs_compiling(policy, play.cluster, play.when, play.jobs, play.physics)
-                    for policy in task.policies.values()
-                ):
+                facts = play.cluster, play.when, play.jobs, play.physics
+                slow = [p for p in task.policies.values() if needs_compiling(p, *facts)]
+                if slow:
                     loading.tell_compiling()
+                    stack.enter_context(compiled_beside(slow, *facts))
             for name, policy in task.policies.items():
                 report = _progress(bar, task, play, name, len(runs))
                 runs.append(_run(name, policy, play, past, task, report))
