@@ -172,7 +172,7 @@ def test_clones_a_journal_and_goes_on_from_there_on_its_jobs(
     for key, weights in checkpoint.load(start).weights.items():
         np.testing.assert_array_equal(weights_of(tuned.network)[key], weights)
     assert tuned.worlds._validation.jobs == 2  # the last fifth of ten jobs
-    assert len(tuned.worlds.training_env(np.random.default_rng(0)).env.pool) == 4
+    assert len(tuned.worlds.training_env(np.random.default_rng(0)).batch_env.pool) == 4
     tuned.run()
     assert (tmp_path / "tuned" / CURVE).read_text().count("\n") == 3
 
