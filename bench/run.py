@@ -268,7 +268,7 @@ from rota.policies import make_policy
 from rota.sim import simulate
 from rota.traces import load_trace
 jobs, nodes = map(int, sys.argv[1:])
-trace = load_trace(f"venus:jobs={jobs},gpus={8 * nodes},load=0.8")
+trace = load_trace(f"venus:jobs={jobs},total_gpus={8 * nodes},load=0.8")
 cluster = Cluster.uniform(nodes, 8)
 runs = [simulate(cluster, trace, make_policy("fifo-skip")).wall_s for _ in range(5)]
 print(min(runs), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 2**30)

@@ -9,7 +9,7 @@ import pytest
 
 from rota.cli.app import run
 from rota.errors import ConfigError
-from rota.traces.clusterfile import load_cluster
+from rota.traces.clusterfile import load_cluster, with_more_nodes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,6 +119,19 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
         load_cluster(path)
     with pytest.raises(ConfigError, match="cannot be read"):
         load_cluster(tmp_path)
+
+
+def test_nodes_are_added_like_most_there_are(tmp_path: Path) -> None:
+    cluster = load_cluster(written(tmp_path, MIXED.replace("count = 5", "count = 2")))
+    more = with_more_nodes(cluster, 2)
+    assert more.gpus.tolist() == [8, 8, 8, 4, 2, 2, 8, 8]
+    assert more.names[-2:] == ("added-0", "added-1")
+    assert more.cpus[-1] == 96
+    assert more.rack[-1] == cluster.rack.max() + 1
+    assert with_more_nodes(cluster, 1, "gpu").gpus[-1] == 2
+    assert with_more_nodes(with_more_nodes(cluster, 1), 1).names[-2:] == ("added-0", "added-1")
+    with pytest.raises(ConfigError, match="no node with GPU type 'h100'"):
+        with_more_nodes(cluster, 1, "h100")
 
 
 def test_the_simulator_uses_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

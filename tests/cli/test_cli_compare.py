@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from rota.cli.app import run
-from rota.cli.config import load_config
+from rota.cli.compare_config import load_config
 from rota.errors import ConfigError
 
 CONFIG = """
 traces = [
-    { source = "poisson:jobs=40,gpus=16,load=1.2", name = "random" },
+    { source = "poisson:jobs=40,total_gpus=16,load=1.2", name = "random" },
     "log.csv",
 ]
 seeds = "0:3"
@@ -209,6 +209,39 @@ def test_a_run_that_fails_is_named(
             "traces = ['poisson']\npolicies = ['fifo']\n[conditions]\nretries = 1.5",
             "[conditions]: retries = 1.5 must be a whole number",
         ),
+        (
+            "traces = ['poisson']\npolicies = ['fifo']\nconditions.restart_s = [1, -1]",
+            "[conditions]: restart_s = [1, -1] must be a number of seconds, 0 or more, or a list",
+        ),
+        ("traces = ['poisson']\npolicies = ['fifo']\nconditions.restart_s = []", "or a list of"),
+        (
+            "traces = ['poisson']\npolicies = ['fifo']\nconditions.restart_s = ['1m']",
+            "or a list of",
+        ),
+        ("traces = ['poisson']\npolicies = ['fifo']\nconditions.restart_s = [nan]", "or a list of"),
+        (
+            "traces = ['poisson']\npolicies = ['fifo']\n"
+            "[cluster]\nnodes = 2\n[[clusters]]\nnodes = 2",
+            "Give [cluster] or [[clusters]], not both",
+        ),
+        (
+            "traces = ['poisson']\npolicies = ['fifo']\n"
+            "[[clusters]]\nnodes = 2\n[[clusters]]\nnodes = 2",
+            "Two clusters are called '2 nodes'",
+        ),
+        (
+            "traces = ['poisson']\npolicies = ['fifo']\nclusters = []",
+            "clusters = [] must be a list",
+        ),
+        (
+            "traces = ['poisson']\npolicies = ['fifo']\n[[clusters]]\nadd_nodes = -1",
+            "cluster 1: add_nodes = -1 must be a whole number of 0 or more",
+        ),
+        (
+            "traces = ['poisson']\npolicies = ['fifo']\n[[clusters]]\ngpu_type = 'a100'",
+            "cluster 1: gpu_type says what add_nodes adds",
+        ),
+        ("traces = ['poisson']\npolicies = ['fifo']\n[[clusters]]\nnode = 1", "'nodes'?"),
         ("traces = [", "no valid TOML"),
     ],
 )
@@ -258,3 +291,137 @@ def test_a_journal_brings_its_cluster_unless_another_is_named(
     out, _ = compared(capsys, "study/named.toml", "--out", "named", "--jobs", "1")
     assert "run.db on 5 nodes × 8 GPUs" in out
     assert "journal with its own" not in out
+
+
+AXES = """
+traces = ["log.csv", { source = "poisson:jobs=30,total_gpus=16,load=1.1", name = "random" }]
+seeds = [0, 1]
+policies = ["fifo-skip", "srtf"]
+conditions.restart_s = [0, 60]
+resamples = 200
+
+[[clusters]]
+name = "now"
+nodes = 2
+
+[[clusters]]
+name = "one more node"
+nodes = 2
+add_nodes = 1
+"""
+
+
+def test_clusters_and_restart_costs_are_axes(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "axes.toml").write_text(AXES)
+    out, _ = compared(capsys, "study/axes.toml", "--out", "axes", "--jobs", "1")
+    results = json.loads(Path("axes/results.json").read_text())
+    assert results["axes"] == {
+        "traces": ["log.csv", "random"], "clusters": ["now", "one more node"], "restart_s": [0, 60],
+    }  # fmt: skip
+    labels = [
+        f"{trace}, {cluster}, restart {cost} s"
+        for trace in ("log.csv", "random")
+        for cluster in ("now", "one more node")
+        for cost in (0, 60)
+    ]
+    assert results["traces"] == list(results["cases"]) == labels
+    # The log once in each of its 4 cases, the preset under both seeds.
+    assert len(results["runs"]) == 4 * 2 * (1 + 2)
+    case = results["cases"]["log.csv, one more node, restart 60 s"]
+    assert (case["cluster"]["nodes"], case["conditions"]["restart_s"]) == (3, 60)
+    assert [row["scope"] for row in results["comparisons"]] == [*labels, "all settings"]
+    assert "log.csv, one more node, restart 60 s on 3 nodes × 8 GPUs" in out
+    assert "log.csv: mean JCT, and its change from now, restart 0 s" in out
+    page = Path("axes/report.html").read_text()
+    assert "one more node, restart 60 s" in page
+    assert "cluster of random, now, restart 0 s" in page
+
+
+def test_a_case_is_what_it_would_be_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "axes.toml").write_text(AXES)
+    out, _ = compared(capsys, "study/axes.toml", "--out", "axes", "--jobs", "1", "--json")
+    rows = {
+        (row["of_trace"], row["cluster_name"], row["restart_s"], row["policy"]): row["mean_jct_s"]
+        for row in json.loads(out)["table"]
+    }
+    for nodes, cluster in (("2", "now"), ("3", "one more node")):
+        for cost in (0, 60):
+            words = ["simulate", "study/log.csv", "-p", "srtf", "--nodes", nodes, "--json"]
+            assert run([*words, "--restart-cost", f"{cost}s"]) == 0
+            alone = json.loads(capsys.readouterr().out)["runs"][0]["mean_jct_s"]
+            assert rows["log.csv", cluster, cost, "srtf"] == alone
+
+
+def test_a_scenario_keeps_its_own_cluster_and_costs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = AXES.replace('traces = ["log.csv", { source', "traces = [{ source")
+    (folder / "s.toml").write_text(
+        f"{text}\n[[scenarios]]\nname = 'dl2-testbed-published'\nhead = 5\nseeds = [3]\n"
+    )
+    out, _ = compared(capsys, "study/s.toml", "--out", "s", "--jobs", "1", "--json")
+    results = json.loads(out)
+    assert len(results["traces"]) == 4 + 1
+    assert results["traces"][-1] == "dl2-testbed-published"
+
+
+RECORDED = """\
+JobID|State|Submit|Start|ElapsedRaw|AllocTRES
+1|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:00:00|100|node=2,gres/gpu:a100=8
+2|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:02:00|100|node=1,gres/gpu:a100=4
+3|COMPLETED|2026-01-01T00:00:10|2026-01-01T00:00:10|50|node=1,gres/gpu:v100=2
+"""
+
+
+def test_a_logs_own_record_and_types_are_compared_with(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "jobs.txt").write_text(RECORDED)
+    text = """
+        traces = ["jobs.txt"]
+        policies = ["fifo", "srtf"]
+        resamples = 200
+        [[clusters]]
+        [[clusters]]
+        name = "two more v100 nodes"
+        add_nodes = 2
+        gpu_type = "v100"
+    """
+    (folder / "r.toml").write_text(text)
+    out, _ = compared(capsys, "study/r.toml", "--out", "r", "--jobs", "1")
+    results = json.loads(Path("r/results.json").read_text())
+    own, more = results["cases"].values()
+    assert (own["cluster"]["nodes"], own["cluster"]["gpus"]) == (3, 10)
+    assert (more["cluster"]["nodes"], more["cluster"]["gpus"]) == (5, 14)
+    was = results["as_it_was"]
+    assert [row["mean_jct_s"] for row in was] == [pytest.approx((100 + 220 + 50) / 3)] * 2
+    assert [row["utilisation"] > 0 for row in was] == [True, True]
+    assert [row["trace"] for row in results["curves_as_it_was"]] == results["traces"]
+    assert max(results["curves_as_it_was"][0]["utilisation"]["share"]) == 1
+    lines = out.splitlines()
+    assert lines[0] == "jobs.txt, own cluster on 3 nodes × 2–4 GPUs"
+    assert [line.split("  ")[0] for line in lines[3:6]] == ["as it was", "fifo", "srtf"]
+    assert "as it was: the log's own record" in out
+    assert "made of the GPU types in the log: 2 × 4 a100, 1 × 2 v100" in out
+    page = Path("r/report.html").read_text()
+    assert page.count("as it was</t") == 2
+    assert "the log&#x27;s own record, not a simulation" in page
+
+    (folder / "i.toml").write_text(
+        "traces = ['jobs.txt']\npolicies = ['fifo']\nignore_gpu_types = true\n[cluster]\nnodes = 1"
+    )
+    out, _ = compared(capsys, "study/i.toml", "--out", "i", "--jobs", "1")
+    assert "jobs.txt on 1 node × 8 GPUs" in out
+    assert "up to 10 GPUs were in use at once, but this cluster has 8" in out
+    (folder / "w.toml").write_text(text.replace('"v100"', '"h100"'))
+    assert run(["compare", "study/w.toml", "--out", "w"]) == 2
+    assert "no node with GPU type 'h100' to add more of" in capsys.readouterr().err
+
+
+def test_a_preset_brings_its_cluster(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "v.toml").write_text("traces = ['venus:jobs=20']\npolicies = ['fifo']")
+    out, _ = compared(capsys, "study/v.toml", "--out", "v", "--jobs", "1")
+    assert "venus:jobs=20 on 133 nodes × 8 GPUs" in out
+    assert "venus comes with its own cluster" in out

@@ -165,10 +165,10 @@ def test_the_table_says_what_changes_cost(log: str, capsys: pytest.CaptureFixtur
 
 
 def test_options_reach_the_simulation(capsys: pytest.CaptureFixture[str]) -> None:
-    source = "poisson:jobs=40,load=0.9,gpus=16"
+    source = "poisson:jobs=40,load=0.9,total_gpus=16"
     words = (source, "-p", "srtf", "--nodes", "2", "--seed", "3", "--head", "30", "--json",
-             "--restart-cost", "20", "--min-run", "60", "--slot", "10", "--job-mtbf", "2",
-             "--retries", "1", "--checkpoint-every", "300", "--resize-cost", "2")  # fmt: skip
+             "--restart-cost", "20s", "--min-run", "1m", "--slot", "10", "--job-mtbf", "2h",
+             "--retries", "1", "--checkpoint-every", "5m", "--resize-cost", "2")  # fmt: skip
     facts = json.loads(simulated(capsys, *words))
     when = facts["conditions"]
     assert (when["restart_s"], when["min_run_s"], when["slot_s"]) == (20, 60, 10)
@@ -337,3 +337,144 @@ def test_of_a_journal_that_went_on_elsewhere_the_last_cluster_counts(
     shown = capsys.readouterr()
     assert json.loads(shown.out)["cluster"]["nodes"] == 2
     assert "clusters in turn" not in shown.err
+
+
+TYPED = """\
+JobID|User|State|Submit|Start|ElapsedRaw|AllocTRES|JobName
+1|ann|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:00:00|100|node=2,gres/gpu=8,gres/gpu:a100=8|x
+2|bob|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:02:00|100|node=1,gres/gpu=4,gres/gpu:a100=4|x
+3|bob|COMPLETED|2026-01-01T00:00:10|2026-01-01T00:00:10|50|node=1,gres/gpu=2,gres/gpu:v100=2|x
+4|bob|RUNNING|2026-01-01T00:00:10|2026-01-01T00:00:10|50|node=1,gres/gpu=2,gres/gpu:v100=2|x
+"""
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "jobs.txt").write_text(TYPED)
+    monkeypatch.chdir(tmp_path)
+    return "jobs.txt"
+
+
+def test_a_log_with_gpu_types_needs_no_cluster_file(
+    typed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", typed, "-p", "fifo", "--json"]) == 0
+    shown = capsys.readouterr()
+    facts = json.loads(shown.out)
+    # Eight a100 in use at once on nodes of 4, two v100 on one node.
+    assert facts["cluster"]["gpu_types"] == ["a100", "v100"]
+    assert (facts["cluster"]["nodes"], facts["cluster"]["gpus"]) == (3, 10)
+    assert "made of the GPU types in the log: 2 × 4 a100, 1 × 2 v100" in shown.err
+    assert facts["notes"][0] in shown.err
+    # FIFO starts job 2 when job 1 has ended, at 100 s, and job 3 at once.
+    assert facts["runs"][0]["makespan_s"] == 200
+    more = json.loads(simulated(capsys, typed, "-p", "fifo", "--nodes", "6", "--json"))
+    assert more["cluster"]["nodes"] == 6
+
+
+def test_gpu_types_can_be_ignored(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words = (typed, "-p", "fifo", "--ignore-gpu-types", "--json")
+    facts = json.loads(simulated(capsys, *words))
+    assert facts["cluster"]["gpu_types"] == ["gpu"]
+    assert facts["cluster"]["gpus"] == 128
+
+
+def test_a_cluster_without_the_types_is_told_which_there_are(
+    typed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("c.toml").write_text("[[node]]\ngpus = 8\ncount = 9\n")
+    message = refused(capsys, typed, "-p", "fifo", "--cluster", "c.toml")
+    for said in ("'a100' (2 jobs", "'v100' (1 job,", "have 'gpu'", "--ignore-gpu-types"):
+        assert said in message
+    assert "--nodes" not in message
+    dropped = refused(capsys, typed, "-p", "fifo", "--cluster", "c.toml", "--drop-oversized")
+    assert "'a100' (2 jobs" in dropped
+    Path("old.txt").write_text(TYPED.replace("|Start|", "|Started|"))
+    message = refused(capsys, "old.txt", "-p", "fifo")
+    assert "the log records no starts" in message
+    assert "Start column" in message
+
+
+def test_the_first_row_is_the_logs_own_record(
+    typed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = simulated(capsys, typed, "-p", "fifo", "-p", "srtf", "--by", "user")
+    rows = [line.split("  ")[0] for line in table.splitlines()[3:6]]
+    assert rows == ["as it was", "fifo", "srtf"]
+    assert "as it was: the log's own record of starts and run times, not a simulation" in table
+    assert table.index("as it was by user") < table.index("fifo by user")
+
+    facts = json.loads(simulated(capsys, typed, "-p", "fifo", "--json"))
+    was = facts["as_it_was"]
+    assert [run["policy"] for run in facts["runs"]] == ["fifo"]
+    assert (was["policy"], was["jobs"], was["finished"]) == ("as it was", 3, 3)
+    # Job 1: 0–100, job 2: 120–220 after a wait of 120, job 3: 10–60. Job 4 still ran: left out.
+    assert was["mean_wait_s"] == pytest.approx(120 / 3)
+    assert was["mean_jct_s"] == pytest.approx((100 + 220 + 50) / 3)
+    assert was["makespan_s"] == 220
+    assert was["utilisation"] == pytest.approx((800 + 400 + 100) / (10 * 220))
+    assert was["preemptions"] is None
+    assert was["by_user"][0]["user"] == "ann"
+
+
+def test_a_record_that_needed_more_gpus_is_pointed_out(
+    typed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["simulate", typed, "-p", "fifo", "--drop-oversized", "--nodes", "2", "--gpus", "4"]
+    assert run([*words, "--json"]) == 0
+    shown = capsys.readouterr()
+    facts = json.loads(shown.out)
+    # Job 1 does not fit into one node of four a100, so the record of it is left out as well.
+    assert facts["as_it_was"]["jobs"] == facts["runs"][0]["jobs"] == 2
+    words = ["simulate", typed, "-p", "fifo", "--ignore-gpu-types", "--nodes", "1", "--gpus", "8"]
+    assert run([*words, "--json"]) == 0
+    shown = capsys.readouterr()
+    said = "up to 10 GPUs were in use at once, but this cluster has 8: the row 'as it was' had more"
+    assert said in shown.err
+
+
+def test_jobs_without_a_recorded_start_are_pointed_out(
+    typed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(typed).write_text(TYPED.replace("2026-01-01T00:02:00", "Unknown"))
+    assert run(["simulate", typed, "-p", "fifo", "--json"]) == 0
+    shown = capsys.readouterr()
+    facts = json.loads(shown.out)
+    assert facts["as_it_was"]["jobs"] == 2
+    assert facts["runs"][0]["jobs"] == 3
+    assert "the log records no start of 1 of 3 jobs; the row 'as it was' leaves them" in shown.err
+
+
+def test_without_starts_there_is_no_such_row(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "as it was" not in simulated(capsys, log, "-p", "fifo")
+    assert json.loads(simulated(capsys, log, "-p", "fifo", "--json"))["as_it_was"] is None
+
+
+def test_a_preset_runs_on_its_own_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["simulate", "venus:jobs=30", "-p", "fifo"]
+    assert run(words) == 0
+    shown = capsys.readouterr()
+    assert "on 133 nodes × 8 GPUs" in shown.out
+    assert shown.err.count("venus comes with its own cluster: 133 nodes × 8 GPUs") == 1
+    assert run([*words, "--nodes", "40"]) == 0
+    shown = capsys.readouterr()
+    assert "on 40 nodes × 8 GPUs" in shown.out
+    assert "own cluster" not in shown.err
+    assert "on 16 nodes × 8 GPUs" in simulated(capsys, "poisson:jobs=30", "-p", "fifo")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--restart-cost", "soon"], "no duration; write one like 90s"),
+        (["--slot", "-5"], "no duration"),
+        (["--node-mtbf", "500"], "'500' has no unit; write 500h or 500s"),
+        (["--job-mtbf", "0h"], "not above 0"),
+        (["--deadline", "0"], "--deadline must be above 0"),
+    ],
+)
+def test_durations_are_checked(
+    log: str, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["simulate", log, "-p", "fifo", *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())

@@ -62,6 +62,32 @@ def test_describes_as_json(log: Path) -> None:
     assert (facts["jobs"], facts["skipped"], facts["left_out"]) == (1, 1, {"still queued": 1})
 
 
+def test_describes_types_limits_and_starts(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.txt"
+    path.write_text(
+        "JobID|State|Submit|Start|ElapsedRaw|TimelimitRaw|AllocTRES\n"
+        "1|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:01:00|3600|120|node=1,gres/gpu:a100=4\n"
+        "2|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:00:00|600|5|node=1,gres/gpu=1\n"
+    )
+    shown = run("describe", path, "--nodes", "2", "--gpus", "4").stdout
+    assert "GPU types    a100 (1 jobs, 4.0 GPU hours, up to 4 a node), any (1 jobs" in shown
+    assert "time limits  2 of 2 jobs have one; they run 125 % of it at the median" in shown
+    assert "1 run over it" in shown
+    assert "starts       recorded of 2 of 2 jobs; wait median 30 s" in shown
+    assert "up to 5 GPUs in use at once" in shown
+    plain = run("describe", "poisson:jobs=5").stdout
+    assert not any(word in plain for word in ("GPU types", "time limits", "starts"))
+    facts = json.loads(run("describe", "poisson:jobs=50", "--nodes", "2", "--json").stdout)
+    assert facts["gpus"] == 16
+
+
+def test_notes_of_the_reader_are_shown(tmp_path: Path) -> None:
+    path = tmp_path / "log.swf"
+    path.write_text("1 0 5 100 8 -1 -1 8 600 -1 1 3 1 -1 1 -1 -1 -1 7\n")
+    shown = run("describe", path)
+    assert shown.stderr.count("1 line has more than 18 fields; the extra fields are ignored.") == 1
+
+
 def test_describes_a_preset_by_seed() -> None:
     one, same, other = (
         run("describe", "poisson:jobs=50", "--seed", seed, "--json").stdout

@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 import sqlite3
-from dataclasses import dataclass
+import tomllib
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import typer
+from doc_blocks import PAGES, ROOT, SACCT, blocks, commands, smaller
 from elastic_jobs import ending, script
 from live import Queue, Task, ToyCluster
+from plugged import install
 
 from rota.cli.app import app, run
-from rota.cli.config import load_config
+from rota.cli.compare_config import load_config
+from rota.learn.recipe_file import load_recipe
 from rota.policies import make_policy
 from rota.scenarios import load
 from rota.testing import check_policy
@@ -28,75 +31,21 @@ from rota.traces.clusterfile import load_cluster
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    from doc_blocks import Block
 
-SMALLER = [
-    (r"jobs=\d+", "jobs=40"),
-    (r"--seeds (\d+):\d+", r"--seeds \1"),
-    (r"^rota simulate (?!jobs)(?=.*--scenario)", "rota simulate --head 8 "),
-    (r"^rota evaluate (?!.*--seeds)", "rota evaluate --seeds 2000 "),
-    (r"^rota compare examples/compare.toml", "rota compare small.toml --force"),
-    (r"^rota train ",
-     "rota train --set run.updates=1 --set run.validate_every=1 --set run.threads=1 "
-     "--set world.clusters=2 --set world.pool=2 --set world.validate=1000:1001 "
-     "--set world.train=3000:3002 "),
-    (r"^(rota train .* dl2\b(?!-onepass).*)",
-     r"\1 --set clone.samples=200 --set ppo.steps=16 --set ppo.minibatches=1"),
-    (r"^rota traces convert ", "rota traces convert --force "),
-    (r"--journal ", "--force --journal "),
-]  # fmt: skip
-"""What stands in the docs → what is run in its place: the same commands on fewer jobs and seeds."""
+PLUGIN = ROOT / "examples" / "plugin" / "pyproject.toml"
 
-LIVE = ("run", "submit", "queue", "logs", "cancel")
+LIVE = ("run", "submit", "queue", "logs", "cancel", "hold", "resume", "resubmit")
 """Verbs that start or need a daemon: their words are parsed, and their policies made."""
-OTHERS = ("make", "tensorboard", "TZ=UTC")
-"""Programs that are not ours."""
-VERBS_WITH_ARGUMENTS = ("train", "evaluate", "compare", "submit", "describe", "convert", "logs")
+VERBS_WITH_ARGUMENTS = (
+    "train", "evaluate", "compare", "report", "submit", "describe", "convert", "logs", "hold",
+    "resume", "resubmit",
+)  # fmt: skip
 FOREIGN = {
     "--parsable2", "--logdir", "--editable", "--hypothesis-profile", "--exclusive", "--help",
     "--version", "--debug",
 }  # fmt: skip
 """Options of others, and those of every command."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced example."""
-
-    page: Path
-    line: int
-    kind: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
-
-
-def blocks(*kinds: str) -> list[Block]:
-    found = []
-    for page in PAGES:
-        lines = page.read_text().splitlines()
-        fences = [k for k, line in enumerate(lines) if line.startswith("```")]
-        for begin, end in zip(fences[::2], fences[1::2], strict=True):
-            kind = lines[begin].removeprefix("```")
-            block = Block(page, begin + 1, kind, "\n".join(lines[begin + 1 : end]) + "\n")
-            if kind in kinds:
-                found.append(block)
-    return found
-
-
-def commands() -> list[str]:
-    """Every command line, once, without comments and what a shell does with it."""
-    found = []
-    for block in blocks("sh", ""):
-        text = block.text.replace("\\\n", " ")
-        for line in text.splitlines():
-            for command in re.sub(r"\s#.*", "", line).split(";"):
-                words = " ".join(command.strip().removesuffix("&").split(">")[0].split())
-                if words.startswith(("rota ", *OTHERS)):
-                    found.append(words)
-    return list(dict.fromkeys(found))
 
 
 def parsed(words: list[str]) -> list[tuple[Any, dict[str, Any]]]:
@@ -136,13 +85,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "job_id,submit_s,duration_s,num_gpus,model,total_samples\n"
         "0,0,60,2,FSDP,900\n1,5,90,4,MoE,700\n2,9,30,2,DLRM,30000\n"
     )
-    log = (
-        "JobID|User|State|Submit|ElapsedRaw|TimelimitRaw|AllocTRES|JobName\n"
-        "1|ann|COMPLETED|2026-01-02T10:00:00|600|60|gres/gpu=2|train\n"
-        "2|bob|COMPLETED|2026-01-02T10:05:00|300|60|gres/gpu=1|train\n"
-    )
     for name in ("jobs.txt", "sacct.txt"):
-        (folder / name).write_text(log)
+        (folder / name).write_text(SACCT)
+    for block in blocks("toml", "python"):
+        if block.saved_as and not (folder / block.saved_as).exists():
+            text = smaller(block.text).replace('"0:5"', '"0:2"').replace('"0:3"', '"0:2"')
+            (folder / block.saved_as).write_text(text)
     shipped = files("rota.systems") / "weights" / "dl2-onepass.ckpt"
     for name in ("best.ckpt", "runs/mine/best.ckpt", "runs/dl2-onepass-0/best.ckpt"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -157,16 +105,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of that folder as the working directory."""
+    """A copy of that folder as the working directory; the example package is installed."""
     shutil.copytree(place, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
+    about = tomllib.loads(PLUGIN.read_text())["project"]
+    site = install(tmp_path / "site", about["name"], about["entry-points"])
+    shutil.copytree(PLUGIN.parent / "rota_example", site / "rota_example")
+    monkeypatch.syspath_prepend(site)
     return tmp_path / "here"
-
-
-def smaller(line: str) -> str:
-    for pattern, small in SMALLER:
-        line = re.sub(pattern, small, line)
-    return line
 
 
 def test_examples_are_found() -> None:
@@ -188,6 +134,7 @@ def test_a_command_runs(
     assert run(words) == 0, capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("line", PARSED)
 def test_a_live_command_is_understood(line: str) -> None:
     (_, params) = parsed(shlex.split(line)[1:])[-1]
@@ -246,10 +193,22 @@ def test_options_that_are_named_exist() -> None:
 
 # -- files ------------------------------------------------------------------------------------
 
+
+def as_in_the_example(path: Path) -> None:
+    """The entry points that are shown are those of the example package."""
+    shown, true = (tomllib.loads(file.read_text())["project"] for file in (path, PLUGIN))
+    assert shown["entry-points"] == true["entry-points"]
+
+
 READERS = {
     "commands.md": load_cluster,
     "compare.md": load_config,
+    "learning.md": load_recipe,
+    "README.md": load_config,
+    "start-operator.md": load_config,
+    "start-researcher.md": load_config,
     "scenarios.md": lambda path: load(path).draw(0),
+    "extending.md": as_in_the_example,
 }
 
 
@@ -276,7 +235,7 @@ from rota.core.layout import EVENT, ROUND, SHARE
 from rota.run.journal import Journal
 from rota.run.loop import rounds
 from rota.run.reader import EventChunk, JobChunk, RoundChunk, follow, read_journal
-from rota.run.record import Recorder
+from rota.run.recorder import Recorder
 """
 PRELUDE = {
     "guard.md": """
@@ -305,6 +264,7 @@ data, model = Data(), torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """,
     "journal.md": JOURNAL,
+    "journal-format.md": JOURNAL,
 }
 """What a page takes for granted before its examples."""
 
@@ -327,7 +287,7 @@ def names_of_journal(block: Block, folder: Path) -> dict[str, Any]:
         Journal.create(made["path"], meta={"policy": "srtf", "total_gpus": 8}).close()
     if "Recorder" in block.text:
         made |= {"rounds": rounds, "policy": Queue(), "guard": None}
-        made["backend"] = made["books"] = ToyCluster([Task(0, 3, 2)])
+        made["backend"] = ToyCluster([Task(0, 3, 2)])
         made["journal"] = Journal.create(made["path"], meta={"policy": "q", "total_gpus": 8})
     return made
 
@@ -336,7 +296,7 @@ def executed(block: Block, folder: Path) -> dict[str, Any]:
     space: dict[str, Any] = {}
     text = block.text
     exec(PRELUDE.get(block.page.name, ""), space)
-    if block.page.name == "journal.md":
+    if block.page.stem.startswith("journal"):
         names = names_of_journal(block, folder)
         space |= names
         if "create(" in text or "reopen(" in text:
@@ -347,7 +307,7 @@ def executed(block: Block, folder: Path) -> dict[str, Any]:
     return space
 
 
-LAUNCHES = "Job.launch("
+LAUNCHES = "ElasticJob.launch("
 
 
 @pytest.mark.parametrize(

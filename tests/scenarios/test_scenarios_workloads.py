@@ -13,12 +13,12 @@ from rota.policies import make_policy
 from rota.scenarios import load, names
 from rota.sim import simulate
 from rota.traces import deepshare_jobs, dl2_jobs
-from rota.traces.dl2_jobs import KINDS, Slots, Speeds, Stream, poisson, slotted
+from rota.traces.dl2_jobs import KINDS, KindSpeeds, Slots, Stream, poisson, slotted
 
 if TYPE_CHECKING:
     from rota.traces import Trace
 
-SPEEDS = Speeds(np.arange(1.0, 9.0), np.full(8, 16), np.full(8, 16))
+SPEEDS = KindSpeeds(np.arange(1.0, 9.0), np.full(8, 16), np.full(8, 16))
 SMALL = {"jobs": 60, "per_slot": 3, "max_epochs": 30_000, "slot_s": 1200.0}
 
 
@@ -165,7 +165,7 @@ for _model in range(6):
 
 
 def test_deepshare_jobs_take_an_hour_at_their_mean_speed() -> None:
-    plan = deepshare_jobs.Plan(jobs=256)
+    plan = deepshare_jobs.GangWorkload(jobs=256)
     trace = deepshare_jobs.gangs(plan, SPREAD, np.random.default_rng(0))
     assert set(trace.submit_s.tolist()) == {0.0}
     assert set(trace.num_gpus.tolist()) == {2, 4, 8}
@@ -178,19 +178,19 @@ def test_deepshare_jobs_take_an_hour_at_their_mean_speed() -> None:
 
 @pytest.mark.parametrize("load", [0.55, 0.8])
 def test_deepshare_jobs_arrive_at_their_load(load: float) -> None:
-    plan = deepshare_jobs.Plan(jobs=20_000, load=load)
+    plan = deepshare_jobs.GangWorkload(jobs=20_000, load=load)
     trace = deepshare_jobs.gangs(plan, SPREAD, np.random.default_rng(1))
     nominal = 3600 * trace.num_gpus.sum() / (32 * trace.span_s)
     assert nominal == pytest.approx(load, rel=0.03)
 
 
 def test_deepshare_mixes() -> None:
-    plan = deepshare_jobs.Plan(jobs=20_000, mix="heavy")
+    plan = deepshare_jobs.GangWorkload(jobs=20_000, mix="heavy")
     trace = deepshare_jobs.gangs(plan, SPREAD, np.random.default_rng(0))
     share = np.bincount(trace.model) / 20_000
     assert share == pytest.approx(deepshare_jobs.MIXES["heavy"], abs=0.01)
     with pytest.raises(ConfigError, match="do not fit a cluster of 4"):
-        deepshare_jobs.gangs(deepshare_jobs.Plan(gpus=4), SPREAD, np.random.default_rng(0))
+        deepshare_jobs.gangs(deepshare_jobs.GangWorkload(gpus=4), SPREAD, np.random.default_rng(0))
 
 
 def test_gangs_of_several_gpu_types_have_a_speed_wherever_they_are_put() -> None:

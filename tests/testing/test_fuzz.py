@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from plugged import install
 
 from rota.cli.app import run
 from rota.core.layout import ARRIVE, EVENT, FINISH, MOVE, NODE_DOWN, RESIZE, SHARE, START, STOP
 from rota.errors import PolicyError
-from rota.policies import catalogue, make_policy
+from rota.policies import make_policy
 from rota.testing import WorldSpec, examine
 from rota.testing.drawing import draw_world
 from rota.testing.examining import drawn
@@ -23,7 +24,6 @@ from rota.testing.world_runs import play
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rota.core import Policy
     from rota.scenarios.scenario import World
     from rota.testing.world_runs import Run
 
@@ -128,7 +128,7 @@ def test_a_failing_world_is_cut_down_to_what_matters() -> None:
 
 BAD_POLICIES = """
 import os, signal
-from rota.policies import catalogue, make_policy
+from rota.policies import make_policy
 
 class Waits:
     "Starts nobody."
@@ -180,17 +180,15 @@ def test_whatever_a_policy_does_the_fuzzer_goes_on(tmp_path: Path, name: str, ki
         assert "WorldSpec.from_json" in small.snippet()
 
 
-def test_workers_know_the_policies_that_others_have_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "LOADERS", [*catalogue.LOADERS, patient])
-    monkeypatch.setattr("rota.testing.fuzzing.LOADERS", catalogue.LOADERS)
+def test_workers_know_the_policies_that_others_have_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "from rota.policies import make_policy\ndef make():\n    return make_policy('fifo')\n"
+    points = {"rota.policies": {"patient": "patient_of_test:make"}}
+    monkeypatch.syspath_prepend(install(tmp_path, "patience", points, patient_of_test=text))
     tally = fuzz(FuzzPlan(worlds=1, policies=("patient",)), workers=1, progress=lambda _: None)
     assert not tally.refused
     assert not tally.failures
-
-
-def patient(name: str) -> Policy | None:
-    """A loader, as trained policies have one."""
-    return make_policy("fifo") if name == "patient" else None
 
 
 def test_a_name_that_no_policy_has_is_refused_before_any_world_is_drawn(

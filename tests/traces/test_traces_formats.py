@@ -59,6 +59,7 @@ def test_openb_pods_without_gpu_or_run_are_left_out(tmp_path: Path) -> None:
     assert trace.cpus_per_worker.tolist() == [12, 6]
     assert trace.memory_gb_per_worker.tolist() == [16, 8]
     assert trace.names("gpu_type") == ["T4", ""]
+    assert trace.started_s.tolist() == [0, 1]
     assert trace.left_out == {"no GPU": 1, "never ran": 1}
 
 
@@ -92,6 +93,50 @@ def test_swf_processors_count_as_gpus(tmp_path: Path) -> None:
     }
 
 
+def test_swf_waits_become_starts(tmp_path: Path) -> None:
+    text = SWF.replace("  2  10  5   50", "  2  10 -1   50")
+    np.testing.assert_array_equal(read(tmp_path, text, "log.swf").started_s, [5, np.nan, 55])
+
+
+def test_swf_fields_beyond_the_18th_are_ignored_and_pointed_out_once(tmp_path: Path) -> None:
+    first, *rest = SWF.splitlines()
+    longer = [line if line.startswith(";") else f"{line} 7 0.5" for line in rest]
+    for name, text, lines in (
+        ("all.swf", "\n".join([first, *longer]), "8 lines have"),
+        ("one.swf", "\n".join([first, *rest[:-1], longer[-1]]), "1 line has"),
+    ):
+        trace = read(tmp_path, text, name)
+        assert trace.job_id.tolist() == ["1", "2", "6"]
+        assert trace.notes == (f"{lines} more than 18 fields; the extra fields are ignored.",)
+    assert read(tmp_path, SWF, "log.swf").notes == ()
+    with pytest.raises(TraceError, match="read as format 'csv'"):
+        read(tmp_path, ("one two three " * 7 + "\n") * 2, "words.txt")
+
+
+HELIOS_LOG = """\
+job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue
+7,u1,vc1,16,64,2,COMPLETED,2020-06-09 18:41:01,2020-06-09 18:42:01,2020-06-09 18:52:01,600,60
+8,u2,vc1,0,4,1,COMPLETED,2020-06-09 18:41:02,2020-06-09 18:41:02,2020-06-09 18:42:02,60,0
+9,u2,vc2,1,4,1,CANCELLED,2020-06-09 18:41:11,,2020-06-09 18:42:02,0,0
+"""
+
+
+def test_published_helios_and_acme_logs_keep_their_starts(tmp_path: Path) -> None:
+    trace = read(tmp_path, HELIOS_LOG)
+    assert trace.job_id.tolist() == ["7"]
+    assert (trace.submit_s[0], trace.started_s[0], trace.duration_s[0]) == (0, 60, 600)
+    assert (trace.num_gpus[0], trace.ran_on_nodes[0], trace.cpus_per_worker[0]) == (16, 2, 4)
+    assert trace.left_out == {"no GPU": 1, "never ran": 1}
+
+    acme = (
+        "job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,"
+        "queue,gpu_time\n"
+        "a,u0,1.0,8,128,Other,FAILED,2023-03-01 00:00:00+08:00,2023-03-01 00:00:05+08:00,"
+        "2023-03-01 00:01:05+08:00,60.0,5.0,480.0\n"
+    )
+    assert read(tmp_path, acme).started_s.tolist() == [5]
+
+
 def test_swf_reports_a_cut_line(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"log.swf:4: The line is cut short: it has 3 fields"):
         read(tmp_path, "\n".join(SWF.splitlines()[:3]) + "\n 2 10 5\n", "log.swf")
@@ -117,6 +162,11 @@ def test_work_becomes_time_by_the_speed_models(tmp_path: Path) -> None:
     assert pollux.samples[0] == pollux.samples[1] == 12 * 14774  # two epochs of 7,387 steps
     own = allreduce_curves(["bert"]).speed[0, 0, 1, 1]
     assert pollux.duration_s[0] == pytest.approx(12 * 14774 / own)
+
+    own_header = "name,time,application,num_replicas,batch_size\nbert-1,111,bert,4,48\n"
+    alone = read(tmp_path, own_header)
+    assert (alone.job_id.tolist(), alone.users) == (["bert-1"], ())
+    assert alone.duration_s[0] == pollux.duration_s[1]
 
     shared = read(tmp_path, "job_id,submit_s,model,num_gpus,total_samples\n0,0,FSDP,4,86895\n")
     assert shared.duration_s[0] == pytest.approx(3600, rel=0.15)  # as DeepShare measured it
@@ -233,6 +283,9 @@ def test_every_format_has_a_line_about_it() -> None:
 
 SEEDS = (
     SWF,
+    HELIOS_LOG,
+    "id_job\tstate\ttime_submit\ttime_start\ttime_end\ttres_alloc\ttimelimit\n"
+    "1\t3\t1000\t1010\t1100\t1=4,2=16000,4=1,1001=2\t60\n2\t0\t1000\t0\t0\tNULL\t60\n",
     "JobID|User|State|Submit|ElapsedRaw|AllocTRES|ReqMem|Timelimit\n"
     "1|ann|COMPLETED|2026-01-01T00:00:00|60|gres/gpu=2|4Gn|1-00:00:00\n"
     "8+0|ann|TIMEOUT|2026-01-01T00:00:00|60|gres/gpu:a100=2|4Gc|UNLIMITED\n",

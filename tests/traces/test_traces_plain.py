@@ -280,3 +280,17 @@ def test_reading_what_was_written_gives_the_same_trace(
         else:
             np.testing.assert_array_equal(getattr(back, column.name), getattr(trace, column.name))
     assert back.name == "t"
+
+
+def test_the_logs_own_starts_are_kept_and_checked(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    text = "job_id,submit_s,duration_s,num_gpus,started_s,ran_on_nodes\na,5,1,1,7.5,0\nb,6,1,1,,\n"
+    path.write_text(text)
+    trace = load_trace(path)
+    np.testing.assert_array_equal(trace.started_s, [7.5, np.nan])
+    write_csv(trace, tmp_path / "again.csv")
+    np.testing.assert_array_equal(load_trace(tmp_path / "again.csv").started_s, [7.5, np.nan])
+    for wrong, what in (("7.5", "4"), ("7.5", "1e13"), ("7.5", "soon"), ("7.5,0", "7.5,-1")):
+        path.write_text(text.replace(wrong, what))
+        with pytest.raises(TraceError, match=r"log.csv:2: field '(started_s|ran_on_nodes)'"):
+            load_trace(path)

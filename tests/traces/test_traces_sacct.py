@@ -223,6 +223,38 @@ def test_nothing_but_waiting_jobs_is_an_error(tmp_path: Path) -> None:
 
 def test_the_command_asks_for_all_that_the_reader_needs(tmp_path: Path) -> None:
     header = SACCT_COMMAND.rpartition(" ")[2].replace(",", "|")
-    line = "1|ann|COMPLETED|2026-01-01T00:00:00|60|10|gres/gpu=2|train|it"
+    line = "1|ann|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:00:40|60|10|gres/gpu=2|train|it"
     trace = read(tmp_path, f"{header}\n{line}\n")
     assert trace.names("model") == ["train|it"]
+    assert trace.started_s.tolist() == [40]
+
+
+def test_keeps_the_starts_so_that_jobs_end_when_they_did(tmp_path: Path) -> None:
+    trace = read(tmp_path, SAMPLE)
+    started = dict(zip(trace.job_id.tolist(), trace.started_s.tolist(), strict=True))
+    # 14 ran 31–33 and, requeued, 36–38: 4 s of work that end at 38.
+    assert started == {"1": 0, "9": 31, "10": 31, "11_0": 31, "12": 31, "13": 31, "14": 34}
+    assert trace.ran_on_nodes.tolist() == [4, 1, 1, 1, 2, 1, 2]
+    assert np.isnan(read(tmp_path, f"{SHORT}\n1|a|FAILED|2026-01-01|5|1|gpu:1\n").started_s).all()
+
+
+def test_a_suspended_job_ends_when_the_log_says(tmp_path: Path) -> None:
+    head = "JobID|State|Submit|Start|End|ElapsedRaw|AllocTRES"
+    times = "2026-01-01T00:00:00|2026-01-01T00:00:10|2026-01-01T00:01:40"
+    trace = read(tmp_path, f"{head}\n1|COMPLETED|{times}|60|gres/gpu=1\n")
+    # Submitted at 0, ran 60 of the 90 s from 10 to 100.
+    assert (trace.started_s + trace.duration_s).tolist() == [100]
+
+
+def test_a_start_before_the_submission_is_not_used_and_pointed_out(tmp_path: Path) -> None:
+    head = "JobID|State|Submit|Start|ElapsedRaw|AllocTRES"
+    rows = [
+        "1|COMPLETED|2026-01-01T00:01:00|2026-01-01T00:00:00|60|gres/gpu=1",
+        "2|COMPLETED|2026-01-01T00:01:00|2026-01-01T00:02:00|60|gres/gpu=1",
+        "3|COMPLETED|2026-01-01T00:01:00|Unknown|60|gres/gpu=1",
+    ]
+    trace = read(tmp_path, "\n".join([head, *rows]))
+    np.testing.assert_array_equal(trace.started_s, [np.nan, 60, np.nan])
+    assert trace.notes == ("1 job started before the submission; these starts are not used.",)
+    with pytest.raises(TraceError, match="field 'Start'"):
+        read(tmp_path, "\n".join([head, *rows]).replace("Unknown", "soon"))

@@ -15,7 +15,7 @@ from worlds import examples
 from rota.errors import ConfigError, UnknownNameError
 from rota.traces import PRESETS, Workload, generate, load_trace
 from rota.traces.distributions import Bursts, Exponential, Lognormals, Quantiles
-from rota.traces.presets import preset
+from rota.traces.presets import preset, preset_cluster
 from rota.traces.synthetic import WEEK_S, Rhythm, _offering_span
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def test_distance_is_zero_for_the_same_and_one_for_disjoint_samples() -> None:
 @pytest.mark.parametrize("name", list(REAL))
 def test_calibrated_presets_resemble_the_real_trace(logs: Path, name: str) -> None:
     real = load_trace(logs / "traces" / REAL[name])
-    gpus = PRESETS[name].workload.gpus
+    gpus = PRESETS[name].workload.total_gpus
     for seed in (1, 2):
         made = load_trace(f"{name}:jobs={len(real)}", seed=seed)
         assert distance(made.duration_s, real.duration_s) <= 0.025
@@ -72,12 +72,12 @@ def test_a_preset_is_a_function_of_its_seed(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(PRESETS))
 def test_load_is_what_was_asked_for(name: str) -> None:
-    gpus = PRESETS[name].workload.gpus
+    gpus = PRESETS[name].workload.total_gpus
     assert load_trace(f"{name}:jobs=2000,load=0.9").load(gpus) == pytest.approx(0.9, rel=1e-3)
 
 
 def test_a_load_can_be_had_even_if_all_jobs_come_at_once() -> None:
-    together = Workload(jobs=3, gpus=8, load=0.5, gaps=Quantiles((0,) * 32))
+    together = Workload(jobs=3, total_gpus=8, load=0.5, gaps=Quantiles((0,) * 32))
     trace = generate(together, np.random.default_rng(0))
     assert trace.load(8) == pytest.approx(0.5, rel=0.01)
 
@@ -110,7 +110,7 @@ def test_so_many_gpus_are_asked_for_while_jobs_arrive(
 
 
 def test_a_smaller_cluster_gets_smaller_gangs_at_the_usual_load() -> None:
-    trace = load_trace("venus:jobs=2000,gpus=16")
+    trace = load_trace("venus:jobs=2000,total_gpus=16")
     assert trace.num_gpus.max() <= 16
     assert trace.load(16) == pytest.approx(PRESETS["venus"].usual_load, rel=1e-3)
 
@@ -125,7 +125,8 @@ def test_a_smaller_cluster_gets_smaller_gangs_at_the_usual_load() -> None:
         ("load=nan", "must lie in"),
         ("load=high", "needs a number"),
         ("jobs=1,load=0.5", "at least two jobs"),
-        ("gpus=0", "gpus=0 must lie between"),
+        ("gpus=64", "write total_gpus=64, the GPUs of the whole cluster"),
+        ("total_gpus=0", "total_gpus=0 must lie between"),
         ("jobs=5,jobs=6", "set twice"),
         ("jobs", "needs a whole number"),
     ],
@@ -201,12 +202,27 @@ def test_users_follow_zipf() -> None:
         lambda: Quantiles((1, 2, 3)),
         lambda: Rhythm(hours=(1,) * 23),
         lambda: Workload(durations=((4, Exponential(1)),)),
-        lambda: replace(Workload(), gpus=2, sizes=((4, 1.0),)),
+        lambda: replace(Workload(), total_gpus=2, sizes=((4, 1.0),)),
     ],
 )
 def test_a_law_that_makes_no_sense_is_refused(make: object) -> None:
     with pytest.raises(ConfigError):
         make()  # type: ignore[operator]
+
+
+def test_a_fitted_preset_comes_with_the_cluster_that_its_load_refers_to() -> None:
+    for name, shape in (("venus", (133, 1064)), ("philly", (352, 2816)), ("pai", (1814, 6742))):
+        found = preset_cluster(f"{name}:jobs=50,load=0.5")
+        assert found is not None
+        assert (len(found[0]), found[0].total_gpus) == shape
+        assert found[0].total_gpus == PRESETS[name].workload.total_gpus
+        real = load_trace(f"{name}:jobs=20000").load(found[0].total_gpus)
+        assert real == pytest.approx(PRESETS[name].usual_load, rel=0.2)
+    smaller = preset_cluster("venus:total_gpus=20")
+    assert smaller is not None
+    assert smaller[0].gpus.tolist() == [8, 8, 4]
+    assert preset_cluster("poisson") is None
+    assert preset_cluster("jobs.csv") is None
 
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))

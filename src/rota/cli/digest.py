@@ -12,7 +12,8 @@ from rota.run.stats import paired
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rota.cli.config import CompareConfig, TraceSpec
+    from rota.cli.cases import Case
+    from rota.cli.compare_config import CompareConfig
     from rota.cli.work import Finished
     from rota.core.types import Floats
     from rota.run.stats import Paired
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 ENOUGH_PAIRS: Final = 3
 """Fewer pairs of runs than this say nothing of chance: then jobs are the units."""
 CURVE_POINTS: Final = 160
-ALL: Final = "all traces"
+ALL_TRACES: Final = "all traces"
+ALL_CASES: Final = "all settings"
+"""What is said of all cases together, without and with several clusters or restart costs."""
 MEANS: Final = (
     "jobs", "mean_jct_s", "p50_jct_s", "p90_jct_s", "p99_jct_s", "mean_wait_s", "makespan_s",
     "utilisation", "fragmentation", "mean_slowdown", "preemptions", "moves", "kills", "gave_up",
@@ -30,32 +33,33 @@ MEANS: Final = (
 
 
 @dataclass(frozen=True)
-class Book:
-    """All runs, to be looked up by trace, policy and seed."""
+class AllRuns:
+    """All runs, to be looked up by case, policy and seed."""
 
     config: CompareConfig
+    cases: tuple[Case, ...]
     runs: Mapping[tuple[str, str, int], Finished]
     varies: Mapping[tuple[str, str], bool]
-    """Whether a policy's result on a trace depends on the seed; if not, it ran once."""
+    """Whether a policy's result in a case depends on the seed; if not, it ran once."""
 
-    def of(self, trace: TraceSpec, policy: str, seed: int) -> Finished:
+    def of(self, case: Case, policy: str, seed: int) -> Finished:
         """The run, or the one that stands for it because seeds make no difference."""
-        varies = self.varies[trace.label, policy]
-        return self.runs[trace.label, policy, seed if varies else trace.seeds[0]]
+        varies = self.varies[case.label, policy]
+        return self.runs[case.label, policy, seed if varies else case.seeds[0]]
 
-    def seeds(self, trace: TraceSpec, *policies: str) -> tuple[int, ...]:
-        """The seeds under which these policies differ on the trace."""
-        any_varies = any(self.varies[trace.label, policy] for policy in policies)
-        return trace.seeds if any_varies else trace.seeds[:1]
+    def seeds(self, case: Case, *policies: str) -> tuple[int, ...]:
+        """The seeds under which these policies differ in the case."""
+        any_varies = any(self.varies[case.label, policy] for policy in policies)
+        return case.seeds if any_varies else case.seeds[:1]
 
 
-def table(book: Book) -> list[dict[str, Any]]:
-    """One row per trace and policy, means over its runs."""
+def table(all_runs: AllRuns) -> list[dict[str, Any]]:
+    """One row per case and policy, means over its runs."""
     rows = []
-    for trace in book.config.traces:
-        for policy in book.config.policies:
-            runs = [book.of(trace, policy, seed) for seed in book.seeds(trace, policy)]
-            row: dict[str, Any] = {"trace": trace.label, "policy": policy, "runs": len(runs)}
+    for case in all_runs.cases:
+        for policy in all_runs.config.policies:
+            runs = [all_runs.of(case, policy, seed) for seed in all_runs.seeds(case, policy)]
+            row: dict[str, Any] = {**place_of(case), "policy": policy, "runs": len(runs)}
             for key in MEANS:
                 known = [run.summary[key] for run in runs if run.summary[key] is not None]
                 row[key] = float(np.mean(known)) if known else None
@@ -63,26 +67,34 @@ def table(book: Book) -> list[dict[str, Any]]:
     return rows
 
 
-def comparisons(book: Book) -> list[dict[str, Any]]:
-    """Every policy against the baseline, on each trace and, if there are several, on all."""
-    config = book.config
-    scopes: list[tuple[str, Sequence[TraceSpec]]] = [(t.label, [t]) for t in config.traces]
-    if len(config.traces) > 1:
-        scopes.append((ALL, config.traces))
+def place_of(case: Case) -> dict[str, Any]:
+    """Where a row belongs: its case, and the case's part of each axis."""
+    return {
+        "trace": case.label, "of_trace": case.trace.label, "cluster_name": case.cluster_name,
+        "restart_s": case.when.restart_s,
+    }  # fmt: skip
+
+
+def comparisons(all_runs: AllRuns) -> list[dict[str, Any]]:
+    """Every policy against the baseline, in each case and, if there are several, in all."""
+    config, cases = all_runs.config, all_runs.cases
+    scopes: list[tuple[str, Sequence[Case]]] = [(case.label, [case]) for case in cases]
+    if len(cases) > 1:
+        scopes.append((ALL_TRACES if len(cases) == len(config.traces) else ALL_CASES, cases))
     return [
-        _compared(book, scope, traces, policy)
-        for scope, traces in scopes
+        _compared(all_runs, scope, among, policy)
+        for scope, among in scopes
         for policy in config.policies
         if policy != config.baseline
     ]
 
 
-def _compared(book: Book, scope: str, traces: Sequence[TraceSpec], policy: str) -> dict[str, Any]:
-    baseline = book.config.baseline
+def _compared(all_runs: AllRuns, scope: str, cases: Sequence[Case], policy: str) -> dict[str, Any]:
+    baseline = all_runs.config.baseline
     pairs = [
-        (book.of(trace, policy, seed), book.of(trace, baseline, seed))
-        for trace in traces
-        for seed in book.seeds(trace, policy, baseline)
+        (all_runs.of(case, policy, seed), all_runs.of(case, baseline, seed))
+        for case in cases
+        for seed in all_runs.seeds(case, policy, baseline)
     ]
     over = "runs" if len(pairs) >= ENOUGH_PAIRS else "jobs"
     a, b = _means(pairs) if over == "runs" else _jct(pairs)
@@ -92,12 +104,12 @@ def _compared(book: Book, scope: str, traces: Sequence[TraceSpec], policy: str) 
     }  # fmt: skip
     if not len(a):
         return {**facts, **_outcome_of(None)}
-    if len(traces) > 1 and over == "runs":
+    if len(cases) > 1 and over == "runs":
         # Seconds of a trace of long jobs would drown the others: each pair counts alike.
         a, b = a / b, np.ones(len(b))
     rng = np.random.default_rng(0)
-    found = paired(a, b, rng, resamples=book.config.resamples)
-    return {**facts, **_outcome_of(found, seconds=len(traces) == 1 or over == "jobs")}
+    found = paired(a, b, rng, resamples=all_runs.config.resamples)
+    return {**facts, **_outcome_of(found, seconds=len(cases) == 1 or over == "jobs")}
 
 
 def _outcome_of(found: Paired | None, *, seconds: bool = False) -> dict[str, Any]:
@@ -131,24 +143,30 @@ def _jobs_of(run: Finished) -> Floats:
     return run.jct_s
 
 
-def curves(book: Book) -> list[dict[str, Any]]:
-    """Per trace and policy, the distribution of JCTs and the utilisation over time."""
+def curves(all_runs: AllRuns) -> list[dict[str, Any]]:
+    """Per case and policy, the distribution of JCTs and the utilisation over time."""
     found = []
-    for trace in book.config.traces:
-        for policy in book.config.policies:
-            runs = [book.of(trace, policy, seed) for seed in book.seeds(trace, policy)]
-            series = runs[0].series or {"time_s": [], "utilisation": []}
-            begin_s = series["time_s"][0] if series["time_s"] else 0.0
-            found.append({
-                "trace": trace.label,
-                "policy": policy,
-                "jct_cdf": _mean_cdf([run.cdf for run in runs]),
-                "utilisation": {
-                    "time_s": [round(t - begin_s, 1) for t in series["time_s"]],
-                    "share": [_rounded(share) for share in series["utilisation"]],
-                },
-            })  # fmt: skip
+    for case in all_runs.cases:
+        for policy in all_runs.config.policies:
+            runs = [all_runs.of(case, policy, seed) for seed in all_runs.seeds(case, policy)]
+            drawn = curves_of([run.cdf for run in runs], runs[0].series)
+            found.append({"trace": case.label, "policy": policy, **drawn})
     return found
+
+
+def curves_of(
+    cdfs: Sequence[Mapping[str, list[float]]], series: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Curves to draw: the mean of distributions of JCTs, and the utilisation over time."""
+    series = series or {"time_s": [], "utilisation": []}
+    begin_s = series["time_s"][0] if series["time_s"] else 0.0
+    return {
+        "jct_cdf": _mean_cdf(cdfs),
+        "utilisation": {
+            "time_s": [round(t - begin_s, 1) for t in series["time_s"]],
+            "share": [_rounded(share) for share in series["utilisation"]],
+        },
+    }
 
 
 def _mean_cdf(parts: Sequence[Mapping[str, list[float]]]) -> dict[str, list[float]]:

@@ -42,10 +42,8 @@ def fuzz(
         os.environ["NUMBA_BOUNDSCHECK"] = "1"
         os.environ.setdefault("NUMBA_CACHE_DIR", str(out.absolute() / "bounds-cache"))
     from rota.cli.loading import named_policies
-    from rota.cli.trained import register
     from rota.testing.fuzzing import FuzzPlan, fuzz, replayed, write_finding
 
-    register()
     if policy:
         named_policies(policy)  # an unknown name is an error at once, not one in every world
     if replay is not None:

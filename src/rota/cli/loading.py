@@ -1,4 +1,4 @@
-"""What several verbs need: traces, clusters, policies, and a word to the user where one is due."""
+"""What several commands need: traces, clusters, policies, and notes to the user."""
 
 from __future__ import annotations
 
@@ -36,11 +36,9 @@ def note(message: str) -> None:
 def named_policies(
     names: Sequence[str], meaning: Callable[[str], str] | None = None
 ) -> dict[str, Policy]:
-    """The policies called so, by name, each once; `meaning` translates names beforehand."""
-    from rota.cli.trained import register
+    """The policies with these names, each once; `meaning` translates names beforehand."""
     from rota.policies import make_policy
 
-    register()
     if not names:
         raise InputError(
             "Name at least one policy, such as -p fifo -p srtf+consolidate -p tiresias; "
@@ -60,17 +58,48 @@ def short_name(policy: str) -> str:
     """A policy's name for tables: without the folder of a file of the user's own."""
     if policy.endswith(".ckpt"):
         return Path(policy).name
-    where, colon, attribute = policy.rpartition(":")
-    return f"{Path(where).name}:{attribute}" if colon and where.endswith(".py") else policy
+    where, mark, rest = policy.partition(".py:")
+    return f"{Path(where).name}{mark}{rest}" if mark else policy
+
+
+def cluster_for(
+    jobs: Trace, source: str, *, file: Path | None = None, nodes: int | None = None,
+    gpus: int | None = None, data: Path | None = None,
+    instead: str = "--cluster, --nodes or --gpus replace it",
+) -> tuple[Cluster, tuple[str, ...]]:  # fmt: skip
+    """The cluster that jobs run on, and sentences that say where it comes from.
+
+    What the options say comes first, then the cluster of a journal or of a preset, then what a log
+    with GPU types tells of its own; else it is 16 nodes of 8 GPUs. `instead` tells users how to
+    have another one.
+    """
+    from rota.traces.log_cluster import cluster_of_log
+    from rota.traces.presets import preset_cluster
+
+    if file is None and nodes is None and gpus is None:
+        if (own := cluster_of(source, data)) is not None:
+            about = f"its own cluster, {own.describe()}"
+            return own, (f"{jobs.name} is a journal with {about}; {instead}.",)
+        if (published := preset_cluster(source)) is not None:
+            name = source.partition(":")[0]
+            said = f"{name} comes with its own cluster: {published[1]}; {instead}."
+            return published[0], (said,)
+    if file is None and (found := cluster_of_log(jobs, nodes, gpus)) is not None:
+        said = (
+            f"{jobs.name}: the cluster is made of the GPU types in the log: {found[1]}; {instead}."
+        )
+        return found[0], (said,)
+    return cluster_from(file, nodes, gpus), ()
 
 
 def cluster_from(file: Path | None, nodes: int | None, gpus: int | None) -> Cluster:
     """The cluster that the options describe; 16 nodes of 8 GPUs if they say nothing."""
     from rota.core import Cluster
     from rota.traces.clusterfile import load_cluster
+    from rota.traces.log_cluster import USUAL_GPUS, USUAL_NODES
 
     if file is None:
-        return Cluster.uniform(16 if nodes is None else nodes, 8 if gpus is None else gpus)
+        return Cluster.uniform(nodes or USUAL_NODES, gpus or USUAL_GPUS)
     if nodes is not None or gpus is not None:
         raise ConfigError("A cluster file describes every node; leave out --nodes and --gpus.")
     return load_cluster(file)
@@ -78,13 +107,14 @@ def cluster_from(file: Path | None, nodes: int | None, gpus: int | None) -> Clus
 
 def loaded(
     source: str | Path, *, format_name: str | None = None, seed: int = 0, skip_bad: bool = False,
-    head: int | None = None, data: Path | None = None,
+    head: int | None = None, data: Path | None = None, ignore_gpu_types: bool = False,
 ) -> Trace:  # fmt: skip
     """The trace, or its first `head` jobs; never without any. `data`: where logs may also be."""
     where = located(source, data)
     trace = trace_from(where, format_name=format_name, seed=seed, skip_bad=skip_bad)
     if not len(trace):
         raise InputError(f"{trace.name} holds no jobs to replay.")
+    trace = trace.without_gpu_types() if ignore_gpu_types else trace
     return trace if head is None else trace.head(head)
 
 
@@ -121,9 +151,12 @@ def without_oversized(trace: Trace, cluster: Cluster) -> tuple[Trace, int]:
     """The jobs that the empty cluster can hold, and how many it cannot."""
     fits = _fits(trace, cluster)
     if not fits.any():
+        from rota.traces.log_cluster import missing_types
+
+        why = missing_types(trace, cluster)
         raise InputError(
             f"{trace.name}: the cluster ({cluster.describe()}) can hold none of its "
-            f"{len(trace):,} jobs, even when empty."
+            f"{plural(len(trace), 'job')}, even when empty{f': {why}' if why else '.'}"
         )
     return (trace, 0) if fits.all() else (trace.take(fits), int((~fits).sum()))
 
@@ -138,7 +171,9 @@ def _fits(trace: Trace, cluster: Cluster) -> Bools:
 
 
 def tell_losses(trace: Trace, oversized: int = 0) -> None:
-    """Say on stderr what of a file did not become a job."""
+    """Say on stderr what of a file did not become a job, and what else its reader found."""
+    for sentence in trace.notes:
+        note(f"{trace.name}: {sentence}")
     if trace.skipped:
         note(f"{trace.name}: skipped {plural(trace.skipped, 'broken line')}.")
     for reason, count in trace.left_out.items():
@@ -165,7 +200,7 @@ def learners(policies: Mapping[str, Policy]) -> list[str]:
 
 
 def tell_extrapolation(jobs: Trace, cluster: Cluster, physics: Physics) -> None:
-    """Name the models whose jobs may get sizes at which nobody measured their speed."""
+    """Name the models whose jobs may get sizes at which their speed was not measured."""
     from rota.perf.doubt import beyond
 
     if physics.curves is None:
@@ -195,17 +230,16 @@ def tell_estimates(jobs: Trace) -> None:
 
 
 def tell_compiling() -> bool:
-    """Announce the wait for the compiler; True, so that it is told once."""
+    """Say that the compiler takes a while; returns True, so that callers say it once."""
     typer.echo("compiling the simulator (only the first time, about 20 s) …", err=True)
     return True
 
 
 def facts_of_cluster(cluster: Cluster) -> dict[str, Any]:
     """A cluster in a few words and numbers, for JSON."""
-    return {
-        "about": cluster.describe(), "nodes": len(cluster), "gpus": cluster.total_gpus,
-        "gpu_types": list(cluster.gpu_types),
-    }  # fmt: skip
+    from rota.dash.groups import cluster_facts
+
+    return cluster_facts(cluster)
 
 
 def facts_of_conditions(when: Conditions) -> dict[str, Any]:

@@ -14,9 +14,9 @@ VARIABLE: Final = "ROTA_DATA"
 
 
 def located(source: str | Path, data: Path | None = None) -> str | Path:
-    """The log called so or, if there is none, the one below the data folder.
+    """The file with this name or, if there is none, the one below the data folder.
 
-    What is found nowhere, and a preset, stays as it is: the reader says what is wrong with it.
+    A preset, or a name that is found nowhere, is returned as it is: the reader complains about it.
     """
     if data is not None and not data.is_dir():
         raise InputError(f"--data {data}: there is no such folder.")

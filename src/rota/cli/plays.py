@@ -1,17 +1,17 @@
-"""What each seed of a command makes every policy face: a trace, or a scenario's own jobs."""
+"""What policies are run on under each seed: a trace, or a scenario's own jobs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.cli import loading
 from rota.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterator
 
+    from rota.cli.simulate_options import SimulateOptions
     from rota.core import Cluster
     from rota.perf.physics import Physics
     from rota.scenarios import Scenario
@@ -24,7 +24,7 @@ MOST_SEEDS: Final = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class Play:
-    """One seed's world."""
+    """What policies are run on under one seed."""
 
     seed: int
     cluster: Cluster
@@ -32,24 +32,8 @@ class Play:
     when: Conditions
     physics: Physics
     oversized: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wish:
-    """What the options of `rota simulate` say about what is to be simulated."""
-
-    trace: str | None
-    format_name: str | None = None
-    skip_bad: bool = False
-    head: int | None = None
-    drop_oversized: bool = False
-    nodes: int | None = None
-    gpus: int | None = None
-    cluster: Path | None = None
-    when: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of `Conditions` that were asked for."""
-    data: Path | None = None
-    """Where logs, and measured tables in place of the shipped ones, may be."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of the cluster and of the log's own record, in whole sentences."""
 
 
 def read_seeds(text: str) -> tuple[int, ...]:
@@ -70,47 +54,55 @@ def read_seeds(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, items)))
 
 
-def of_trace(wish: Wish, seed: int) -> Play:
+def of_trace(options: SimulateOptions, seed: int) -> Play:
     """The plain case: a job log or a preset, at the speed that it says."""
     from rota.perf.physics import Physics
     from rota.sim import Conditions
+    from rota.sim.as_it_was import doubts_as_it_was
 
-    if wish.trace is None:
+    if options.trace is None:
         raise InputError(
             "Name a TRACE to replay, a job log or a preset, or a --scenario; `rota traces` and "
             "`rota scenarios` list them."
         )
-    asked = (wish.cluster, wish.nodes, wish.gpus)
-    own = loading.cluster_of(wish.trace, wish.data) if asked == (None, None, None) else None
-    cluster = own or loading.cluster_from(*asked)
-    jobs = loading.loaded(
-        wish.trace, format_name=wish.format_name, seed=seed, skip_bad=wish.skip_bad,
-        head=wish.head, data=wish.data,
+    jobs = _loaded(options, options.trace, seed)
+    jobs = jobs if options.head is None else jobs.head(options.head)
+    cluster, said = loading.cluster_for(
+        jobs, options.trace, file=options.cluster, nodes=options.nodes, gpus=options.gpus,
+        data=options.data,
     )  # fmt: skip
     play = Play(
-        seed=seed, cluster=cluster, jobs=jobs, when=Conditions(**wish.when), physics=Physics()
-    )
-    return _that_fit(play) if wish.drop_oversized else play
+        seed=seed, cluster=cluster, jobs=jobs, when=Conditions(**options.conditions()),
+        physics=Physics(),
+    )  # fmt: skip
+    play = _that_fit(play) if options.drop_oversized else play
+    return replace(play, notes=(*said, *doubts_as_it_was(play.jobs, cluster)))
 
 
-def of_scenario(scenario: Scenario, wish: Wish, seeds: tuple[int, ...]) -> Iterator[Play]:
+def of_scenario(
+    scenario: Scenario, options: SimulateOptions, seeds: tuple[int, ...]
+) -> Iterator[Play]:
     """A scenario's world under each seed, with what the options replace."""
     from rota.traces import PRESETS
 
-    cluster, given = _cluster(scenario, wish), None
-    drawn = wish.trace is not None and wish.trace.partition(":")[0] in PRESETS
+    cluster, given = _cluster(scenario, options), None
+    drawn = options.trace is not None and options.trace.partition(":")[0] in PRESETS
     for seed in seeds:
-        if wish.trace is not None and (given is None or drawn):  # a file is read once
-            given = loading.loaded(
-                wish.trace, format_name=wish.format_name, seed=seed, skip_bad=wish.skip_bad,
-                data=wish.data,
-            )  # fmt: skip
-        world = scenario.draw(seed, wish.data, given, cluster=cluster, when=wish.when)
-        jobs = world.trace if wish.head is None else world.trace.head(wish.head)
+        if options.trace is not None and (given is None or drawn):  # a file is read once
+            given = _loaded(options, options.trace, seed)
+        world = scenario.draw(seed, options.data, given, cluster=cluster, when=options.conditions())
+        jobs = world.trace if options.head is None else world.trace.head(options.head)
         play = Play(
             seed=seed, cluster=world.cluster, jobs=jobs, when=world.when, physics=world.physics
         )
-        yield _that_fit(play) if wish.drop_oversized else play
+        yield _that_fit(play) if options.drop_oversized else play
+
+
+def _loaded(options: SimulateOptions, source: str, seed: int) -> Trace:
+    return loading.loaded(
+        source, format_name=options.format_name, seed=seed, skip_bad=options.skip_bad,
+        data=options.data, ignore_gpu_types=options.ignore_gpu_types,
+    )  # fmt: skip
 
 
 def _that_fit(play: Play) -> Play:
@@ -118,29 +110,31 @@ def _that_fit(play: Play) -> Play:
     return replace(play, jobs=jobs, oversized=oversized)
 
 
-def _cluster(scenario: Scenario, wish: Wish) -> Cluster | None:
+def _cluster(scenario: Scenario, options: SimulateOptions) -> Cluster | None:
     """The cluster that the options ask for in place of the scenario's, if they do."""
-    if wish.cluster is not None:
-        return loading.cluster_from(wish.cluster, wish.nodes, wish.gpus)
-    if wish.nodes is None and wish.gpus is None:
+    if options.cluster is not None:
+        return loading.cluster_from(options.cluster, options.nodes, options.gpus)
+    if options.nodes is None and options.gpus is None:
         return None
     if scenario.nodes:
         raise ConfigError(
             f"Scenario {scenario.name!r} has several kinds of nodes, so --nodes and --gpus cannot "
             "change it; describe another cluster with --cluster FILE."
         )
-    asked = {"nodes": wish.nodes, "gpus": wish.gpus}
+    asked = {"nodes": options.nodes, "gpus": options.gpus}
     own = {**scenario.settings["cluster"], **{k: v for k, v in asked.items() if v is not None}}
     return replace(scenario, settings={**scenario.settings, "cluster": own}).cluster
 
 
-def overrides(wish: Wish) -> dict[str, Any]:
+def overrides(options: SimulateOptions) -> dict[str, Any]:
     """What the options put in place of the scenario's own, for people and machines."""
     found: dict[str, Any] = {
-        "trace": wish.trace, "nodes": wish.nodes, "gpus": wish.gpus, "head": wish.head,
-        "cluster": None if wish.cluster is None else str(wish.cluster),
+        "trace": options.trace, "nodes": options.nodes, "gpus": options.gpus,
+        "head": options.head,
+        "cluster": None if options.cluster is None else str(options.cluster),
     }  # fmt: skip
-    found |= {key: value for key, value in wish.when.items() if key != "faults"}
-    if "faults" in wish.when:
-        found["faults"] = str(wish.when["faults"])
+    when = options.conditions()
+    found |= {key: value for key, value in when.items() if key != "faults"}
+    if "faults" in when:
+        found["faults"] = str(when["faults"])
     return {key: value for key, value in found.items() if value is not None}

@@ -35,6 +35,8 @@ _GROUP_COLUMNS: Final = (
     ("mean slowdown", "mean_slowdown", units.numbers),
 )
 TOP_USERS: Final = 15
+RECORD: Final = "the log's own record of starts and run times, not a simulation"
+"""What the row *as it was* is."""
 _OVER_SEEDS: Final = (
     "mean_jct_s", "p50_jct_s", "p99_jct_s", "mean_wait_s", "makespan_s", "utilisation",
     "preemptions", "moves", "resizes", "mean_fee",
@@ -44,24 +46,28 @@ _OVER_SEEDS: Final = (
 def print_runs(
     runs: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], jobs: Trace, by: Sequence[str]
 ) -> None:
-    """Print how the policies compare, and by size or user if asked."""
-    columns = [(head, show([run[key] for run in runs])) for head, key, show in _COLUMNS]
+    """Print how the policies compare, below what the log records, and by size or user if asked."""
+    record = facts["as_it_was"]
+    rows = [*([] if record is None else [record]), *runs]
+    columns = [(head, show([row[key] for row in rows])) for head, key, show in _COLUMNS]
     columns += [
-        (head, units.counts([run[key] for run in runs]))
+        (head, units.counts([row[key] for row in rows]))
         for head, key in _ONLY_IF_ANY
-        if any(run[key] for run in runs)
+        if any(row[key] for row in rows)
     ]
-    if any(run.get("mean_fee") is not None for run in runs):
-        columns.append(("mean fee", units.numbers([run["mean_fee"] for run in runs])))
+    if any(row.get("mean_fee") is not None for row in rows):
+        columns.append(("mean fee", units.numbers([row["mean_fee"] for row in rows])))
     where = f"{facts['cluster']['about']}, seed {facts['seed']}"
     title = f"{jobs.name}: {units.plural(len(jobs), 'job')} on {where}"
-    print_table([("policy", [short_name(run["policy"]) for run in runs]), *columns], title=title)
+    print_table([("policy", [short_name(row["policy"]) for row in rows]), *columns], title=title)
     for line in _caption(runs, facts, jobs):
         typer.echo(line)
-    for run in runs:
+    if record is not None:
+        typer.echo(f"{record['policy']}: {RECORD}")
+    for row in rows:
         for group in by:
             typer.echo()
-            _print_groups(run, group)
+            print_groups(row, group)
 
 
 def over_seeds(runs: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> list[dict[str, Any]]:
@@ -159,10 +165,11 @@ def _caption(runs: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], jobs: 
     return ["; ".join(filter(None, (cost, rate)))]
 
 
-def _print_groups(run: Mapping[str, Any], by: str) -> None:
+def print_groups(run: Mapping[str, Any], by: str) -> None:
+    """Print the table of one run by `size` or `user`."""
     rows = [row for row in run[f"by_{by}"] if row["jobs"]]
     shown = rows[:TOP_USERS] if by == "user" else rows
-    names = [row[by] if row[by] is not None else "(nobody)" for row in shown]
+    names = [row[by] if row[by] is not None else "(no user)" for row in shown]
     columns = [(head, show([row[key] for row in shown])) for head, key, show in _GROUP_COLUMNS]
     heading = "user" if by == "user" else "GPUs"
     print_table([(heading, names), *columns], title=f"{short_name(run['policy'])} by {by}")

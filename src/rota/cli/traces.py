@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path  # noqa: TC003
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rota.cli.logs import located
+from rota.cli.options import AsJson  # noqa: TC001
+from rota.cli.table import print_json, shown
 from rota.errors import ConfigError
 from rota.traces import SACCT_COMMAND
 
@@ -29,7 +30,6 @@ FormatName = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Seeds a preset; same seed, same jobs.", min=0)]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Pass over broken lines and count them.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -37,30 +37,41 @@ def traces(context: typer.Context, as_json: AsJson = False) -> None:
     """List the built-in workloads and the formats of job logs that rota reads."""
     if context.invoked_subcommand is not None:
         return
+    from rota.cli.loading import note
     from rota.traces import FORMATS, PRESETS
+    from rota.traces.formats import LOG_FORMATS
 
     presets = {
         name: {
             "about": preset.about,
             "jobs": preset.workload.jobs,
-            "gpus": preset.workload.gpus,
+            "total_gpus": preset.workload.total_gpus,
+            "cluster": preset.cluster_source or None,
             "load": preset.workload.load or preset.usual_load,
         }
         for name, preset in PRESETS.items()
     }
-    formats = {name: known.about for name, known in FORMATS.items()}
+    plugged, troubles = LOG_FORMATS.plugged()
+    formats = {name: known.about for name, known in (FORMATS | plugged).items()}
+    packages = {name: LOG_FORMATS.package(name) for name in plugged}
+    for trouble in troubles:
+        note(trouble)
     if as_json:
-        _print_json({"presets": presets, "formats": formats, "sacct_command": SACCT_COMMAND})
+        print_json({"presets": presets, "formats": formats, "packages": packages,
+                    "sacct_command": SACCT_COMMAND})  # fmt: skip
         return
-    typer.echo("Presets (NAME:jobs=…,gpus=…,load=…,users=… changes them)")
+    typer.echo("Presets (NAME:jobs=…,total_gpus=…,load=…,users=… changes them)")
     for name, facts in presets.items():
         typer.echo(f"  {name:<10} {facts['about']}")
-        sizes = f"{facts['jobs']:,} jobs, load {facts['load']:g} on {facts['gpus']:,} GPUs"
+        sizes = f"{facts['jobs']:,} jobs, load {facts['load']:g} on {facts['total_gpus']:,} GPUs"
         typer.echo(f"  {'':<10} {sizes}")
-    typer.echo("\nFormats of files, told by their content (--format NAME overrides)")
+        if facts["cluster"]:
+            typer.echo(f"  {'':<10} its cluster: {facts['cluster']}")
+    typer.echo("\nFormats of files, recognised by their content (--format NAME overrides)")
     for name, about in formats.items():
-        typer.echo(f"  {name:<10} {about}")
-    typer.echo(f"\nA Slurm cluster's history:\n  {SACCT_COMMAND}")
+        whose = f" (package {packages[name]})" if name in packages else ""
+        typer.echo(f"  {name:<10} {about}{whose}")
+    typer.echo(f"\nTo export a Slurm cluster's history:\n  {SACCT_COMMAND}")
 
 
 @app.command(epilog=_SLURM)
@@ -69,19 +80,26 @@ def describe(
     format_name: FormatName = None,
     seed: Seed = 0,
     skip_bad: SkipBad = False,
-    gpus: Annotated[int | None, typer.Option(help="Also give the load on N GPUs.", min=1)] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Also give the load on N nodes.")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="GPUs of each of them; default: 8.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is in SOURCE: how many jobs, how long, how large, how much load."""
+    """Say what is in SOURCE: jobs, run times, sizes, load, GPU types, time limits, starts."""
+    from rota.cli.loading import cluster_from
     from rota.traces import summary
 
     trace = _load(source, format_name, seed, skip_bad)
-    facts = summary.describe(trace, gpus)
+    asked = nodes is not None or gpus is not None
+    facts = summary.describe(trace, cluster_from(None, nodes, gpus).total_gpus if asked else None)
     if as_json:
-        _print_json(facts)
+        print_json(facts)
         return
-    for line in _summary(facts):
-        typer.echo(line)
+    for line in (*_summary(facts), *_record(facts)):
+        typer.echo(shown(line))
     typer.echo("\nrun time")
     typer.echo("\n".join(summary.duration_bars(trace)))
     typer.echo("\nGPUs per job")
@@ -120,11 +138,9 @@ def _load(source: str, format_name: str | None, seed: int, skip_bad: bool) -> Tr
         typer.echo(f"Skipped {trace.skipped:,} broken lines.", err=True)
     for reason, count in trace.left_out.items():
         typer.echo(f"Left out {count:,} jobs: {reason}.", err=True)
+    for sentence in trace.notes:
+        typer.echo(f"{sentence[0].upper()}{sentence[1:]}", err=True)
     return trace
-
-
-def _print_json(facts: dict[str, Any]) -> None:
-    typer.echo(json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def _summary(facts: dict[str, Any]) -> list[str]:
@@ -148,6 +164,34 @@ def _summary(facts: dict[str, Any]) -> list[str]:
     if facts["top_users"]:
         top = ", ".join(f"{user['name']} ({user['jobs']:,})" for user in facts["top_users"][:3])
         lines.append(f"{facts['users']:,} users, most jobs: {top}")
+    return lines
+
+
+def _record(facts: dict[str, Any]) -> list[str]:
+    """What a cluster's own log says beyond jobs: types of GPUs, time limits, starts."""
+    lines, jobs = [], facts["jobs"]
+    if any(use["gpu_type"] for use in facts["gpu_types"]):
+        uses = [
+            f"{use['gpu_type'] or 'any'} ({use['jobs']:,} jobs, {use['gpu_hours']:,.1f} GPU hours"
+            + (f", up to {use['gpus_per_node']} a node)" if use["gpus_per_node"] else ")")
+            for use in facts["gpu_types"]
+        ]
+        lines.append(f"GPU types    {', '.join(uses)}")
+    limits, recorded = facts["time_limits"], facts["recorded"]
+    if limits["jobs"]:
+        used = limits["used"]
+        lines.append(
+            f"time limits  {limits['jobs']:,} of {jobs:,} jobs have one; they run "
+            f"{100 * used['p50']:.0f} % of it at the median, {100 * used['mean']:.0f} % on "
+            f"average; {limits['exceeded']:,} run over it"
+        )
+    if recorded["jobs"]:
+        wait = recorded["wait_s"]
+        lines.append(
+            f"starts       recorded of {recorded['jobs']:,} of {jobs:,} jobs; wait median "
+            f"{_time(wait['p50'])}, mean {_time(wait['mean'])}; up to {recorded['peak_gpus']:,} "
+            "GPUs in use at once"
+        )
     return lines
 
 

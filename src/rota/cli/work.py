@@ -1,4 +1,4 @@
-"""Runs in parallel processes: one task is one trace, one seed, one policy."""
+"""Runs in parallel processes: one task is one case, one seed, one policy."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from rota.cli import loading
+from rota.cli.cases import load_jobs
+from rota.cli.digest import place_of
 from rota.cli.plays import Play
 from rota.errors import InputError, RotaError
 
@@ -19,11 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
-    from rota.cli.config import TraceSpec
-    from rota.core import Cluster
+    from rota.cli.cases import Case
+    from rota.cli.compare_config import TraceSpec
     from rota.core.types import Floats
     from rota.scenarios import Scenario, World
-    from rota.sim import Conditions
     from rota.traces import Trace
 
 CDF_POINTS = 400
@@ -32,16 +33,13 @@ SERIES_POINTS = 160
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One run, in words that another process understands."""
+    """One run, as it is sent to another process."""
 
-    trace: TraceSpec
+    case: Case
     seed: int
     label: str
     """What tables call the policy."""
     policy: str
-    cluster: Cluster
-    when: Conditions
-    """Cluster and conditions of a trace; a scenario has its own."""
     history: str | None
     drop_oversized: bool
     deadline_s: float
@@ -50,12 +48,12 @@ class Task:
     keep_series: bool
 
     def __str__(self) -> str:
-        return f"{self.label} on {self.trace.label}, seed {self.seed}"
+        return f"{self.label} on {self.case.label}, seed {self.seed}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finished:
-    """What comes back of a run."""
+    """The results of one run."""
 
     summary: dict[str, Any]
     cdf: dict[str, list[float]]
@@ -66,24 +64,21 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """Why a run came to nothing; errors with arguments of their own do not cross processes."""
+    """Why a run failed, as text: errors with arguments of their own cannot be sent to a process."""
 
     message: str
     exit_code: int
 
 
-def prepared(
-    spec: TraceSpec, seed: int, cluster: Cluster, when: Conditions, drop_oversized: bool
-) -> Play:
-    """What a run is to face; a scenario brings cluster and conditions, a journal its cluster."""
+def prepared(case: Case, seed: int, drop_oversized: bool) -> Play:
+    """What a run is to face."""
     from rota.perf.physics import Physics
 
-    if spec.is_scenario:
-        world = _drawn(spec, seed)
+    if case.trace.is_scenario:
+        world = _drawn(case.trace, seed)
         cluster, jobs, when, physics = world.cluster, world.trace, world.when, world.physics
     else:
-        jobs, physics = _loaded(spec, seed), Physics()
-        cluster = cluster if spec.cluster is None else spec.cluster
+        cluster, jobs, when, physics = case.cluster, _loaded(case.trace, seed), case.when, Physics()
     oversized = 0
     if drop_oversized:
         jobs, oversized = loading.without_oversized(jobs, cluster)
@@ -112,9 +107,7 @@ def _drawn(spec: TraceSpec, seed: int) -> World:
 
 @lru_cache(maxsize=2)
 def _loaded(spec: TraceSpec, seed: int) -> Trace:
-    return loading.loaded(
-        spec.source, format_name=spec.format, seed=seed, skip_bad=spec.skip_bad, head=spec.head
-    )
+    return load_jobs(spec, seed)
 
 
 @lru_cache(maxsize=1)
@@ -135,11 +128,12 @@ def run_one(task: Task) -> Finished | Failed:
 def _run(task: Task) -> Finished:
     import numpy as np
 
+    from rota.dash.groups import MOST_ROWS
     from rota.run.metrics import cdf, series, summarise
     from rota.sim import simulate
 
-    play = prepared(task.trace, task.seed, task.cluster, task.when, task.drop_oversized)
-    name = meant(task.trace, task.policy)
+    play = prepared(task.case, task.seed, task.drop_oversized)
+    name = meant(task.case.trace, task.policy)
     outcome = simulate(
         play.cluster, play.jobs, loading.named_policies([name])[name], play.when,
         seed=task.seed, physics=play.physics, history=_past(task.history, task.seed),
@@ -147,18 +141,29 @@ def _run(task: Task) -> Finished:
     )  # fmt: skip
     jct_s = np.where(outcome.gave_up, np.nan, outcome.done_s - outcome.submit_s)
     summary = summarise(outcome)
-    del summary["by_user"]  # long, and no table of a comparison shows it
+    users = summary["by_user"]
+    summary["by_user"] = users[:MOST_ROWS]  # as many as the report shows
     return Finished(
         summary={
-            "trace": task.trace.label,
+            **place_of(task.case),
             **summary,
             "policy": task.label,
+            "users": len(users),
             "oversized": play.oversized,
+            "skipped": play.jobs.skipped,
+            "left_out": dict(play.jobs.left_out),
+            "jobs_by_gpu_type": _asked_types(play.jobs),
         },
         cdf=cdf(jct_s, CDF_POINTS),
         series=series(outcome, SERIES_POINTS) if task.keep_series else None,
         jct_s=jct_s if task.keep_jobs else None,
     )
+
+
+def _asked_types(jobs: Trace) -> dict[str, int]:
+    """How many jobs ask for each GPU type by name."""
+    counts = ((jobs.gpu_type == code).sum() for code in range(len(jobs.gpu_types)))
+    return {kind: int(count) for kind, count in zip(jobs.gpu_types, counts, strict=True) if count}
 
 
 def run_all(tasks: Sequence[Task], jobs: int, report: Callable[[int], None]) -> list[Finished]:
@@ -207,7 +212,7 @@ def _in_lanes(
                 start(lane)
     except BaseException:
         for child in multiprocessing.active_children():
-            child.terminate()  # nobody waits for them any more
+            child.terminate()  # their results are not wanted any more
         raise
     finally:
         for lane in lanes:

@@ -1,7 +1,8 @@
 """How long the jobs of a journal were: from what they held, and from what was measured of them.
 
-A simulator writes down how long each job takes alone. On a live cluster nobody knows that, but
-once a job is over the journal tells: who held what and when, and what its backend measured.
+A simulator writes down how long each job takes alone. On a live cluster that is not known in
+advance, but once a job is over the journal tells: what it held and when, and what its backend
+measured.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rota.core.types import Floats
 
 GROUPS: Final = 10_000
-"""More units than this are dealt at random to so many groups, which are resampled whole."""
+"""More units than this are put at random into this many groups, which are resampled whole."""
 _DRAWS: Final = 1_000_000
 """How many units are drawn at a time: what bounds the memory."""
 

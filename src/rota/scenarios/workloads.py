@@ -29,7 +29,7 @@ def draw_jobs(
         return _preset(name, options, seed, cluster, curves)
     assert curves is not None  # settings without speeds for these kinds are refused
     if wanted["kind"] == "deepshare":
-        plan = deepshare_jobs.Plan(gpus=cluster.total_gpus, **options)
+        plan = deepshare_jobs.GangWorkload(gpus=cluster.total_gpus, **options)
         table = _rows(curves, deepshare_jobs.MODELS)
         return deepshare_jobs.gangs(plan, table, np.random.default_rng(seed), name)
     speeds = _dl2_speeds(curves, wanted["max_each"], extrapolate=wanted.get("units") == "batches")
@@ -46,14 +46,14 @@ def _rows(curves: Curves, models: tuple[str, ...]) -> Any:
     return curves.speed[[curves.index(model) for model in models]].max(axis=1)
 
 
-def _dl2_speeds(curves: Curves, most: int, *, extrapolate: bool) -> dl2_jobs.Speeds:
+def _dl2_speeds(curves: Curves, most: int, *, extrapolate: bool) -> dl2_jobs.KindSpeeds:
     """Speeds at the requested size, and how far each kind may grow: not beyond what was measured,
     unless the original's slips are wanted."""
     table = _rows(curves, dl2_jobs.MODELS)
     reach = np.full((len(dl2_jobs.MODELS), 2), most)
     if not extrapolate:
         reach = np.minimum(reach, curves.measured[[curves.index(m) for m in dl2_jobs.MODELS]])
-    return dl2_jobs.Speeds(
+    return dl2_jobs.KindSpeeds(
         reference=table[:, dl2_jobs.REQUEST, dl2_jobs.REQUEST],
         most_servers=reach[:, 0],
         most_workers=reach[:, 1],
@@ -68,7 +68,12 @@ def _preset(
     fits = min(largest or cluster.total_gpus, cluster.total_gpus)
     sizes = tuple((size, weight) for size, weight in usual.workload.sizes if size <= fits)
     workload = replace(
-        usual.workload, name=name, gpus=cluster.total_gpus, sizes=sizes, offered=True, **options
+        usual.workload,
+        name=name,
+        total_gpus=cluster.total_gpus,
+        sizes=sizes,
+        offered=True,
+        **options,
     )
     rng = np.random.default_rng(seed)
     trace = generate(workload, rng)

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rota.errors import RotaError
-from rota.traces.plain import spoken
+from rota.traces.plain_csv import spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable

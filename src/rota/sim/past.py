@@ -15,9 +15,9 @@ import numpy as np
 from rota.core.cluster import Cluster
 from rota.core.layout import FINISH, GIVE_UP, NODE_DOWN
 from rota.errors import ConfigError, InputError, JournalError
+from rota.run.journal_file import told
 from rota.run.lengths import lengths
 from rota.run.reader import read_journal
-from rota.run.store import told
 from rota.traces import Trace
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from rota.perf.physics import Physics
 from rota.sim.faults import Faults
 from rota.sim.state import ASK, CLOCK, FAULT, TRUTH, State
 from rota.sim.world import build_net, is_local, on_cluster, set_curves
+from rota.traces.log_cluster import missing_types
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -281,6 +282,8 @@ def check_fits(cluster: Cluster, trace: Trace, rows: Records, fits: Bools) -> No
     """Refuse a trace with a job that an empty cluster cannot hold; `fits` tells which can (J,)."""
     if fits.all():
         return
+    if (rows["gpu_type"] == -2).any() and (unknown := missing_types(trace, cluster)):
+        raise InputError(f"{trace.name}: {unknown}")
     bad = int((~fits).argmax())
     gpus, wanted = int(trace.num_gpus[bad]), int(rows["gpu_type"][bad])
     what = (

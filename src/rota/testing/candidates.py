@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from rota.policies.aware import AWARE
+from rota.policies.catalogue import speed_aware
 from rota.policies.classic.orderings import ORDERINGS
 from rota.policies.classic.placing import PLACEMENTS
+from rota.policies.own import parse_own
 from rota.testing.drawing import FEW_ROUNDS
 
 if TYPE_CHECKING:
@@ -44,11 +45,13 @@ _SETTINGS: Final = {
 
 def base_names() -> list[str]:
     """What a name can begin with."""
-    return [*ORDERINGS, *AWARE]
+    return [*ORDERINGS, *speed_aware()]
 
 
 def base_of(policy: str) -> str:
     """A policy's name without settings, placement and view."""
+    if own := parse_own(policy):
+        return f"{own.where}:{own.what}"
     return policy.partition("@")[0].partition("+")[0].partition(":")[0]
 
 
@@ -64,7 +67,7 @@ def draw_policies(dice: Dice, spec: WorldSpec, count: int) -> list[str]:
 
 def with_settings(dice: Dice, base: str, spec: WorldSpec) -> str:
     """A policy with some of what its name may say beside its base."""
-    takes = ORDERINGS[base].settings if base in ORDERINGS else tuple(AWARE[base].settings)
+    takes = ORDERINGS[base].settings if base in ORDERINGS else tuple(speed_aware()[base].settings)
     chosen: dict[str, str] = {}
     for key in takes:
         if key in _SETTINGS and dice.chance(0.3):

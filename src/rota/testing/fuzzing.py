@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Final
 
-from rota.policies.catalogue import LOADERS
 from rota.testing.candidates import base_of
 from rota.testing.examining import Finding, drawn, examine, warm_up
 from rota.testing.shrinking import shrink
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
     from pathlib import Path
-
-    from rota.core import Policy
 
 MEMORY_BYTES: Final = 6 << 30
 """Address space of a worker; a policy that wants more than a few GiB here wants too much."""
@@ -131,7 +128,7 @@ class _Worker:
         self._trace = tempfile.NamedTemporaryFile(mode="r", suffix=".txt")  # noqa: SIM115
         self._process = context.Process(
             target=_serve,
-            args=(theirs, self._trace.name, self._limit_s, tuple(LOADERS)),
+            args=(theirs, self._trace.name, self._limit_s),
             daemon=True,
         )
         self._process.start()
@@ -189,11 +186,8 @@ class _Worker:
         self._trace.close()
 
 
-def _serve(
-    pipe: Connection, trace: str, limit_s: int, loaders: Sequence[Callable[[str], Policy | None]]
-) -> None:
+def _serve(pipe: Connection, trace: str, limit_s: int) -> None:
     """What a worker does: examine one policy after the other, within limits."""
-    LOADERS.extend(loaders)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log = open(trace, "w")  # noqa: SIM115  open for as long as the process
     faulthandler.enable(log)

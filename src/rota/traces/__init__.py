@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rota.traces.formats import FORMATS
     from rota.traces.load import load_trace
-    from rota.traces.plain import write_csv
+    from rota.traces.plain_csv import write_csv
     from rota.traces.presets import PRESETS
     from rota.traces.summary import describe
     from rota.traces.synthetic import Workload, generate
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SACCT_COMMAND: Final = (
     "TZ=UTC sacct -a -X -D --parsable2 -S 2026-01-01 -E now "
-    "-o JobID,User,State,Submit,ElapsedRaw,TimelimitRaw,AllocTRES,JobName"
+    "-o JobID,User,State,Submit,Start,ElapsedRaw,TimelimitRaw,AllocTRES,JobName"
 )
 """What an operator runs to export a Slurm cluster's history; `-S` is the first day wanted."""
 
@@ -40,7 +40,7 @@ _HOME: Final = {
     "describe": "summary",
     "generate": "synthetic",
     "load_trace": "load",
-    "write_csv": "plain",
+    "write_csv": "plain_csv",
 }
 
 

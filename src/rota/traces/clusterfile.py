@@ -6,8 +6,9 @@ import csv
 import io
 import math
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,7 +89,7 @@ def read_toml_text(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def unknown_key(where: str, key: str, known: Iterable[str]) -> ConfigError:
-    """The error for a key that nobody knows."""
+    """The error for an unknown key."""
     names = sorted(known)
     close = get_close_matches(key, names, n=1)
     hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(names)}."
@@ -192,6 +193,29 @@ def build_cluster(path: str | Path, entries: Sequence[tuple[str, Mapping[str, An
             for key, usual in _FLOATS.items()
         },
     )
+
+
+def with_more_nodes(cluster: Cluster, count: int, gpu_type: str | None = None) -> Cluster:
+    """The cluster and `count` nodes more, like most of it, or like most with that GPU type."""
+    rows = np.arange(len(cluster))
+    if gpu_type is not None:
+        rows = np.flatnonzero(cluster.type == cluster.type_code(gpu_type))
+        if not len(rows):
+            raise ConfigError(
+                f"There is no node with GPU type {gpu_type!r} to add more of; the types are "
+                f"{', '.join(map(repr, cluster.gpu_types))}."
+            )
+    kinds = np.stack([cluster.type[rows], cluster.gpus[rows]])
+    _, first, sizes = np.unique(kinds, axis=1, return_index=True, return_counts=True)
+    like, fresh = int(rows[first[sizes.argmax()]]), int(cluster.rack.max()) + 1
+    taken = set(cluster.names)
+    names = (name for k in range(count + len(taken)) if (name := f"added-{k}") not in taken)
+    columns: dict[str, Any] = {
+        key: np.append(getattr(cluster, key), np.repeat(getattr(cluster, key)[like], count))
+        for key in ("gpus", "type", *_FLOATS)
+    }
+    rack = np.append(cluster.rack, fresh + np.arange(count) // PER_RACK)
+    return replace(cluster, names=(*cluster.names, *islice(names, count)), rack=rack, **columns)
 
 
 def _names(path: str | Path, entries: Sequence[tuple[str, Mapping[str, Any]]]) -> tuple[str, ...]:

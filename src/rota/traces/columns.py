@@ -18,7 +18,7 @@ Kind: TypeAlias = Literal["id", "time", "count", "amount", "name"]
 
 
 @dataclass(frozen=True)
-class Column:
+class TraceColumn:
     """One column of the plain form, which is also one field of a `Trace`."""
 
     name: str
@@ -30,34 +30,52 @@ class Column:
 
 
 COLUMNS: Final = (
-    Column("job_id", "id", "unique name of the job", required=True),
-    Column("submit_s", "time", "submission, seconds on any clock, may be negative", required=True),
-    Column("duration_s", "time", "seconds the job runs on `num_gpus`", required=True),
-    Column("num_gpus", "count", "GPUs of the whole gang", required=True),
-    Column(
+    TraceColumn("job_id", "id", "unique name of the job", required=True),
+    TraceColumn(
+        "submit_s", "time", "submission, seconds on any clock, may be negative", required=True
+    ),
+    TraceColumn("duration_s", "time", "seconds the job runs on `num_gpus`", required=True),
+    TraceColumn("num_gpus", "count", "GPUs of the whole gang", required=True),
+    TraceColumn(
         "gpus_per_worker",
         "count",
         "GPUs that one worker holds; 0 = none, then `num_gpus` counts the workers",
         1,
     ),
-    Column("min_workers", "count", "fewest workers; default: all of `num_gpus`"),
-    Column("max_workers", "count", "most workers; default: all of `num_gpus`"),
-    Column("cpus_per_worker", "amount", "CPU cores per worker, 0 = no demand", 0),
-    Column("memory_gb_per_worker", "amount", "host memory per worker in GB, 0 = no demand", 0),
-    Column("num_servers", "count", "parameter servers", 0),
-    Column("min_servers", "count", "fewest parameter servers; default: `num_servers`"),
-    Column("max_servers", "count", "most parameter servers; default: `num_servers`"),
-    Column("cpus_per_server", "amount", "CPU cores per parameter server", 0),
-    Column("memory_gb_per_server", "amount", "host memory per parameter server in GB", 0),
-    Column("gpu_type", "name", "the only GPU type the job accepts; empty = any"),
-    Column("user", "name", "who submitted it"),
-    Column("model", "name", "what it trains"),
-    Column("deadline_s", "time", "absolute deadline on the clock of `submit_s`", np.inf),
-    Column("restart_s", "time", "seconds lost by a restart; empty = not given", np.nan),
-    Column("resize_s", "time", "seconds lost by a resize or move; empty = not given", np.nan),
-    Column("checkpoint_s", "time", "seconds between checkpoints; empty = not given", np.nan),
-    Column("estimate_s", "time", "the user's estimate or time limit; empty = not given", np.nan),
-    Column("samples", "amount", "work in the units of its speed curve; empty = not given", np.nan),
+    TraceColumn("min_workers", "count", "fewest workers; default: all of `num_gpus`"),
+    TraceColumn("max_workers", "count", "most workers; default: all of `num_gpus`"),
+    TraceColumn("cpus_per_worker", "amount", "CPU cores per worker, 0 = no demand", 0),
+    TraceColumn("memory_gb_per_worker", "amount", "host memory per worker in GB, 0 = no demand", 0),
+    TraceColumn("num_servers", "count", "parameter servers", 0),
+    TraceColumn("min_servers", "count", "fewest parameter servers; default: `num_servers`"),
+    TraceColumn("max_servers", "count", "most parameter servers; default: `num_servers`"),
+    TraceColumn("cpus_per_server", "amount", "CPU cores per parameter server", 0),
+    TraceColumn("memory_gb_per_server", "amount", "host memory per parameter server in GB", 0),
+    TraceColumn("gpu_type", "name", "the only GPU type the job accepts; empty = any"),
+    TraceColumn("user", "name", "who submitted it"),
+    TraceColumn("model", "name", "what it trains"),
+    TraceColumn("deadline_s", "time", "absolute deadline on the clock of `submit_s`", np.inf),
+    TraceColumn("restart_s", "time", "seconds lost by a restart; empty = not given", np.nan),
+    TraceColumn("resize_s", "time", "seconds lost by a resize or move; empty = not given", np.nan),
+    TraceColumn("checkpoint_s", "time", "seconds between checkpoints; empty = not given", np.nan),
+    TraceColumn(
+        "estimate_s", "time", "the user's estimate or time limit; empty = not given", np.nan
+    ),
+    TraceColumn(
+        "samples", "amount", "work in the units of its speed curve; empty = not given", np.nan
+    ),
+    TraceColumn(
+        "started_s",
+        "time",
+        "start in the log's own record, on the clock of `submit_s`; empty = not given",
+        np.nan,
+    ),
+    TraceColumn(
+        "ran_on_nodes",
+        "amount",
+        "number of nodes in the log's own record; empty or 0 = not given",
+        np.nan,
+    ),
 )
 NAMES: Final = ("gpu_type", "user", "model")
 """The columns kept as integer codes into `gpu_types`, `users` and `models`."""
@@ -80,7 +98,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ColumnRule:
     """What must hold for the values of one column."""
 
     field: str
@@ -113,24 +131,26 @@ def _if_given(holds: Callable[[Floats], Bools]) -> Callable[[Floats], Bools]:
 
 
 _RULES: Final = (
-    Rule("submit_s", _time, "is not a time in seconds (are these milliseconds?)"),
-    Rule("duration_s", _positive, "is not a positive, finite number of seconds"),
-    Rule("num_gpus", _whole(1), "is not a whole number of GPUs, one or more"),
-    Rule("gpus_per_worker", _whole(0), "is not a whole number of GPUs, zero or more"),
-    Rule("min_workers", _whole(1), "is not a whole number of workers, one or more"),
-    Rule("max_workers", _whole(1), "is not a whole number of workers, one or more"),
-    Rule("num_servers", _whole(0), "is not a whole number of servers, zero or more"),
-    Rule("min_servers", _whole(0), "is not a whole number of servers, zero or more"),
-    Rule("max_servers", _whole(0), "is not a whole number of servers, zero or more"),
-    Rule("cpus_per_worker", _not_negative, "is not a number of cores, zero or more"),
-    Rule("memory_gb_per_worker", _not_negative, "is not a number of GB, zero or more"),
-    Rule("cpus_per_server", _not_negative, "is not a number of cores, zero or more"),
-    Rule("memory_gb_per_server", _not_negative, "is not a number of GB, zero or more"),
-    Rule("restart_s", _if_given(_not_negative), "is not a number of seconds, zero or more"),
-    Rule("resize_s", _if_given(_not_negative), "is not a number of seconds, zero or more"),
-    Rule("checkpoint_s", _if_given(_positive), "is not a positive, finite number of seconds"),
-    Rule("estimate_s", _if_given(_positive), "is not a positive, finite number of seconds"),
-    Rule("samples", _if_given(_amount), "is not a positive, finite number of samples"),
+    ColumnRule("submit_s", _time, "is not a time in seconds (are these milliseconds?)"),
+    ColumnRule("duration_s", _positive, "is not a positive, finite number of seconds"),
+    ColumnRule("num_gpus", _whole(1), "is not a whole number of GPUs, one or more"),
+    ColumnRule("gpus_per_worker", _whole(0), "is not a whole number of GPUs, zero or more"),
+    ColumnRule("min_workers", _whole(1), "is not a whole number of workers, one or more"),
+    ColumnRule("max_workers", _whole(1), "is not a whole number of workers, one or more"),
+    ColumnRule("num_servers", _whole(0), "is not a whole number of servers, zero or more"),
+    ColumnRule("min_servers", _whole(0), "is not a whole number of servers, zero or more"),
+    ColumnRule("max_servers", _whole(0), "is not a whole number of servers, zero or more"),
+    ColumnRule("cpus_per_worker", _not_negative, "is not a number of cores, zero or more"),
+    ColumnRule("memory_gb_per_worker", _not_negative, "is not a number of GB, zero or more"),
+    ColumnRule("cpus_per_server", _not_negative, "is not a number of cores, zero or more"),
+    ColumnRule("memory_gb_per_server", _not_negative, "is not a number of GB, zero or more"),
+    ColumnRule("restart_s", _if_given(_not_negative), "is not a number of seconds, zero or more"),
+    ColumnRule("resize_s", _if_given(_not_negative), "is not a number of seconds, zero or more"),
+    ColumnRule("checkpoint_s", _if_given(_positive), "is not a positive, finite number of seconds"),
+    ColumnRule("estimate_s", _if_given(_positive), "is not a positive, finite number of seconds"),
+    ColumnRule("started_s", _if_given(_time), "is not a time in seconds (are these milliseconds?)"),
+    ColumnRule("ran_on_nodes", _if_given(_whole(0)), "is not a whole number of nodes"),
+    ColumnRule("samples", _if_given(_amount), "is not a positive, finite number of samples"),
 )
 
 
@@ -179,6 +199,9 @@ def _faults_between(columns: Mapping[str, NDArray[Any]]) -> Iterator[Fault]:
         yield Fault(
             "deadline_s", late, "does not lie after submit_s; deadlines are absolute, not relative"
         )
+    if "started_s" in columns:
+        early = columns["started_s"] < columns["submit_s"]  # false for NaN
+        yield Fault("started_s", early, "lies before submit_s; leave it empty if it is not known")
     if "job_id" in columns:
         ids = columns["job_id"]
         yield Fault("job_id", ids == "", "is empty; every job needs a name of its own")

@@ -30,7 +30,7 @@ _SHARES: Final = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class GangWorkload:
     """What to draw."""
 
     jobs: int = 256
@@ -41,7 +41,9 @@ class Plan:
     mix: str = "random"
 
 
-def gangs(plan: Plan, speed: Floats, rng: np.random.Generator, name: str = "deepshare") -> Trace:
+def gangs(
+    plan: GangWorkload, speed: Floats, rng: np.random.Generator, name: str = "deepshare"
+) -> Trace:
     """Draw a trace; `speed` (6, A, W) is in samples per second over a nodes with w workers."""
     if plan.gpus < max(SIZES):
         raise ConfigError(f"{name}: jobs of {max(SIZES)} GPUs do not fit a cluster of {plan.gpus}.")

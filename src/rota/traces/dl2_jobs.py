@@ -118,7 +118,7 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Speeds:
+class KindSpeeds:
     """What the generators must know of the kinds' speed."""
 
     reference: Floats  # (8,) samples per second with REQUEST servers and as many workers
@@ -126,7 +126,7 @@ class Speeds:
     most_workers: Ints  # (8,)
 
 
-def slotted(plan: Slots, speeds: Speeds, seed: int, name: str = "dl2") -> Trace:
+def slotted(plan: Slots, speeds: KindSpeeds, seed: int, name: str = "dl2") -> Trace:
     """Draw DL2's trace number `seed`: the numbers, and their order, are the original's."""
     # The legacy generator, because the published traces were drawn with it.
     rng = np.random.RandomState(seed)
@@ -186,7 +186,7 @@ def _worth(kind: Kind, units: str) -> float:
     return kind.batches * (1.0 if units == "batches" else kind.batch / USUAL_BATCH)
 
 
-def poisson(plan: Stream, speeds: Speeds, rng: np.random.Generator, name: str = "dl2") -> Trace:
+def poisson(plan: Stream, speeds: KindSpeeds, rng: np.random.Generator, name: str = "dl2") -> Trace:
     """Draw jobs that come at random, each with a run time at the size it asks for."""
     weights = [k.weight if plan.types == "ali" else 1.0 for k in KINDS]
     kind: Ints = rng.choice(len(KINDS), plan.jobs, p=np.array(weights) / sum(weights))
@@ -203,7 +203,7 @@ def poisson(plan: Stream, speeds: Speeds, rng: np.random.Generator, name: str = 
 
 
 def _built(
-    name: str, kind: Ints, submit_s: Floats, work: Floats, speeds: Speeds,
+    name: str, kind: Ints, submit_s: Floats, work: Floats, speeds: KindSpeeds,
     told: Floats | None = None,
 ) -> Trace:  # fmt: skip
     """The trace; `told` is what a scheduler believes of the work, if not the truth."""

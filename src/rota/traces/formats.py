@@ -6,21 +6,26 @@ no jobs to replay (`sheet.leave_out`); what is wrong with a value is checked for
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rota.errors import TraceError
-from rota.traces.lengths import deepshare_lengths, gavel_lengths, pollux_lengths
-from rota.traces.plain import parse_plain
-from rota.traces.sacct import ADVICE, parse_sacct
-from rota.traces.swf import SWF_FIELDS, is_swf, parse_swf
+from rota.errors import RotaError, TraceError
+from rota.plugins import Registry
+from rota.traces.plain_csv import parse_plain
+from rota.traces.sacct import parse_sacct, parsed
+from rota.traces.slurm_db import COLUMNS_OF_DUMP, parse_slurm_db
+from rota.traces.slurm_jobs import known_starts
+from rota.traces.swf import SWF_FIELDS, parse_swf
+from rota.traces.tres import parse_instant_s
+from rota.traces.work_to_time import deepshare_lengths, gavel_lengths, pollux_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rota.traces.sheet import Layout, Sheet
+    from rota.plugins import Plugin
+    from rota.traces.log_sheet import Layout, Sheet
 
 
 @dataclass(frozen=True)
@@ -77,16 +82,50 @@ def _parse_openb(sheet: Sheet) -> dict[str, Any]:
     sheet.leave_out(gpus == 0, "no GPU")
     sheet.leave_out(np.array([cell == "" for cell in sheet.cells["duration_s"]]), "never ran")
     per_worker = 1 / np.maximum(gpus, 1)
+    submit_s = sheet.numbers("creation_time")
+    started_s = np.full(len(sheet), np.nan)
+    if "scheduled_time" in sheet:
+        started_s = known_starts(sheet, submit_s, sheet.numbers("scheduled_time", empty=np.nan))
     types = sheet.cells.get("gpu_spec_aug33", [""] * len(sheet))
     return {
         "job_id": sheet.cells["name"],
-        "submit_s": sheet.numbers("creation_time"),
+        "submit_s": submit_s,
         "duration_s": duration_s,
         "num_gpus": gpus,
         "cpus_per_worker": sheet.numbers("cpu_milli") / 1000 * per_worker,
         "memory_gb_per_worker": sheet.numbers("memory_mib") / 1024 * per_worker,
         "gpu_type": ["" if "|" in allowed else allowed for allowed in types],
+        "started_s": started_s,
+        "ran_on_nodes": np.ones(len(sheet)),
     }
+
+
+def _parse_helios_log(sheet: Sheet) -> dict[str, Any]:
+    """Timestamps become seconds since the first submission; CPU-only jobs are left out."""
+    sheet.require(*_HELIOS_LOG)
+    gpus, duration_s = sheet.numbers("gpu_num", empty=0), sheet.numbers("duration", empty=0)
+    sheet.leave_out(gpus == 0, "no GPU")
+    sheet.leave_out(duration_s == 0, "never ran")
+    submit_s, started_s = (
+        parsed(sheet, column, parse_instant_s, "is not a timestamp")
+        for column in ("submit_time", "start_time")
+    )
+    sheet.leave_out(np.isnan(submit_s), "no submit time")
+    first_s = submit_s[sheet.live].min(initial=np.inf)
+    found: dict[str, Any] = {
+        "job_id": sheet.cells["job_id"],
+        "submit_s": submit_s - first_s,
+        "duration_s": duration_s,
+        "num_gpus": gpus,
+        "started_s": known_starts(sheet, submit_s, started_s) - first_s,
+    }
+    if "user" in sheet:
+        found["user"] = sheet.cells["user"]
+    if "cpu_num" in sheet:
+        found["cpus_per_worker"] = sheet.numbers("cpu_num", empty=0) / np.maximum(gpus, 1)
+    if "node_num" in sheet:
+        found["ran_on_nodes"] = sheet.numbers("node_num", empty=np.nan)
+    return found
 
 
 def _parse_gavel(sheet: Sheet) -> dict[str, Any]:
@@ -108,20 +147,21 @@ def _parse_gavel(sheet: Sheet) -> dict[str, Any]:
 
 
 def _parse_pollux(sheet: Sheet) -> dict[str, Any]:
-    """Whole trainings become seconds on T4s; load and workload together are the user."""
+    """Whole trainings become seconds on T4s; load and workload, if given, are the user."""
     sheet.require(*_POLLUX)
     gpus, batch = sheet.numbers("num_replicas"), sheet.numbers("batch_size")
     model = sheet.cells["application"]
     duration_s, samples = pollux_lengths(sheet, model, gpus, batch)
-    user = [
-        f"{load}/{which}"
-        for load, which in zip(sheet.cells["load"], sheet.cells["workload"], strict=True)
-    ]
-    return {
-        "job_id": [f"{who}/{name}" for who, name in zip(user, sheet.cells["name"], strict=True)],
-        "submit_s": sheet.numbers("time"), "duration_s": duration_s, "num_gpus": gpus,
-        "user": user, "model": model, "samples": samples,
+    found = {
+        "job_id": sheet.cells["name"], "submit_s": sheet.numbers("time"),
+        "duration_s": duration_s, "num_gpus": gpus, "model": model, "samples": samples,
     }  # fmt: skip
+    if "load" in sheet and "workload" in sheet:  # several of Pollux's files in one
+        pairs = zip(sheet.cells["load"], sheet.cells["workload"], strict=True)
+        user = [f"{load}/{which}" for load, which in pairs]
+        ids = [f"{who}/{name}" for who, name in zip(user, sheet.cells["name"], strict=True)]
+        found |= {"job_id": ids, "user": user}
+    return found
 
 
 def _parse_deepshare(sheet: Sheet) -> dict[str, Any]:
@@ -145,7 +185,8 @@ _TIRESIAS = ("job_id", "num_gpu", "submit_time", "iterations", "model_name", "du
 _CHRONUS = (*_TIRESIAS, "user", "expect_time_list", "job_type")
 _SHOCKWAVE = ("seq", "job_type", "total_steps", "num_gpus", "mode", "duration_s", "arrival_s")
 _GAVEL = ("vc", "seq", "job_type", "total_steps", "arrival_s", "num_gpus")
-_POLLUX = ("load", "workload", "name", "time", "application", "num_replicas", "batch_size")
+_HELIOS_LOG = ("job_id", "gpu_num", "submit_time", "start_time", "duration")
+_POLLUX = ("name", "time", "application", "num_replicas", "batch_size")
 _DEEPSHARE = ("job_id", "submit_s", "model", "num_gpus", "total_samples")
 _PLAIN = ("job_id", "submit_s", "duration_s", "num_gpus")
 
@@ -170,6 +211,12 @@ _ALL: Final = (
         "SenseTime Helios jobs (cluster Venus)",
         _HELIOS,
         _renamed(job_id="job_id", **_TIMES),
+    ),
+    Format(
+        "helios-log",
+        "Helios and Acme logs as published, with starts (cluster_log.csv, trace_*.csv)",
+        _HELIOS_LOG,
+        _parse_helios_log,
     ),
     Format(
         "pai",
@@ -216,6 +263,12 @@ _ALL: Final = (
         layout="pipes",
     ),
     Format(
+        "slurm-db",
+        "The job table of Slurm's database (id_job, time_submit, tres_alloc, …)",
+        COLUMNS_OF_DUMP,
+        parse_slurm_db,
+    ),
+    Format(
         "swf",
         "Standard Workload Format; processors count as GPUs",
         (),
@@ -226,44 +279,30 @@ _ALL: Final = (
 )
 FORMATS: Final = {known.name: known for known in _ALL}
 
-_NOT_JOB_LOGS: Final = (
-    (
-        ("id", "job_num", "gpu_job_num"),
-        "a summary per cluster (job counts and means), not a list of jobs",
-    ),
-    (("date", "total"), "a daily series of GPU quotas, not a list of jobs"),
-    (("time", "vc", "running_gpu_num"), "a series of GPU usage over time, not a list of jobs"),
-    (("time", "active", "total"), "a series of nodes in use over time, not a list of jobs"),
-    (("machine_id", "num_gpus"), "a list of machines; it describes a cluster, not jobs"),
-    (("vc", "num_nodes"), "a list of nodes per virtual cluster; it describes a cluster, not jobs"),
-    (("sn", "cpu_milli", "gpu"), "a list of nodes; it describes a cluster, not jobs"),
-    (("cap_gpu", "num_machines"), "a list of machine types; it describes a cluster, not jobs"),
-    (("duration",), "a sample of durations without arrivals or GPU counts, not a list of jobs"),
-)
+
+def _plugged(thing: Any, plugin: Plugin) -> Format:
+    """A format of another package; its parser's mistakes are told as such."""
+    if not isinstance(thing, Format) or thing.name != plugin.name:
+        raise TypeError(f"{thing!r} is no rota.traces.formats.Format called {plugin.name!r}")
+
+    def parse(sheet: Sheet) -> dict[str, Any]:
+        try:
+            columns = thing.parse(sheet)
+            missing = [name for name in _PLAIN if name not in columns]
+        except RotaError:
+            raise
+        except Exception as error:
+            missing = [f"{type(error).__name__}: {error}"]
+        if missing:
+            raise TraceError(
+                f"The format {plugin.name!r} of package {plugin.package!r} does not give "
+                f"job_id, submit_s, duration_s and num_gpus: {', '.join(missing)}.",
+                file=sheet.file,
+            )
+        return columns
+
+    return replace(thing, parse=parse)
 
 
-def recognise(text: str, file: str) -> Format:
-    """Tell the format from the first lines; what looks like no other is taken for the plain form.
-
-    Files that hold something else than jobs are named for what they are.
-    """
-    lines = [line for line in text[:65536].splitlines() if line.strip()][:50]
-    first = lines[0].strip()
-    if first[0] in "{[":
-        raise TraceError(
-            f"This is JSON, which rota does not read as a job log. For Slurm: {ADVICE}", file=file
-        )
-    if "JobID" in first and "|" not in first and "," not in first:
-        raise TraceError(f"This is sacct's table for the eye. {ADVICE}", file=file, line=1)
-    if first.count("|") >= 3:
-        return FORMATS["sacct"]
-    if is_swf(lines):
-        return FORMATS["swf"]
-    header = [name.strip().strip('"') for name in first.split(",")]
-    for known in FORMATS.values():
-        if known.layout == "commas" and {*known.columns} <= {*header}:
-            return known
-    for columns, what in _NOT_JOB_LOGS:
-        if {*columns} <= {*header} and (len(columns) > 1 or len(header) == 1):
-            raise TraceError(f"This is {what}.", file=file)
-    return FORMATS["csv"]
+LOG_FORMATS: Final = Registry("rota.trace_formats", "trace format", [lambda: FORMATS], _plugged)
+"""Ours and those of plug-ins."""

@@ -8,9 +8,10 @@ import numpy as np
 
 from rota.errors import TraceError
 from rota.traces.columns import COLUMNS, LONGEST_ID, faults, repeated
-from rota.traces.files import read_text
-from rota.traces.formats import FORMATS, recognise
-from rota.traces.sheet import HOW_TO_SKIP, read_sheet
+from rota.traces.formats import LOG_FORMATS
+from rota.traces.log_sheet import HOW_TO_SKIP, read_sheet
+from rota.traces.recognise import is_tabbed, recognise
+from rota.traces.text_files import read_text
 from rota.traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -19,16 +20,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rota.traces.formats import Format
-    from rota.traces.sheet import Sheet
+    from rota.traces.log_sheet import Sheet
 
 
 def read_trace(path: Path, *, kind: str | None = None, skip_bad: bool = False) -> Trace:
     """Read a job log; `kind` names a format and overrides what the content says."""
     text = read_text(path)
-    chosen = FORMATS[kind] if kind else recognise(text, str(path))
+    chosen = LOG_FORMATS.get(kind) if kind else recognise(text, str(path))
+    # `mysql --batch` writes its tables with tabs; all other tables have commas.
+    tabs = chosen.layout == "commas" and is_tabbed(text)
     sheet = read_sheet(
         text,
-        chosen.layout,
+        "tabs" if tabs else chosen.layout,
         file=str(path),
         kind=chosen.name,
         skip_bad=skip_bad,
@@ -54,7 +57,9 @@ def _read(sheet: Sheet, kind: Format, name: str) -> Trace:
         raise TraceError(f"No job remains ({', '.join(reasons)}).", file=sheet.file)
     columns["line"] = sheet.line
     kept = columns if live.all() else {key: values[live] for key, values in columns.items()}
-    return Trace.build(name, **kept, skipped=sheet.skipped, left_out=sheet.left_out)
+    return Trace.build(
+        name, **kept, skipped=sheet.skipped, left_out=sheet.left_out, notes=sheet.notes
+    )
 
 
 def _as_arrays(sheet: Sheet, columns: dict[str, Any]) -> dict[str, NDArray[Any]]:

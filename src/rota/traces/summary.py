@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from rota.traces.log_cluster import gpu_type_use, peak_gpus
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -18,7 +20,7 @@ _EIGHTHS: Final = " ▏▎▍▌▋▊▉"
 
 
 def describe(trace: Trace, gpus: int | None = None) -> dict[str, Any]:
-    """Sum up a trace as plain numbers, ready for JSON; `gpus` asks for the load on so many GPUs.
+    """Sum up a trace as plain numbers, ready for JSON; with `gpus`, also the load on that many.
 
     `load` is None when all jobs come at once. Times are in seconds.
     """
@@ -51,7 +53,34 @@ def describe(trace: Trace, gpus: int | None = None) -> dict[str, Any]:
         "top_models": _most(trace.model, trace.models),
         "with_deadline": int(np.isfinite(trace.deadline_s).sum()),
         "elastic": int((trace.min_workers < trace.max_workers).sum()),
+        "gpu_types": [
+            {
+                "gpu_type": use.gpu_type or None,
+                "jobs": use.jobs,
+                "gpu_hours": use.gpu_hours,
+                "gpus_per_node": use.gpus_per_node,
+                "peak_gpus": use.peak_gpus,
+            }
+            for use in gpu_type_use(trace)
+        ],
+        "time_limits": _limits(trace),
+        "recorded": _recorded(trace),
     }
+
+
+def _limits(trace: Trace) -> dict[str, Any]:
+    """How many jobs have a time limit, and which part of it they ran."""
+    limited = ~np.isnan(trace.estimate_s)
+    used = trace.duration_s[limited] / trace.estimate_s[limited]
+    return {"jobs": int(limited.sum()), "used": _spread(used), "exceeded": int((used > 1).sum())}
+
+
+def _recorded(trace: Trace) -> dict[str, Any]:
+    """How many jobs have a start in the log's own record, and how long they waited for it."""
+    started = ~np.isnan(trace.started_s)
+    wait_s = (trace.started_s - trace.submit_s)[started]
+    peak = peak_gpus(trace, started) if started.any() else None
+    return {"jobs": int(started.sum()), "wait_s": _spread(wait_s), "peak_gpus": peak}
 
 
 def _spread(values: Floats) -> dict[str, float] | None:

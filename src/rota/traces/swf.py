@@ -1,4 +1,7 @@
-"""Standard Workload Format: 18 numbers a line, `;` begins a comment, -1 = unknown."""
+"""Standard Workload Format: 18 numbers a line, `;` begins a comment, -1 = unknown.
+
+Extended forms have more numbers on a line; the first 18 mean the same.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from rota.traces.sheet import Sheet
+    from rota.traces.log_sheet import Sheet
 
 # fmt: off
 SWF_FIELDS: Final = (
@@ -23,12 +26,22 @@ _PARTIAL: Final = (2, 3, 4)
 
 
 def is_swf(lines: list[str]) -> bool:
-    """Recognise SWF by its comments and by 18 numbers on the first line that is none."""
+    """Recognise SWF by its comments and by 18 numbers or more on the first line that is none."""
     for line in lines:
         if not line.startswith(";"):
             cells = line.split()
-            return len(cells) == len(SWF_FIELDS) and "," not in line
+            if len(cells) > len(SWF_FIELDS) and not all(map(_is_number, cells)):
+                return False  # a long line of words
+            return len(cells) >= len(SWF_FIELDS) and "," not in line
     return bool(lines)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
 
 
 def parse_swf(sheet: Sheet) -> dict[str, Any]:
@@ -38,6 +51,7 @@ def parse_swf(sheet: Sheet) -> dict[str, Any]:
     requested = sheet.numbers("requested_processors")
     gpus = np.where(allocated > 0, allocated, requested)
     limit_s, user = sheet.numbers("requested_time"), sheet.numbers("user_id")
+    wait_s = sheet.numbers("wait_time")
 
     sheet.leave_out(np.isin(sheet.numbers("status"), _PARTIAL), "part of another job")
     sheet.leave_out(submit_s == -1, "no submit time")
@@ -50,6 +64,7 @@ def parse_swf(sheet: Sheet) -> dict[str, Any]:
         "duration_s": duration_s,
         "num_gpus": gpus,
         "estimate_s": np.where(limit_s > 0, limit_s, np.nan),
+        "started_s": np.where(wait_s >= 0, submit_s + wait_s, np.nan),
         "user": [
             cell if known else ""
             for cell, known in zip(sheet.cells["user_id"], user >= 0, strict=True)

@@ -63,13 +63,13 @@ class Workload:
     name: str = "synthetic"
     jobs: int = 1000
     """Number of jobs."""
-    gpus: int = 64
+    total_gpus: int = 64
     """Size of the cluster that `load` refers to; larger gangs are not drawn."""
     load: float | None = None
     """GPU-seconds that arrive per GPU-second of the cluster; None leaves the gaps as they are."""
     offered: bool = False
     """Whether a job counts towards `load` for at most as long as jobs arrive; else in full. Where
-    single jobs outlast the arrivals, work that is done after them makes nobody wait."""
+    single jobs outlast the arrivals, work that is done after them makes no job wait."""
     users: int = 1
     """Number of users; the k-th submits in proportion to 1 / k."""
     gaps: Distribution = _ONE_A_MINUTE
@@ -84,15 +84,17 @@ class Workload:
 
     def __post_init__(self) -> None:
         _within("jobs", self.jobs, 1, 100_000_000)
-        _within("gpus", self.gpus, 1, 10_000_000)
+        _within("total_gpus", self.total_gpus, 1, 10_000_000)
         _within("users", self.users, 1, 1_000_000)
         if self.load is not None:
             if not 0 < self.load <= 100:
                 raise ConfigError(f"{self.name}: load={self.load:g} must lie in (0, 100].")
             if self.jobs < 2:
                 raise ConfigError(f"{self.name}: load= needs at least two jobs, not {self.jobs}.")
-        if not any(size <= self.gpus for size, _ in self.sizes):
-            raise ConfigError(f"{self.name}: no gang is small enough for gpus={self.gpus}.")
+        if not any(size <= self.total_gpus for size, _ in self.sizes):
+            raise ConfigError(
+                f"{self.name}: no gang is small enough for total_gpus={self.total_gpus}."
+            )
         if not self.durations or self.durations[-1][0] < max(size for size, _ in self.sizes):
             raise ConfigError(f"{self.name}: durations must cover the largest gang.")
 
@@ -119,7 +121,7 @@ def generate(workload: Workload, rng: np.random.Generator) -> Trace:
 
 
 def _sizes(workload: Workload, rng: np.random.Generator) -> Ints:
-    fitting = [(size, weight) for size, weight in workload.sizes if size <= workload.gpus]
+    fitting = [(size, weight) for size, weight in workload.sizes if size <= workload.total_gpus]
     picked = draw(rng, tuple(weight for _, weight in fitting), workload.jobs)
     sizes: Ints = np.array([size for size, _ in fitting], np.int64)
     return sizes[picked]
@@ -141,7 +143,7 @@ def _arrivals(
     even_s = np.cumsum(workload.gaps.sample(rng, workload.jobs))
     even_s -= even_s[0]
     if workload.load is not None:
-        wanted = workload.gpus * workload.load
+        wanted = workload.total_gpus * workload.load
         span_s = float(gpus @ duration_s) / wanted
         if workload.offered:
             span_s = _offering_span(gpus, duration_s, wanted)
@@ -152,10 +154,10 @@ def _arrivals(
 
 
 def _offering_span(gpus: Ints, duration_s: Floats, wanted: float) -> float:
-    """Seconds over which jobs arrive so that so many GPUs are asked for on average meanwhile.
+    """Seconds over which jobs must arrive so that `wanted` GPUs are asked for on average.
 
-    A job asks for its GPUs for at most as long as that. With too few jobs to ask for so many even
-    at once, all their work counts.
+    A job asks for its GPUs for at most that time. If all jobs at once ask for fewer than `wanted`,
+    all their work counts.
     """
     order = np.argsort(duration_s, kind="stable")
     length_s = duration_s[order]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
     from rota.core.types import Bools, Floats, Ints
     from rota.traces.columns import Strings
+
+
+_REST: Final = ("gpu_types", "users", "models", "skipped", "left_out", "notes")
+"""What a trace has beside its columns and its name."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,6 +56,8 @@ class Trace:
     checkpoint_s: Floats  # (J,) NaN = not given
     estimate_s: Floats  # (J,) NaN = not given
     samples: Floats  # (J,) NaN = not given
+    started_s: Floats  # (J,) in the log's own record; NaN = not given
+    ran_on_nodes: Floats  # (J,) in the log's own record; NaN or 0 = not given
     line: Ints  # (J,) where the job stands in its file; 0 = it comes from no file
     gpu_types: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
@@ -60,6 +66,8 @@ class Trace:
     """Broken lines that the reader passed over, on request."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Sound lines that are no jobs to replay: reason and count."""
+    notes: tuple[str, ...] = ()
+    """What a user should know of how the file was read, in whole sentences."""
 
     @classmethod
     def build(
@@ -71,6 +79,7 @@ class Trace:
         num_gpus: ArrayLike,
         skipped: int = 0,
         left_out: Mapping[str, int] | None = None,
+        notes: Sequence[str] = (),
         **optional: Any,
     ) -> Trace:
         """Fill in defaults, sort by submission (file order breaks ties) and check.
@@ -99,7 +108,11 @@ class Trace:
             column.flags.writeable = False
         parts: dict[str, Any] = {**columns, **{f"{key}s": known[key] for key in NAMES}}
         return cls(
-            name=name, skipped=skipped, left_out=MappingProxyType(dict(left_out or {})), **parts
+            name=name,
+            skipped=skipped,
+            left_out=MappingProxyType(dict(left_out or {})),
+            notes=tuple(notes),
+            **parts,
         )
 
     def __len__(self) -> int:
@@ -109,8 +122,13 @@ class Trace:
         """Keep some jobs, chosen by a mask, by indices (no repeats) or by a slice."""
         columns = {column.name: getattr(self, column.name)[rows] for column in COLUMNS}
         columns["line"] = self.line[rows]
-        rest = ("gpu_types", "users", "models", "skipped", "left_out")
-        return Trace.build(self.name, **columns, **{key: getattr(self, key) for key in rest})
+        return Trace.build(self.name, **columns, **{key: getattr(self, key) for key in _REST})
+
+    def without_gpu_types(self) -> Trace:
+        """The same jobs, each of which accepts every GPU type."""
+        any_type = np.full(len(self), -1)
+        any_type.flags.writeable = False
+        return replace(self, gpu_type=any_type, gpu_types=())
 
     def head(self, jobs: int) -> Trace:
         """Keep the first `jobs` jobs."""

@@ -1,4 +1,4 @@
-"""The small languages inside sacct's cells: resources, spans of time and timestamps."""
+"""The small languages inside Slurm's cells: resources, spans of time and timestamps."""
 
 from __future__ import annotations
 
@@ -18,23 +18,30 @@ _SPAN: Final = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.\d+)?")
 
 @dataclass(frozen=True)
 class Resources:
-    """What one line of sacct holds: the totals of the job."""
+    """What one line of a Slurm log holds: the totals of the job."""
 
     gpus: int = 0
     gpu_type: str = ""
     """The one type named, or "" when none or several are."""
     cpus: float = 0.0
     memory_gb: float = 0.0
+    nodes: int = 0
+    """0: not given."""
+
+
+_CPU_ID, _MEMORY_ID, _NODE_ID = 1, 2, 4
+_FIRST_GRES_ID: Final = 1001
+"""Slurm's database numbers resources; those that a site adds, GPUs first, begin here."""
 
 
 @lru_cache(maxsize=65536)  # few distinct texts, and parsing them is the larger cost
 def parse_tres(text: str) -> Resources:
-    """Read AllocTRES, ReqTRES, AllocGRES or ReqGRES.
+    """Read AllocTRES, ReqTRES, AllocGRES or ReqGRES, or `1=4,2=16000,4=1,1001=2` of the database.
 
-    `gres/gpu=4,gres/gpu:a100=4` are four GPUs, not eight: the typed entry repeats the plain one.
-    Raises ValueError when a count is not a number.
+    `gres/gpu=4,gres/gpu:a100=4` are four GPUs, not eight: the typed entry repeats the plain one,
+    and so does `1002=4` beside `1001=4`. Raises ValueError when a count is not a number.
     """
-    plain, typed, cpus, memory_gb = 0, dict[str, int](), 0.0, 0.0
+    plain, typed, cpus, memory_gb, nodes = 0, dict[str, int](), 0.0, 0.0, 0
     for item in text.split(","):
         key, _, value = item.strip().partition("=")
         if not value:
@@ -48,12 +55,17 @@ def parse_tres(text: str) -> Resources:
             plain = int(value)
         elif key.startswith("gres/gpu:"):
             typed[key.removeprefix("gres/gpu:")] = int(value)
-        elif key == "cpu":
+        elif key in ("cpu", f"{_CPU_ID}"):
             cpus = float(value)
-        elif key == "mem":
+        elif key in ("mem", f"{_MEMORY_ID}"):
             memory_gb = parse_memory_gb(value)
+        elif key in ("node", f"{_NODE_ID}"):
+            nodes = int(value)
+        elif key.isdecimal() and int(key) >= _FIRST_GRES_ID:
+            plain = max(plain, int(value))
     gpus = max(plain, sum(typed.values()))
-    return Resources(gpus, next(iter(typed)) if len(typed) == 1 else "", cpus, memory_gb)
+    kind = next(iter(typed)) if len(typed) == 1 else ""
+    return Resources(gpus, kind, cpus, memory_gb, nodes)
 
 
 def parse_memory_gb(text: str) -> float:

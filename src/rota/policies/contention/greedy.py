@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rota.core.draft import Draft
 from rota.policies.classic.placing import Placer
 from rota.policies.contention.neighbour_kernels import GreedySettings
 from rota.policies.contention.neighbours import PlacementModel, set_up
 from rota.policies.contention.rollout_kernels import greedy_round
+from rota.policies.settings import PolicyEntry, Setting, flag, number
 
 if TYPE_CHECKING:
     from rota.core.decision import Decision
@@ -64,3 +65,19 @@ class ContentionGreedy:
         greedy_round(
             model.law, arrays.options, arrays.room, arrays.scratch, settings, arrays.found(1)
         )
+
+
+SETTINGS: Final = {
+    "threshold": Setting("least gain per GPU, neighbours' losses counted; 1: alone at full speed",
+                         lambda t: number(t, -100.0), "a number"),
+    "min_ratio": Setting("no job may be slowed down below this part of its speed",
+                         lambda t: number(t, 0.0), "a number, 0 or more"),
+    "size": Setting("scores are divided by GPUs to this power", lambda t: number(t, -10.0),
+                    "a number"),
+    "fraction": Setting("count speed by the part of a job that it does", flag, "0 or 1"),
+}  # fmt: skip
+POLICIES: Final = {
+    "contention-greedy": PolicyEntry(
+        "Where it gains most per GPU, the losses of its neighbours counted; the whole queue.",
+        "rota", ContentionGreedy, SETTINGS),
+}  # fmt: skip

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from rota.policies.contention.greedy import ContentionGreedy
+from rota.policies.contention.greedy import SETTINGS, ContentionGreedy
 from rota.policies.contention.neighbour_kernels import GreedySettings
 from rota.policies.contention.rollout_kernels import rollout_round
+from rota.policies.settings import PolicyEntry, Setting, number
 
 if TYPE_CHECKING:
     from rota.policies.contention.neighbours import KernelArrays, PlacementModel
@@ -42,3 +43,19 @@ class ContentionRollout(ContentionGreedy):
             model.law, options, near, arrays.room, arrays.trial(), arrays.scratch, settings,
             arrays.found(self.k), arrays.found(1), quota,
         )  # fmt: skip
+
+
+POLICIES: Final = {
+    "contention-rollout": PolicyEntry(
+        "The greedy rule's best placements or waiting, each played out on the known jobs.",
+        "rota; rollouts: Bertsekas, 1997",
+        ContentionRollout,
+        {
+            **SETTINGS,
+            "k": Setting("placements tried beside waiting", lambda t: int(number(t, 1)),
+                         "a whole number, 1 or more"),
+            "window": Setting("waiting jobs that are looked at, as many of each type",
+                              lambda t: int(number(t, 1)), "a whole number, 1 or more"),
+        },
+    ),
+}  # fmt: skip

@@ -9,13 +9,14 @@ still need at full speed. So short jobs come first, but not at any price.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from rota.policies.elastic.climb import Known, climb, small_changes, survey
 from rota.policies.elastic.filling import fill
 from rota.policies.elastic.sizes import better
+from rota.policies.settings import PolicyEntry, Setting, number, one_of
 
 if TYPE_CHECKING:
     from rota.core.decision import Decision
@@ -92,3 +93,21 @@ def known_or_typical(amount: Floats) -> Floats:
     known = floor[np.isfinite(floor)]
     typical = float(np.exp(np.log(known).mean())) if len(known) else 1.0
     return np.where(np.isfinite(floor), floor, typical)
+
+
+POLICIES: Final = {
+    "hull-greedy": PolicyEntry(
+        "Every job climbs the concave hull of its speed; best gain first, short jobs favoured.",
+        "marginal-gain greedy; weight (gain / full speed) / (time left)^a",
+        HullGreedy,
+        {
+            "a": Setting("how much shortness counts", lambda t: number(t, 0.0),
+                         "a number, 0 or more"),
+            "weight": Setting("what a gain in speed is weighed by",
+                              one_of("hull", "total", "remaining", "time"),
+                              "hull, total, remaining or time"),
+            "keep": Setting("leave jobs alone whose size would change by this many units or less",
+                            lambda t: number(t, 0.0), "a number, 0 or more"),
+        },
+    ),
+}  # fmt: skip

@@ -7,15 +7,16 @@ turns it into the jobs that run now.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from rota.core.draft import Draft
 from rota.policies.classic.placing import start_if_idle
-from rota.policies.gpu_types.leases import TINY, Ledger, hand_out
+from rota.policies.gpu_types.leases import LEASE, TINY, Ledger, hand_out
 from rota.policies.gpu_types.linear import Program
 from rota.policies.gpu_types.type_pools import TypePools
+from rota.policies.settings import PolicyEntry
 
 if TYPE_CHECKING:
     from rota.core.decision import Decision
@@ -185,3 +186,13 @@ def _settled(draft: Draft, pools: TypePools, fraction: Floats) -> bool:
     home = np.where(pools.held >= 0, pools.held, 0)
     alone = (fraction > 0).sum(axis=1) == (fraction[np.arange(len(home)), home] > 0)
     return bool((same & (draft.length > 0) & alone).all())
+
+
+POLICIES: Final = {
+    "gavel-max-min": PolicyEntry(
+        "Max-min fair throughput over GPU types, by linear programs; rounds of leases.",
+        "Gavel, OSDI 2020", Gavel, LEASE, {"fair": True}),
+    "gavel-min-jct": PolicyEntry(
+        "Most remaining work completed per second over GPU types; rounds of leases.",
+        "after Gavel, OSDI 2020", Gavel, LEASE, {"fair": False}),
+}  # fmt: skip

@@ -7,12 +7,13 @@ job goes to the pool for which the time it is entitled to is largest against the
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from rota.errors import DecisionError
 from rota.policies.gpu_types.type_pools import find_room, try_place
+from rota.policies.settings import Setting, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,6 +29,10 @@ ALWAYS = 1.25
 """A job that is to run all the time gives way only to one that has had less than 1/1.25 of its
 due, such as a gang that needs the room of all others."""
 TINY = 1e-6
+LEASE: Final = {
+    "lease": Setting("seconds of a round", lambda t: number(t, 1.0), "seconds, 1 or more")
+}
+"""The setting that all who hand out leases take."""
 _WHO = ("submit_s", "estimate_s", "user", "model", "gpu_type", "workers", "gpus_per_worker")
 
 

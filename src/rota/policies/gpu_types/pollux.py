@@ -7,15 +7,17 @@ the power mean of all speedups; the power −1 favours the jobs with the least s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
 from rota.core.draft import Draft
 from rota.policies.classic.placing import start_if_idle
+from rota.policies.gpu_types.leases import LEASE
 from rota.policies.gpu_types.search_kernels import search
 from rota.policies.gpu_types.search_state_kernels import SearchState
 from rota.policies.gpu_types.type_pools import find_room, known_curves, speeds_at, try_place
+from rota.policies.settings import PolicyEntry, Setting, number
 
 if TYPE_CHECKING:
     from rota.core.decision import Decision
@@ -190,3 +192,21 @@ def _place_smaller(draft: Draft, job: int, inside: Bools) -> None:
         share = find_room(draft, job, workers, inside)
         if share is not None and try_place(draft, job, share):
             return
+
+
+POLICIES: Final = {
+    "pollux": PolicyEntry(
+        "Elastic: the best power mean of speedups that a search of `evals` moves finds.",
+        "after Pollux, OSDI 2021",
+        Pollux,
+        {
+            **LEASE,
+            "evals": Setting("moves tried per decision", lambda t: int(number(t, 0)),
+                             "a whole number, 0 or more"),
+            "p": Setting("power of the mean of speedups; 1 is the sum",
+                         lambda t: number(t, -20.0), "a number, −20 or more"),
+            "seed": Setting("seeds the search", lambda t: int(number(t, 0)),
+                            "a whole number, 0 or more"),
+        },
+    ),
+}  # fmt: skip

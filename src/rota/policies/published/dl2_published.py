@@ -21,6 +21,7 @@ from rota.policies.elastic.climb import Known, survey
 from rota.policies.elastic.filling import decision, fill
 from rota.policies.elastic.hull import known_or_typical
 from rota.policies.elastic.sizes import ANY, CPUS, GPUS
+from rota.policies.settings import PolicyEntry
 
 if TYPE_CHECKING:
     from rota.core.decision import Decision
@@ -287,3 +288,13 @@ def _part_left(snapshot: Snapshot) -> list[float]:
     with np.errstate(invalid="ignore", divide="ignore"):
         part = jobs.remaining_s / jobs.estimate_s
     return np.where(np.isfinite(part), part, 1.0).tolist()  # type: ignore[no-any-return]
+
+
+POLICIES: Final = {
+    f"dl2-{rule}": PolicyEntry(
+        f"{title} as the baselines of DL2 have it: least used node only, stops at the first "
+        "failure.",
+        "DL2, TPDS 2021, public code", Published, preset={"rule": rule})
+    for rule, title in (("drf", "DRF"), ("fifo", "FIFO"), ("srtf", "SRTF"), ("tetris", "Tetris"),
+                        ("optimus", "Optimus"))
+}  # fmt: skip
