@@ -1,9 +1,9 @@
 """Measure what a change of members costs a training: elastic, torchrun, checkpoint and restart.
 
 A gap is the time from the end of the last step before a change to the end of the first step
-after it, at the member that waits longest; a pause, as elastic members tell it, is what of it is
-neither the step before nor the one after. Restarts pay for processes, imports and files; the more
-others use the machine, the longer. The steps they lose since the last checkpoint are not counted.
+after it, at the member that waits longest; a pause, as elastic members report it, is the part of it
+that is neither the step before nor the one after. Restarts pay for processes, imports and files,
+the more so on a busy machine. The steps they lose since the last checkpoint are not counted.
 `--quick` leaves the restarts out. Results are printed and go to bench/elastic.json; all of it
 takes eight minutes.
 """
@@ -28,7 +28,7 @@ from rich.table import Table
 
 import rota
 from elastic_job import SIZES
-from rota.elastic import Job, JobSpec, Member
+from rota.elastic import ElasticJob, JobSpec, Member
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -85,16 +85,18 @@ def steps(out: Path, since_s: float = 0.0) -> int:
 
 
 @contextmanager
-def job(out: Path, way: str, size: str, members: list[Member], **config: Any) -> Iterator[Job]:
+def job(
+    out: Path, way: str, size: str, members: list[Member], **config: Any
+) -> Iterator[ElasticJob]:
     facts = {"way": way, "out": str(out), "size": size, "pace_s": PACE_S, **config}
     spec = JobSpec(
         command=(sys.executable, str(SCRIPT), json.dumps(facts)),
         members=tuple(members),
         mode="servers" if any(member.kind == "server" for member in members) else "allreduce",
         env=ENV,
-        preload=("torch", "torch._dynamo", "rota.elastic.trainer"),
+        preload=("torch", "torch._dynamo", "rota.elastic.training"),
     )
-    run = Job.launch(out.parent / "job", spec)
+    run = ElasticJob.launch(out.parent / "job", spec)
     try:
         yield run
     except TimeoutError as error:
@@ -156,7 +158,7 @@ def more_steps(out: Path, many: int) -> None:
     wait(lambda: steps(out) > count + many)
 
 
-def change(run: Job, members: list[Member] | None, victim: str) -> None:
+def change(run: ElasticJob, members: list[Member] | None, victim: str) -> None:
     """Ask for other members, or kill one; until that is done."""
     if members is not None:
         run.resize(members)
@@ -175,7 +177,7 @@ def medians(rows: dict[str, list[float]]) -> Gaps:
 
 
 def all_of(out: Path, since_s: float) -> float:
-    """Gap of a change in which nobody stays: from the last step to the first."""
+    """Gap of a change that no process survives: from the last step before to the first after."""
     rows = sorted(row for found in lines(out).values() for row in found)
     after = [row for row in rows if row[1] == rows[-1][1]]
     before = [row for row in rows if row[1] != rows[-1][1] or row[0] <= since_s]
@@ -187,7 +189,7 @@ def plain(out: Path, size: str, rank: int, n: int, port: int) -> subprocess.Pope
     return subprocess.Popen(
         [sys.executable, str(SCRIPT), settings(out, size)],
         env={**os.environ, **ENV, **env, "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"},
-        stderr=subprocess.DEVNULL,  # who is left alone complains
+        stderr=subprocess.DEVNULL,  # processes that lose the others print errors
     )
 
 
@@ -199,8 +201,8 @@ def settings(out: Path, size: str) -> str:
 def free_port() -> int:
     import socket
 
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        return int(door.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def by_hand(size: str) -> Gaps:
@@ -285,7 +287,7 @@ def torchrun(size: str) -> Gaps:
 
 
 def cost(size: str, workers: int, batch: int, blocks: int) -> dict[str, float]:
-    """A step of an elastic training that nobody changes, against a plain one."""
+    """A step of an elastic training without changes, against a plain one."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder, "out")
         out.mkdir()

@@ -50,7 +50,7 @@ def elastic(config: dict[str, Any]) -> None:
 
 
 def restarted(config: dict[str, Any]) -> None:
-    """Plain DDP that begins with the last checkpoint, as torchrun and people do it."""
+    """Plain DDP that continues from the last checkpoint, as under torchrun or when restarted."""
     dist.init_process_group("gloo")
     rank, n = dist.get_rank(), dist.get_world_size()
     model, optimizer, data = build(config["size"])

@@ -1,7 +1,7 @@
 """Measure the environments: steps per second of one core, without a network.
 
 Both lenses play DL2's small cluster. Every step is the real one: edit, close, open, encode and
-mask; the actions are allowed ones, all alike, drawn by a kernel, or for the one-pass lens a
+mask; the actions are random allowed ones, drawn by a kernel, or for the one-pass lens a
 constant and a random choice per job. Seconds are of the process, since the machine has others to
 serve.
 """
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rota.envs import BatchEnv, Pool
+from rota.envs import BatchEnv, WorldPool
 from rota.errors import InputError
 from rota.scenarios import load
-from rota.systems.dl2.lens import StepByStep
 from rota.systems.dl2.onepass import OnePass
+from rota.systems.dl2.step_lens import StepByStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,11 +26,11 @@ BATCH = 256
 REPEATS = 5
 
 
-def worlds() -> tuple[Pool, str]:
+def worlds() -> tuple[WorldPool, str]:
     """As published where the measured table is at hand, else its mended likeness."""
     for name in ("dl2-small-published", "dl2-small"):
         try:
-            return Pool.draw(load(name), range(64)), name
+            return WorldPool.draw(load(name), range(64)), name
         except InputError:
             continue
     raise AssertionError("dl2-small needs no table")
@@ -49,7 +49,7 @@ def rate(step: Callable[[int], None], steps: int) -> float:
     return steps * BATCH / fastest
 
 
-def step_by_step(pool: Pool) -> float:
+def step_by_step(pool: WorldPool) -> float:
     lens, rng = StepByStep(), np.random.default_rng(0)
     env, actions = BatchEnv(pool, lens, batch=BATCH), np.zeros(BATCH, np.int64)
     _, info = env.reset()
@@ -62,8 +62,8 @@ def step_by_step(pool: Pool) -> float:
     return rate(step, 2000)
 
 
-def one_pass(pool: Pool, cells: int) -> tuple[float, float]:
-    """Slots and decisions per second, for a choice among so many cells."""
+def one_pass(pool: WorldPool, cells: int) -> tuple[float, float]:
+    """Slots and decisions per second, for a choice among this many cells."""
     lens, rng = OnePass(), np.random.default_rng(0)
     env = BatchEnv(pool, lens, batch=BATCH, masks=False)
     choices = [
@@ -81,7 +81,7 @@ def one_pass(pool: Pool, cells: int) -> tuple[float, float]:
     return slots, slots * float(np.mean(jobs))
 
 
-def choosing(pool: Pool) -> float:
+def choosing(pool: WorldPool) -> float:
     """Slots per second of drawing choices from logits."""
     lens, rng = OnePass(), np.random.default_rng(0)
     env = BatchEnv(pool, lens, batch=BATCH, masks=False)

@@ -1,8 +1,8 @@
 """Measure learned systems: a decision at deployment, and training from rollout to update.
 
-Decisions are on 500 nodes with 40 jobs in sight. Weights are random, so that a slot is written to
-its end: nobody stops early. Seconds are of the clock on the wall, as a cluster would wait; the
-first rounds, which compile, do not count.
+Decisions are on 500 nodes with a window of 40 jobs. Weights are random, so that a slot is
+written to its end and not stopped early. Seconds are of the wall clock, as a cluster would wait;
+the first rounds, which compile, do not count.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from rota.learn.collect import play
 from rota.learn.deploy import as_policy
-from rota.learn.recipe import load_recipe
-from rota.learn.rollout import play
-from rota.learn.stage import Stage
+from rota.learn.recipe_file import load_recipe
 from rota.learn.trainer import LEARNERS
+from rota.learn.training_worlds import TrainingWorlds
 from rota.run.loop import rounds
 from rota.scenarios import load
 from rota.sim import Simulator
-from rota.systems.catalogue import system
+from rota.systems.registry import system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,29 +66,29 @@ def training_rates(preset: str = "dl2") -> tuple[float, float]:
     """
     recipe = load_recipe(preset)
     rng = np.random.default_rng(0)
-    stage = Stage(recipe)
+    worlds = TrainingWorlds(recipe)
     make, table = LEARNERS[recipe.run.learner]
     config, generator = getattr(recipe, table), torch.Generator().manual_seed(0)
-    games = stage.games(rng)
+    envs = worlds.training_env(rng)
 
     def took_s(learner: PPO) -> float:
         began_s = perf_counter()
         torch.set_num_threads(1)
-        rollout = play(games, stage.network, learner.config.steps, rng)
+        rollout = play(envs, worlds.network, learner.config.steps, rng)
         torch.set_num_threads(recipe.run.threads)
         learner.update(rollout, 1.0)
         return (perf_counter() - began_s) / rollout.decisions
 
-    learner = make(stage.network, config, generator)
+    learner = make(worlds.network, config, generator)
     took_s(learner)  # compiles
     first = min(took_s(learner) for _ in range(UPDATES))
-    learner = make(stage.network, replace(config, max_kl=np.inf), generator)
+    learner = make(worlds.network, replace(config, max_kl=np.inf), generator)
     whole = sum(took_s(learner) for _ in range(4 * UPDATES)) / (4 * UPDATES)
     return 1 / first, 1 / whole
 
 
 def main() -> None:
-    print(f"dl2-large, 500 nodes, {WINDOW} jobs in sight, with the network")
+    print(f"dl2-large, 500 nodes, {WINDOW} jobs in the window, with the network")
     for name, p50, p99 in decisions():
         print(f"  {name:24} p50 {p50:7.2f} ms   p99 {p99:7.2f} ms")
     first, whole = training_rates()

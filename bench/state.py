@@ -2,7 +2,7 @@
 
     python bench/state.py [WAITING] [OVER]
 
-The jobs are made by hand: WAITING that nobody can start, since one other job has the only slot, and
+The jobs are made by hand: WAITING that cannot start, since one other job has the only slot, and
 OVER that have ended.
 """
 
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from rota.backends.local.held import Ended, Held
 from rota.backends.local.request import Request
-from rota.backends.local.store import Store
-from rota.elastic.remains import end_remains
+from rota.backends.local.state_dir import StateDir
+from rota.elastic.run_processes import end_processes
 
 LOOK_S = 20.0
 TIMES = 5
@@ -30,7 +30,7 @@ def request() -> Request:
                    submitted_at=time.time())  # fmt: skip
 
 
-def fill(store: Store, waiting: int, over: int) -> None:
+def fill(store: StateDir, waiting: int, over: int) -> None:
     """As submitters and daemons would have left it, without their care for the disk."""
     facts = json.dumps(request().encode())
     for uid in range(1, waiting + 2):
@@ -62,7 +62,7 @@ def cpu_s(pid: int) -> float:
 def main() -> None:
     waiting, over = (int(word) for word in [*sys.argv[1:], "3000", "100000"][:2])
     with tempfile.TemporaryDirectory() as place:
-        store = Store(Path(place, "state"))
+        store = StateDir(Path(place, "state"))
         fill(store, waiting, over)
         state = ("--state", str(store.root))
         daemon = subprocess.Popen(
@@ -85,7 +85,7 @@ def main() -> None:
         finally:
             daemon.terminate()
             daemon.wait()
-            end_remains(*store.jobs.glob("*/run-*"))
+            end_processes(*store.jobs.glob("*/run-*"))
 
 
 if __name__ == "__main__":

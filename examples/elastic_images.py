@@ -1,4 +1,4 @@
-"""A training whose workers come and go: a small network on made-up images of ten kinds.
+"""An elastic training: a small network on generated images of ten kinds.
 
     python examples/elastic_images.py              trains alone
     python examples/elastic_images.py --demo       as a job that grows, shrinks, loses a worker
@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from rota.elastic import Elastic, Job, JobSpec, Member
+from rota.elastic import Elastic, ElasticJob, JobSpec, Member
 
 
 def images(count: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -47,7 +47,7 @@ def demo() -> None:
     folder = Path(tempfile.mkdtemp(prefix="rota-"))
     command = (sys.executable, str(Path(__file__).resolve()), "500")
     spec = JobSpec(command=command, members=(Member("a"),), preload=("torch", "torch._dynamo"))
-    job = Job.launch(folder / "job", spec)
+    job = ElasticJob.launch(folder / "job", spec)
     print(f"{job.folder}: the agent listens")
     for names in ("a", "ab", "abc", "bc"):
         job.resize(list(names))

@@ -27,7 +27,7 @@ from rota.perf.shipped import shipped
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rota.perf.sheet import Profile
+    from rota.perf.profile_file import Profile
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "src" / "rota" / "perf" / "data"

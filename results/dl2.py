@@ -1,8 +1,9 @@
-"""Train DL2 in both forms with several seeds, test it on traces nobody learned from, write it down.
+"""Train DL2 in both forms with several seeds, test it on other traces, write the page's tables.
 
-`make results-dl2` goes on where an earlier run stopped: trainings in out/results/dl2 that are over
-are not repeated, nor are tables. Checkpoints are those that each training kept by its validation
-traces (seeds 1000 to 1049); the tables are of seeds from 2000 on, which decided nothing.
+`make results-dl2` continues where an earlier run stopped: trainings in out/results/dl2 that are
+over are not repeated, nor are tables. Checkpoints are those that each training kept by its
+validation traces (seeds 1000 to 1049); the tables are of seeds from 2000 on, by which nothing was
+chosen.
 
 Which weights ship is a rule: of the trainings of a recipe as it stands, with the seeds TRAININGS,
 the one with the lowest validation, before any test. `make weights` trains and ships, no more.
@@ -21,25 +22,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rota.envs import BatchEnv, Pool
+from rota.envs import BatchEnv, WorldPool
+from rota.learn.batch_rollout_env import BatchRolloutEnv, uniform_jct_s
 from rota.learn.checkpoint import best_of
-from rota.learn.copying import copy_score
+from rota.learn.copy_score import copy_score
 from rota.learn.deploy import load_network
-from rota.learn.playing import EnvGames, uniform_jct_s
-from rota.learn.recipe import load_recipe
-from rota.learn.rollout import look
-from rota.learn.trainer import BEST, RESUME, WARM, Trainer
+from rota.learn.inference import infer
+from rota.learn.recipe_file import load_recipe
+from rota.learn.trainer import Trainer
+from rota.learn.training_folder import BEST, RESUME, WARM
 from rota.policies import make_policy
 from rota.run.metrics import summarise
 from rota.run.stats import paired
 from rota.scenarios import TEST as TESTS
 from rota.scenarios import load
 from rota.sim import simulate
-from rota.systems.catalogue import TRAININGS, WEIGHTS
-from rota.systems.dl2.config import ExploreConfig
+from rota.systems.dl2.dl2_settings import ExploreConfig
 from rota.systems.dl2.explore import Explorer
-from rota.systems.dl2.lens import StepByStep
 from rota.systems.dl2.onepass import OnePass
+from rota.systems.dl2.step_lens import StepByStep
+from rota.systems.registry import TRAININGS, WEIGHTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,7 +54,7 @@ BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 TEST, ELSEWHERE = TESTS[:100], TESTS[:20]
 COPIES = range(1000, 1020)
 AT_ONCE = 2
-"""Trainings side by side; each of them waits for a core most of the time it could use two."""
+"""Trainings side by side, each of which uses one core."""
 SHIPPED = ("dl2", "dl2-queue", "dl2-shared", "dl2-onepass")
 """Recipes whose weights ship, the longest training first."""
 WITHOUT = "dl2-shared without warm-up"
@@ -81,7 +83,7 @@ class Row:
 
 
 def folder_of(name: str, seed: int) -> Path:
-    """Where a training leaves what it leaves."""
+    """The folder of a training."""
     return OUT / f"{name.replace(' ', '-')}-{seed}"
 
 
@@ -105,7 +107,7 @@ def train_all(names: Sequence[str]) -> None:
 
 
 def ship() -> None:
-    """Let the weights with the lowest validation be those that rota comes with."""
+    """Copy the weights with the lowest validation to where rota ships them from."""
     for name in SHIPPED:
         best = best_of([folder_of(name, seed) / BEST for seed in TRAININGS])
         shutil.copyfile(best, WEIGHTS / f"{name}.ckpt")
@@ -131,23 +133,23 @@ def known(scenario: str, seeds: Sequence[int], name: str) -> Row:
 
 def learned(scenario: str, seeds: Sequence[int], name: str, file: str = "best.ckpt") -> Row:
     """All trainings of one kind, each playing all traces at once."""
-    pool = Pool.draw(load(scenario), seeds)
+    pool = WorldPool.draw(load(scenario), seeds)
     files = [folder_of(name, seed) / file for seed in TRAININGS]
     return Row(name, tuple(play_batch(pool, one) for one in files))
 
 
-def play_batch(pool: Pool, file: Path) -> dict[str, Floats]:
+def play_batch(pool: WorldPool, file: Path) -> dict[str, Floats]:
     """The same metrics by the batched environment, which tests hold equal to the simulator."""
     kind, lens, network = load_network(file)
-    games = EnvGames(BatchEnv(pool, lens, "progress", len(pool)), per_job=kind.per_job)
+    envs = BatchRolloutEnv(BatchEnv(pool, lens, "progress", len(pool)), per_job=kind.per_job)
     found = {name: np.full(len(pool), np.nan) for name in METRICS}
     while np.isnan(found["mean_jct_s"]).any():
-        logits, _, _ = look(network, games.observe(), games.batch)
-        games.step(games.choose(logits, None).action)
-        if "episode" not in games.info:
+        logits, _, _ = infer(network, envs.observe(), envs.batch)
+        envs.step(envs.choose(logits, None).action)
+        if "episode" not in envs.info:
             continue
-        ends = games.info["episode"]
-        for b in np.flatnonzero(games.info["_episode"] & np.isnan(found["mean_jct_s"])):
+        ends = envs.info["episode"]
+        for b in np.flatnonzero(envs.info["_episode"] & np.isnan(found["mean_jct_s"])):
             p99_s = np.nanpercentile(ends["jcts_s"][b], 99)
             one = (ends["jct_s"][b], p99_s, ends["makespan_s"][b], ends["resizes"][b])
             for metric, value in zip(METRICS, one, strict=True):
@@ -158,7 +160,7 @@ def play_batch(pool: Pool, file: Path) -> dict[str, Floats]:
 def chance(rules: bool) -> Row:
     """Any allowed action, or DL2's exploration rules over it; mean JCTs alone are kept."""
     lens, rng = StepByStep(), np.random.default_rng(0)
-    pool = Pool.draw(load("dl2-small-published"), TEST)
+    pool = WorldPool.draw(load("dl2-small-published"), TEST)
     explorer = Explorer(ExploreConfig(kind="job-aware"), lens, len(pool), rng) if rules else None
     found = uniform_jct_s(
         lambda: BatchEnv(pool, lens, "progress", len(pool)), rng, explorer=explorer
@@ -169,7 +171,7 @@ def chance(rules: bool) -> Row:
 def constant(servers: int, workers: int) -> Row:
     """The same for every job."""
     lens = OnePass()
-    pool = Pool.draw(load("dl2-small-published"), TEST)
+    pool = WorldPool.draw(load("dl2-small-published"), TEST)
     env = BatchEnv(pool, lens, "progress", len(pool))
     env.reset()
     choice = np.full((len(pool), lens.window), (servers - 1) * lens.most + workers - 1)

@@ -23,7 +23,7 @@ settings.load_profile("steady")
 @pytest.fixture(autouse=True)
 def indexed_queues(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let even small traces be replayed by the kernels that large ones are."""
-    monkeypatch.setattr(import_module("rota.sim.simulate"), "MANY_JOBS", 0)
+    monkeypatch.setattr(import_module("rota.sim.replay_choice"), "MANY_JOBS", 0)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,8 @@ CODE = {".py", ".pyc", ".nbi", ".nbc"}
 
 
 def files_below(folder: Path) -> list[Path]:
-    return [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    found = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return [path for path in found if "__pycache__" not in path.parts]
 
 
 def test_every_file_that_the_program_reads_is_in_the_wheel() -> None:

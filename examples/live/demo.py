@@ -37,19 +37,20 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from rota.backends.local import Request, Store
-from rota.backends.local.backend import TICK_S
+from rota.backends.local import Request, StateDir
 from rota.backends.local.held import STEADY_S
+from rota.backends.local.local_backend import TICK_S
 from rota.core import Cluster, JobTable
 from rota.core.speed import Curves
-from rota.dash.gantt import Course, gantt
+from rota.dash.axes import time_axis
+from rota.dash.gantt import Bar, Course, gantt
 from rota.dash.page import page, table
-from rota.elastic.cradle import Cradle
+from rota.elastic.agent_forkserver import AgentForkServer
 from rota.perf.physics import Physics
 from rota.policies import make_policy
 from rota.run.journal import Journal
 from rota.run.reader import read_journal
-from rota.run.stints import stints
+from rota.run.stints import Stints
 from rota.sim import simulate
 from rota.traces import Trace
 
@@ -80,7 +81,7 @@ class AsLive:
 
     def decide(self, snapshot: Snapshot) -> Decision:
         rows = snapshot.jobs.rows.copy()
-        new = rows["progress_s"] < STEADY_S  # nobody knows yet how long these take
+        new = rows["progress_s"] < STEADY_S  # it is not known yet how long these take
         rows["estimate_s"][new] = rows["remaining_s"][new] = np.nan
         decision = self.policy.decide(replace(snapshot, jobs=JobTable(rows)))
         return replace(decision, wake_s=min(decision.wake_s, snapshot.time_s + EVERY_S))
@@ -89,9 +90,8 @@ class AsLive:
 def predict(kinds: dict[str, Kind], policy: str, folder: Path) -> tuple[Path, float]:
     """What the simulator says: the first of many journals, and the mean JCT of all.
 
-    A policy that learns curves makes much of little: who is stopped may hang on a tenth of a
-    second. So each simulation lets jobs come, and be as fast, as one run of the many that there
-    could be.
+    A policy that learns curves reacts to small differences: a tenth of a second may decide which
+    job is stopped. So arrivals and speeds differ a little from simulation to simulation.
     """
     rng, found = np.random.default_rng(0), []
     for number in range(WORLDS):
@@ -131,8 +131,8 @@ def _simulate(kinds: dict[str, Kind], policy: str, journal: Path, rng: np.random
 
 
 def live(policy: str, state: Path, tell: Progress) -> Path:
-    """The same for real: a daemon, and users who submit."""
-    store = Store(state)
+    """The same for real: a daemon, and users that submit."""
+    store = StateDir(state)
     words = [sys.executable, "-m", "rota", "run", "--policy", policy, "--nodes", str(NODES),
              "--gpus", str(GPUS), "--every", f"{EVERY_S:g}", "--state", str(state)]  # fmt: skip
     words += [word for name in PRELOAD for word in ("--warm", name)]
@@ -179,16 +179,20 @@ def _request(kind: str, epochs: int, state: Path) -> Request:
 def courses(journal: Path) -> tuple[list[Course], float]:
     """The course of every job, and their mean JCT; times from the first submission on."""
     with read_journal(journal) as view:
-        outcome, (events, shares, offsets) = view.outcome(), view.events()
+        outcome, found = view.outcome(), view.events()
     first = len(outcome.submit_s) - len(JOBS)  # before them a real run has one to warm up
     submit_s, done_s = outcome.submit_s[first:], outcome.done_s[first:]
     began_s, end_s = float(submit_s.min()), float(done_s.max())
-    held = stints(events, shares, offsets, end_s)
+    held = Stints.of(found, end_s)
     rows = []
     for number, (_, kind, epochs) in enumerate(JOBS):
+        at = held.of_job(first + number)
         own = [
-            type(s)(s.begin_s - began_s, s.end_s - began_s, s.share)
-            for s in held.get(first + number, [])
+            Bar(begin_s - began_s, end_s - began_s, workers)
+            for begin_s, end_s, workers in zip(
+                *(column[at].tolist() for column in (held.begin_s, held.end_s, held.workers)),
+                strict=True,
+            )
         ]
         rows.append(Course(
             f"{kind} {epochs}", list(KINDS).index(kind), float(submit_s[number]) - began_s,
@@ -211,13 +215,13 @@ def main() -> None:
     console = Console()
     with Progress(console=console, transient=True) as tell:
         bar = tell.add_task("measuring each kind", total=len(KINDS))
-        cradle = Cradle(PRELOAD)
-        first, _ = started("table", out / "measure" / "first", cradle, ["w0"])
+        fork_server = AgentForkServer(PRELOAD)
+        first, _ = started("table", out / "measure" / "first", fork_server, ["w0"])
         stopped(first)  # by then all is imported
         for name in KINDS:
-            kinds[name] = measure(name, out / "measure" / name, cradle)
+            kinds[name] = measure(name, out / "measure" / name, fork_server)
             tell.advance(bar)
-        cradle.close()
+        fork_server.close()
         for role in ("static", "elastic"):
             policy = getattr(options, role)
             drawn, told_s = predict(kinds, policy, out / "simulated")
@@ -245,7 +249,7 @@ def report(out: Path, kinds: dict[str, Kind], found: dict, console: Console) -> 
         for where, rows in (("what really happened", seen), ("what the simulator said", told)):
             title = f"{policy}: {where}"
             name = f"{role}-{'real' if rows is seen else 'sim'}"
-            pictures.append(f"<figure>{gantt(name, title, READ, rows, end_s)}</figure>")
+            pictures.append(gantt(name, title, READ, rows, time_axis("time", end_s)))
     console.print(sheet)
     static, elastic = facts["static"], facts["elastic"]
     gains = {key: elastic[key] / static[key] - 1 for key in ("simulated_s", "real_s")}

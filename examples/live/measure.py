@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rota.backends.local.backend import TICK_S
-from rota.backends.local.live import LOOK_S
-from rota.elastic import Job, JobSpec, Member
+from rota.backends.local.live_job import LOOK_S
+from rota.backends.local.local_backend import TICK_S
+from rota.elastic import ElasticJob, JobSpec, Member
 from rota.elastic.parking import ENV_PARK, ENV_RESUME
 
 if TYPE_CHECKING:
     from rota.elastic import Change
-    from rota.elastic.cradle import Cradle
+    from rota.elastic.agent_forkserver import AgentForkServer
 
 SCRIPT = Path(__file__).with_name("train.py")
-PRELOAD = ("torch", "torch._dynamo", "rota.elastic.trainer")
+PRELOAD = ("torch", "torch._dynamo", "rota.elastic.training")
 KINDS = {"image": (4.0, 5.0), "words": (3.0, 40.0), "table": (2.0, 15.0)}
 """Milliseconds that the absent GPU takes: per sample, and per step."""
 SAMPLES, BATCH, MOST = 320, 64, 4
@@ -45,7 +45,7 @@ class Kind:
     resize_s: float
     """What a resize costs from the request on, in seconds at its new speed."""
     pause_s: float
-    """How long of that nobody trains."""
+    """Seconds of that in which no worker trains."""
 
 
 def command(kind: str, epochs: int) -> tuple[str, ...]:
@@ -57,21 +57,21 @@ def command(kind: str, epochs: int) -> tuple[str, ...]:
 
 
 def started(
-    kind: str, folder: Path, cradle: Cradle, names: list[str], **env: Path
-) -> tuple[Job, float]:
+    kind: str, folder: Path, fork_server: AgentForkServer, names: list[str], **env: Path
+) -> tuple[ElasticJob, float]:
     """A training that goes on for long, and how long it took from its launch to its first step."""
     spec = JobSpec(
         command=command(kind, 100_000), members=tuple(Member(name) for name in names),
         preload=PRELOAD, env={key: str(value) for key, value in env.items()},
     )  # fmt: skip
     began_s = time.monotonic()
-    job = Job.launch(folder, spec, cradle)
+    job = ElasticJob.launch(folder, spec, fork_server)
     while job.observe().busy_s == 0:
         time.sleep(0.02)
     return job, time.monotonic() - began_s
 
 
-def stopped(job: Job) -> float:
+def stopped(job: ElasticJob) -> float:
     """How long it takes until nothing is left of a training that is to end."""
     asked_s = time.monotonic()
     job.stop()
@@ -79,7 +79,7 @@ def stopped(job: Job) -> float:
     return time.monotonic() - asked_s
 
 
-def resized(job: Job, names: list[str]) -> tuple[float, Change]:
+def resized(job: ElasticJob, names: list[str]) -> tuple[float, Change]:
     """Samples per second at the new size, and what its agent says of the change."""
     job.resize(names)
     change = job.settle().last
@@ -90,7 +90,7 @@ def resized(job: Job, names: list[str]) -> tuple[float, Change]:
     return (after - before) / (after_s - before_s), change
 
 
-def news(job: Job) -> tuple[int, float]:
+def news(job: ElasticJob) -> tuple[int, float]:
     """The next number of samples that its members tell, twice a second, and when they do."""
     known = job.observe().samples
     while (samples := job.observe().samples) == known:
@@ -98,14 +98,14 @@ def news(job: Job) -> tuple[int, float]:
     return samples, time.monotonic()
 
 
-def measure(kind: str, folder: Path, cradle: Cradle) -> Kind:
+def measure(kind: str, folder: Path, fork_server: AgentForkServer) -> Kind:
     """Run one training with 1, 2 and 4 workers, then fewer again, and stop it and start it again.
 
     Another training holds the rest of the cluster, as others will: they share the machine.
     """
-    other, _ = started(FILLER, folder / "other", cradle, ["f0", "f1", "f2"])
+    other, _ = started(FILLER, folder / "other", fork_server, ["f0", "f1", "f2"])
     parked = folder / "parked"
-    job, start_s = started(kind, folder / "first", cradle, ["w0"], **{ENV_PARK: parked})
+    job, start_s = started(kind, folder / "first", fork_server, ["w0"], **{ENV_PARK: parked})
     one, _ = resized(job, ["w0"])
     other.resize(["f0", "f1"])
     other.settle()
@@ -114,15 +114,15 @@ def measure(kind: str, folder: Path, cradle: Cradle) -> Kind:
     four, from_two = resized(job, ["w0", "w1", "w2", "w3"])
     _, to_two = resized(job, ["w0", "w1"])
     _, to_one = resized(job, ["w0"])
-    # Who grows goes on at its old speed until the newcomers are there, and these wait until
-    # those have left who made room, and until the daemon has seen that. Who shrinks gains a bit.
+    # A job that grows goes on at its old speed until the new workers are there, and these wait
+    # until others have made room and the daemon has seen that. A job that shrinks gains a bit.
     room_s = to_two.took_s + NOTICE_S
     costs_s = [
         _cost_s(from_one, room_s, one / two), _cost_s(from_two, room_s, two / four),
         _cost_s(to_two, 0.0, four / two), _cost_s(to_one, 0.0, two / one),
     ]  # fmt: skip
     end_s = stopped(job)
-    job, again_s = started(kind, folder / "second", cradle, ["w0"], **{ENV_RESUME: parked})
+    job, again_s = started(kind, folder / "second", fork_server, ["w0"], **{ENV_RESUME: parked})
     stopped(job)
     return Kind(
         {1: one, 2: two, 3: (two + four) / 2, 4: four}, start_s, end_s, end_s + again_s,

@@ -1,6 +1,6 @@
 """The decorators for compiled code: `kernel`, and the parts that kernels are made of.
 
-Five things here differ from a plain `numba.njit`, each because it was measured to matter:
+Six things here differ from a plain `numba.njit`, each because it was measured to matter:
 
 - Numba keeps compiled code on disk and compiles anew when a function's own file changes, but
   not when something does that it takes from another file. Here it does: see `jit_stamp`.
@@ -13,6 +13,8 @@ Five things here differ from a plain `numba.njit`, each because it was measured 
   nothing here gains from more (measured), and the first run waits a fifth less.
 - A kernel's parts belong to it alone, so that LLVM may drop what a part does not use of its
   arguments. A state is hundreds of words, and passing it took more time than all the rest.
+- Processes that need the same kernel at once do not all compile it (`jit_lock`), and Numba does
+  not look the same things up again and again (`jit_quick`).
 
 With NUMBA_DISABLE_JIT=1 in the environment nothing is compiled and all of this is plain Python,
 thousands of times slower, with the same results: for stepping through kernels in a debugger.
@@ -30,11 +32,13 @@ import numpy as np
 from numba.core import config, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import register_pass
 from numba.core.typed_passes import NativeLowering
 from numba.extending import overload
 
 from rota.jit_cache import KernelCache
+from rota.jit_quick import quick_compiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -139,7 +143,7 @@ class _KernelCompiler(CompilerBase):  # type: ignore[misc]
         return [_with_lowering(self.state, _KernelLowering)]
 
     def compile_extra(self, function: Any) -> Any:
-        with _little_effort(self.wide):
+        with _little_effort(self.wide), quick_compiler():
             return super().compile_extra(function)
 
 
@@ -170,10 +174,27 @@ def _kernel(function: F, compiler: type) -> F:
     if config.DISABLE_JIT:
         return _stepped(function)
     compiled: Any = numba.njit(
-        nogil=True, error_model="numpy", _nrt=False, pipeline_class=compiler
+        nogil=True, error_model="numpy", _nrt=False, no_cfunc_wrapper=True,
+        pipeline_class=compiler,
     )(function)  # fmt: skip
     compiled._cache = KernelCache(function)
+    compiled.compile = _compiled_once(compiled)
     return compiled  # type: ignore[no-any-return]
+
+
+def _compiled_once(dispatcher: Any) -> Callable[[Any], Any]:
+    """The dispatcher's `compile`, for one process at a time: the next finds the result on disk."""
+    compile_now = dispatcher.compile
+
+    def compile_once(sig: Any) -> Any:
+        # The compiler's lock first: so this process waits for one kernel of others at a time.
+        with global_compiler_lock:
+            if dispatcher.overloads.get(tuple(sig)) is not None:
+                return compile_now(sig)
+            with dispatcher._cache.alone(sig, dispatcher.targetctx):
+                return compile_now(sig)
+
+    return compile_once
 
 
 def _stepped(function: F) -> F:

@@ -10,16 +10,19 @@ from __future__ import annotations
 import hashlib
 import logging
 import pickle
+from contextlib import nullcontext
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from numba.core import config
 from numba.core.caching import FunctionCache, IndexDataCacheFile, _Cache
 
+from rota.jit_lock import alone
 from rota.jit_stamp import Ingredients
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
 
 def _settings() -> tuple[Any, ...]:
@@ -84,7 +87,13 @@ class _Kept(FunctionCache):  # type: ignore[misc]
         )
 
     def _index_key(self, sig: Any, codegen: Any) -> Any:
-        return (*super()._index_key(sig, codegen), _settings())
+        # Of code and closure, which Numba would add here, the stamp knows more; and Numba's digest
+        # of a part in a closure differs from process to process.
+        return sig, codegen.magic_tuple(), _settings()
+
+    def name_of(self, sig: Any, codegen: Any) -> str:
+        """Names the kernel for these types among all that are kept in its folder."""
+        return f"{self._impl.filename_base} {self._index_key(sig, codegen)}"
 
     def known(self, codegen: Any) -> list[Any]:
         """The types for which there is machine code that this process can use."""
@@ -129,6 +138,13 @@ class KernelCache(_Cache):  # type: ignore[misc]
     def cache_path(self) -> Any:
         kept = self._open()
         return None if kept is None else kept.cache_path
+
+    def alone(self, sig: Any, target_context: Any) -> AbstractContextManager[Any]:
+        """Keep other processes from compiling for these types; wait if one does."""
+        kept = self._open()
+        if kept is None:
+            return nullcontext()
+        return alone(kept.cache_path, kept.name_of(sig, target_context.codegen()))
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The machine code for these types, or None."""

@@ -15,12 +15,12 @@ from elastic_jobs import PATIENCE_S, runs
 from local_jobs import asked, elastic, python, site
 
 from rota.backends.local.held import Held
-from rota.backends.local.live import AHEAD_S
-from rota.backends.local.seats import Seat
+from rota.backends.local.seating import Seat
+from rota.backends.local.speed_meter import AHEAD_S
 from rota.core import Cluster
 from rota.core.layout import FINISH, KILL
 from rota.elastic.protocol import Status
-from rota.testing.backend import check_backend
+from rota.testing.backend_contract import check_backend
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,19 +140,19 @@ def test_progress_is_told_as_of_now(tmp_path: Path) -> None:
         here.backend.wait(0)
         job = here.job(uid)
         job.held.samples, job.held.total = 100, 1000
-        assert job.samples(50.0) == 100
-        job.status = Status(state="running", samples=100, samples_per_s=40.0, ago_s=0.5)
-        job._heard_s = 50.0
-        assert job.samples(50.25) == 100  # while it changes
-        job.settled_s = 40.0
-        assert job.samples(50.25) == 130
-        assert job.samples(99.0) == 100 + AHEAD_S * 40
+        assert job.meter.samples(50.0) == 100
+        job.meter.status = Status(state="running", samples=100, samples_per_s=40.0, ago_s=0.5)
+        job.meter.heard_s = 50.0
+        assert job.meter.samples(50.25) == 100  # while it changes
+        job.meter.settled_s = 40.0
+        assert job.meter.samples(50.25) == 130
+        assert job.meter.samples(99.0) == 100 + AHEAD_S * 40
         job.held.total = 120
-        assert job.samples(50.25) == 120
+        assert job.meter.samples(50.25) == 120
         for rate in (float("nan"), float("inf"), -3.0):
-            job.status = replace(job.status, samples_per_s=rate)
-            assert job.samples(50.25) == 100
-        job.status = None  # its processes are its own
+            job.meter.status = replace(job.meter.status, samples_per_s=rate)
+            assert job.meter.samples(50.25) == 100
+        job.meter.status = None  # its processes are its own
 
 
 def test_speed_is_seen_from_when_a_job_has_what_it_shall_have(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_speed_is_seen_from_when_a_job_has_what_it_shall_have(tmp_path: Path) ->
             here.trains(uid, workers)
             here.until(lambda: here.job(uid).held.rate)
             book = here.backend._speeds._by[True].book
-            assert book["seen_s"][0] >= here.job(uid).settled_s
+            assert book["seen_s"][0] >= here.job(uid).meter.settled_s
 
 
 def test_a_lost_worker_is_replaced_and_a_killed_agent_begins_again(tmp_path: Path) -> None:

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from local_jobs import asked, python, site
 
-from rota.backends.local import Request, Store
+from rota.backends.local import Request, StateDir
 from rota.backends.local.held import Ended, Held
-from rota.backends.local.seats import Seat
+from rota.backends.local.seating import Seat
 from rota.cli.app import run
-from rota.elastic.files import read_file, replace_file
 from rota.errors import DamagedError, RotaError
+from rota.files import read_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,7 +125,7 @@ def test_whatever_a_file_holds_the_others_go_on(
         assert not here.backend._aside
 
 
-def _ended(store: Store, uid: int) -> bool:
+def _ended(store: StateDir, uid: int) -> bool:
     try:
         return store.ended(uid).state == "cancelled"
     except (RotaError, AttributeError):
@@ -228,7 +228,7 @@ def test_files_of_the_daemon_are_told_or_put_aside(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROTA_STATE", str(tmp_path / "state"))
-    store = Store(tmp_path / "state")
+    store = StateDir(tmp_path / "state")
     uid = store.submit(asked(["true"]))
     with store.locked():
         for damage in ("", "{", "[]"):

@@ -14,16 +14,17 @@ from pathlib import Path
 import pytest
 from local_jobs import asked, python, site
 
-from rota.backends.local import Store
+from rota.backends.local import StateDir
 from rota.backends.local.archive import forget, put_away
 from rota.backends.local.held import Ended
+from rota.backends.local.live_job import LiveJob
 from rota.cli.app import run
 from rota.core.layout import FINISH
 
 SECRET = "a-secret-of-the-submitter"
 
 
-def _secretive(store: Store, count: int) -> list[int]:
+def _secretive(store: StateDir, count: int) -> list[int]:
     uids = []
     for k in range(count):
         request = asked(["true"])
@@ -79,7 +80,7 @@ def test_who_is_killed_while_putting_away_loses_no_job(
     tmp_path: Path, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every change of the disk in turn is the last one that comes about."""
-    store = Store(tmp_path)
+    store = StateDir(tmp_path)
     uids = _secretive(store, 2)
     for uid in uids:
         logs = store.run_folder(uid, 1) / "logs"
@@ -111,7 +112,7 @@ def test_who_is_killed_while_putting_away_loses_no_job(
         patch.setattr(shutil, "rmtree", counting(shutil.rmtree))
         with suppress(Killed):
             put_away(store, uids)
-    for again in (Store(tmp_path), Store(tmp_path)):
+    for again in (StateDir(tmp_path), StateDir(tmp_path)):
         assert [again.ended(uid).time_s for uid in uids] == [1.0, 2.0]
         assert [again.request(uid).name for uid in uids] == ["n0", "n1"]
         for uid in uids:
@@ -124,13 +125,13 @@ def test_who_is_killed_while_putting_away_loses_no_job(
 
 
 def test_numbers_are_never_given_again(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = StateDir(tmp_path)
     for uid in _secretive(store, 3):
         store.end(uid, Ended("done", float(uid)))
     put_away(store, [1, 2, 3])
     assert forget(store, 1e9, 0) == 3
     assert store.history.all() == {}
-    assert Store(tmp_path).submit(asked(["true"])) == 4
+    assert StateDir(tmp_path).submit(asked(["true"])) == 4
     for damage in ("", "{", '{"uid": -1}', '{"uid": "x"}', "[]"):
         (tmp_path / "last.json").write_text(damage)
         before = max(store.uids())
@@ -142,7 +143,7 @@ def test_numbers_are_never_given_again(tmp_path: Path) -> None:
 
 
 def _submit_and_end(root: str) -> list[int]:
-    store, uids = Store(root), []
+    store, uids = StateDir(root), []
     for _ in range(10):
         uids.append(uid := store.submit(asked(["true"])))
         store.end(uid, Ended("done", 1.0))
@@ -158,7 +159,7 @@ def test_submitters_and_jobs_that_end_at_once_do_not_share_numbers(tmp_path: Pat
 
 
 def test_what_is_kept_is_a_setting(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = StateDir(tmp_path)
     for uid in _secretive(store, 6):
         (store.run_folder(uid, 1) / "logs").mkdir(parents=True)
         (store.run_folder(uid, 1) / "logs" / "w0.log").touch()
@@ -179,7 +180,7 @@ def test_what_is_kept_is_a_setting(tmp_path: Path) -> None:
 
 def test_a_directory_of_before_is_moved_over(tmp_path: Path) -> None:
     """Jobs that were over stayed where they were, and numbers came from their folders."""
-    store = Store(tmp_path)
+    store = StateDir(tmp_path)
     for uid in _secretive(store, 130):
         if uid != 60:
             store.end(uid, Ended("done", float(uid)))
@@ -194,7 +195,7 @@ def test_a_directory_of_before_is_moved_over(tmp_path: Path) -> None:
 
 
 def test_a_damaged_history_stops_nobody(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = StateDir(tmp_path)
     (tmp_path / "history.db").write_bytes(b"no database at all, but long enough" * 100)
     uid = store.submit(asked(["true"]))
     assert run(("queue", "--state", str(tmp_path))) == 0
@@ -240,7 +241,7 @@ def test_who_waits_costs_no_look_at_the_disk(
         monkeypatch.setattr(here.store, "cancelled", lambda uid: looks.append(uid) and False)
         monkeypatch.setattr(here.store, "uids", lambda: looks.append(0) or [])
         stepped = []
-        monkeypatch.setattr("rota.backends.local.live.LiveJob.step", lambda *_: stepped.append(1))
+        monkeypatch.setattr(LiveJob, "step", lambda *_: stepped.append(1))
         for _ in range(20):
             here.backend._push()
         assert len(looks) <= 20 + 2  # one job in turn; and the folder once a second

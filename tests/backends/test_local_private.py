@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from local_jobs import asked
 
-from rota.backends.local import Store
+from rota.backends.local import StateDir
 from rota.backends.local.held import Ended
 from rota.cli.app import run
 from rota.cli.table import shown
@@ -30,21 +30,21 @@ def _mode(path: Path) -> int:
 def test_a_state_directory_is_closed_to_others(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        new = Store(tmp_path / "a" / "b").root
+        new = StateDir(tmp_path / "a" / "b").root
         assert (_mode(new), _mode(new / "jobs")) == (0o700, 0o700)
         new.chmod(0o755)
-        Store(new)
+        StateDir(new)
         assert _mode(new) == 0o700
         new.chmod(0o777)
-        Store(new, create=False)
+        StateDir(new, create=False)
         assert _mode(new) == 0o700
         (empty := tmp_path / "empty").mkdir()
-        Store(empty)
+        StateDir(empty)
         assert _mode(empty) == 0o700
         (shared := tmp_path / "shared").mkdir()
         (shared / "thesis").touch()
         with pytest.raises(ConfigError, match="holds other things, and others can look into it"):
-            Store(shared)
+            StateDir(shared)
         assert os.listdir(shared) == ["thesis"]
         assert run(("submit", "--state", str(new), "--", "true")) == 0
         assert run(("run", "--drain", "--gpus", "1", "--state", str(new))) == 0
@@ -57,7 +57,7 @@ def test_a_state_directory_is_closed_to_others(tmp_path: Path) -> None:
 def test_what_belongs_to_somebody_else_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = Store(tmp_path / "state")
+    store = StateDir(tmp_path / "state")
     uid = store.submit(asked(["true"]))
     request = store.folder(uid) / "request.json"
     os.chown(request, 12345, 12345)
@@ -72,10 +72,10 @@ def test_what_belongs_to_somebody_else_is_refused(
     os.chown(store.root, 0, 0)
     link = tmp_path / "link"
     link.symlink_to(store.root)
-    Store(link)
+    StateDir(link)
     os.chown(link, 12345, 12345, follow_symlinks=False)
     with pytest.raises(ConfigError, match="belongs to somebody else"):
-        Store(link)
+        StateDir(link)
     (store.root / "journal.db").touch()
     os.chown(store.root / "journal.db", 12345, 12345)
     assert run(("run", "--drain", "--gpus", "1", "--state", str(store.root))) != 0
@@ -94,7 +94,7 @@ def test_a_misspelt_directory_is_not_made(
 
 
 def test_nothing_steers_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = Store(tmp_path / "state")
+    store = StateDir(tmp_path / "state")
     words = ("--state", str(store.root))
     for option in ("--name", "--model"):
         assert run(("submit", option, EVIL, *words, "--", "true")) == 2
@@ -111,7 +111,7 @@ def test_nothing_steers_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_json_says_the_same_as_ever(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = StateDir(tmp_path)
     store.submit(replace(asked(["true"]), name=EVIL, user="Jürgen"))
     assert run(("queue", "--json", "--state", str(tmp_path))) == 0
     out = capsys.readouterr().out
@@ -122,7 +122,7 @@ def test_json_says_the_same_as_ever(capsys: pytest.CaptureFixture[str], tmp_path
 def test_cancel_goes_on_after_one_that_is_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store = Store(tmp_path)
+    store = StateDir(tmp_path)
     for _ in range(3):
         store.submit(asked(["true"]))
     store.end(1, Ended("done", 1.0))

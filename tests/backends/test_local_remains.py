@@ -13,8 +13,15 @@ from children import child, eventually
 from elastic_jobs import runs
 from local_jobs import asked, elastic, python, site
 
-from rota.backends.local import live
-from rota.elastic.remains import MEMBERS, Process, end_remains, enlist, remains, with_offspring
+from rota.backends.local import agent_calls, live_job
+from rota.elastic.run_processes import (
+    MEMBERS,
+    Process,
+    end_processes,
+    processes_of,
+    register_member,
+    with_descendants,
+)
 
 if TYPE_CHECKING:
     from local_jobs import Site
@@ -113,7 +120,7 @@ def test_seats_stay_taken_while_a_process_cannot_be_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck = [4711]
-    monkeypatch.setattr(live, "end_remains", lambda folder: end_remains(folder) or stuck)
+    monkeypatch.setattr(agent_calls, "end_processes", lambda folder: end_processes(folder) or stuck)
     with site(tmp_path / "state", nodes=1, gpus=1) as here:
         uid = here.submit(asked(["true"], preemptible=True))
         other = here.submit(asked(["sleep", "1000"]))
@@ -133,7 +140,7 @@ def test_seats_stay_taken_while_a_process_cannot_be_ended(
 def test_an_agent_that_does_not_answer_is_ended_by_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "FORCE_S", 0.5)
+    monkeypatch.setattr(live_job, "FORCE_S", 0.5)
     with site(tmp_path / "state") as here:
         uid = here.submit(python("import time; time.sleep(1000)", grace_s=0.5))
         here.backend.wait(0)
@@ -155,25 +162,25 @@ def test_a_number_that_was_given_again_is_nobody_elses_death(tmp_path: Path) -> 
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         record = tmp_path / MEMBERS / "w0"
         record.write_text(f"{innocent.pid} 1 {boot} spawned\n")  # of one that started earlier
-        assert remains(tmp_path) == []
+        assert processes_of(tmp_path) == []
         before = Process.of(innocent.pid)
-        other = Process(innocent.pid, before.parent, before.session, before.born - 1)
+        other = Process(innocent.pid, before.parent, before.session, before.started - 1)
         assert other.kill() is None
-        record.write_text(f"{innocent.pid} {before.born} another-start spawned\n")
-        assert remains(tmp_path) == []
-        assert end_remains(tmp_path) == []
+        record.write_text(f"{innocent.pid} {before.started} another-start spawned\n")
+        assert processes_of(tmp_path) == []
+        assert end_processes(tmp_path) == []
         for damage in ("", "x", "1 2", f"{'9' * 30} 1 {boot} forked\n"):
             record.write_text(damage)
-            assert remains(tmp_path) == []
+            assert processes_of(tmp_path) == []
         assert innocent.poll() is None
-        record.write_text(f"{innocent.pid} {before.born} {boot} spawned\n")
-        assert end_remains(tmp_path) == []
+        record.write_text(f"{innocent.pid} {before.started} {boot} spawned\n")
+        assert end_processes(tmp_path) == []
         assert innocent.wait(60) == -signal.SIGKILL
 
 
 def test_a_full_disk_keeps_nobody_from_starting(tmp_path: Path) -> None:
-    enlist(tmp_path / "nowhere", "w0")
-    enlist(tmp_path / "nowhere", "w0", forked=True)
+    register_member(tmp_path / "nowhere", "w0")
+    register_member(tmp_path / "nowhere", "w0", forked=True)
 
 
 def test_nobody_looks_at_all_processes_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,5 +188,5 @@ def test_nobody_looks_at_all_processes_for_nobody(monkeypatch: pytest.MonkeyPatc
     def look() -> dict[int, Process]:
         raise AssertionError("all processes are looked at")
 
-    monkeypatch.setattr("rota.elastic.remains._processes", look)
-    assert with_offspring([]) == []
+    monkeypatch.setattr("rota.elastic.run_processes._processes", look)
+    assert with_descendants([]) == []

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.backends.local.seats import Seat, reseat, share_of
+from rota.backends.local.seating import Seat, reseat, share_of
 from rota.errors import JobError
 
 HAS = {0: 4, 1: 2}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 from local_jobs import asked
 
-from rota.backends.local import Request, Store
+from rota.backends.local import Request, StateDir
 from rota.backends.local.held import Ended, Held
-from rota.backends.local.seats import Seat
+from rota.backends.local.seating import Seat
 from rota.errors import ConfigError, JobError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _submit(root: str) -> list[int]:
-    store = Store(root)
+    store = StateDir(root)
     return [store.submit(asked(["true"])) for _ in range(25)]
 
 
@@ -29,26 +29,26 @@ def test_many_may_submit_at_once(tmp_path: Path) -> None:
     assert (
         sorted(uid for part in found for uid in part)
         == list(range(1, 101))
-        == Store(tmp_path).uids()
+        == StateDir(tmp_path).uids()
     )
-    assert len({Store(tmp_path).origin for _ in range(3)}) == 1
+    assert len({StateDir(tmp_path).origin for _ in range(3)}) == 1
 
 
 def test_what_is_kept_comes_back(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = StateDir(tmp_path)
     request = asked(["python", "x.py"], kind="elastic", workers=2, max_workers=4, estimate_s=9.0)
     uid = store.submit(request)
     assert store.request(uid) == request
     held = Held(seats={"w1": Seat("worker", 1, (0, 2))}, leaving={"s0": Seat("server", 0)}, run=3)
     store.keep(uid, held)
-    assert Store(tmp_path).held(uid) == held
+    assert StateDir(tmp_path).held(uid) == held
     assert store.ended(uid) is None
     store.end(uid, Ended("failed", 4.5, "why"))
     assert store.ended(uid) == Ended("failed", 4.5, "why")
 
 
 def test_one_daemon_at_a_time(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = StateDir(tmp_path)
     assert store.daemon() is None
     with store.locked(policy="fifo"):
         assert store.daemon()["policy"] == "fifo"
@@ -87,7 +87,7 @@ def test_commands_that_cannot_be(tmp_path: Path) -> None:
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = StateDir(tmp_path)
     with pytest.raises(ConfigError, match="There is no job 7"):
         store.request(7)
     uid = store.submit(asked(["true"]))
@@ -100,7 +100,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
         store.request(uid)
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="cannot be used"):
-        Store(tmp_path / "file")
+        StateDir(tmp_path / "file")
     (tmp_path / "origin.json").write_text('{"format": 99, "began_at": 0}')
     with pytest.raises(ConfigError, match="not of this version"):
-        Store(tmp_path)
+        StateDir(tmp_path)

@@ -17,12 +17,12 @@ from children import child, eventually
 from elastic_jobs import PATIENCE_S
 from local_jobs import Site, asked, elastic, site, sweep
 
-from rota.backends.local import Store, backend, live
+from rota.backends.local import StateDir, run_end, state_clock
 from rota.backends.local.held import Held
-from rota.backends.local.seats import Seat
+from rota.backends.local.seating import Seat
 from rota.cli.app import run
-from rota.elastic.cradle import Cradle
-from rota.elastic.job import Job
+from rota.elastic.agent_forkserver import AgentForkServer
+from rota.elastic.job import ElasticJob
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,14 +72,14 @@ def test_a_worker_that_left_while_no_daemon_was_there_frees_its_seat(tmp_path: P
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     """Jobs, by number, whose agents take every call and never answer."""
-    over, those, answers = threading.Event(), set[str](), Job.observe
+    over, those, answers = threading.Event(), set[str](), ElasticJob.observe
 
-    def observe(job: Job) -> object:
+    def observe(job: ElasticJob) -> object:
         if job.folder.parent.name in those:
             over.wait()
         return answers(job)
 
-    monkeypatch.setattr(Job, "observe", observe)
+    monkeypatch.setattr(ElasticJob, "observe", observe)
     yield those
     over.set()
 
@@ -104,8 +104,8 @@ def test_agents_that_do_not_answer_hold_up_nobody_else(
 def test_a_fork_server_that_does_not_answer_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rota.elastic.cradle.LAUNCH_S", 0.2)
-    made = Cradle(["json"])
+    monkeypatch.setattr("rota.elastic.agent_forkserver.LAUNCH_S", 0.2)
+    made = AgentForkServer(["json"])
     try:
         os.kill(made._process.pid, signal.SIGSTOP)
         assert "has ended" in made.launch(tmp_path)
@@ -119,7 +119,7 @@ def test_a_fork_server_that_does_not_answer_is_given_up(
 def test_a_daemon_that_nobody_hears_goes_on(tmp_path: Path) -> None:
     """Its standard error is a pipe that nobody reads, then a full disk."""
     state, words = tmp_path / "state", [sys.executable, "-m", "rota", "run", "--gpus", "1"]
-    store = Store(state)
+    store = StateDir(state)
     try:
         for k, heard in enumerate(("pipe", "full"), 1):
             store.submit(asked(["true"]))
@@ -150,12 +150,12 @@ def test_lost_agents_count_only_in_a_row(tmp_path: Path, monkeypatch: pytest.Mon
                 lambda: uid not in here.backend._jobs or here.job(uid).held.failures > failures
             )
 
-        monkeypatch.setattr(live, "LONG_S", 0.0)  # every run counts as progress
-        for _ in range(live.MOST_KILLS + 2):
+        monkeypatch.setattr(run_end, "LONG_S", 0.0)  # every run counts as progress
+        for _ in range(run_end.MOST_KILLS + 2):
             lose()
-        assert here.job(uid).held.failures == live.MOST_KILLS + 2
-        monkeypatch.setattr(live, "LONG_S", 1e9)
-        for _ in range(live.MOST_KILLS):
+        assert here.job(uid).held.failures == run_end.MOST_KILLS + 2
+        monkeypatch.setattr(run_end, "LONG_S", 1e9)
+        for _ in range(run_end.MOST_KILLS):
             lose()
         assert here.ends(uid).state == "failed"
 
@@ -169,9 +169,9 @@ def test_progress_makes_up_for_lost_agents(tmp_path: Path) -> None:
         told = []
         for samples in (0, 0, 5, 5, 5, 9, 9, 9, 9):
             job.held.samples = samples
-            told.append(job._count_failure(True, 1.0))
+            told.append(run_end.count_failure(job.held, job.request, 1.0, killed=True))
         assert told == [False] * 8 + [True]
-        assert job._count_failure(False, 1.0)
+        assert run_end.count_failure(job.held, job.request, 1.0, killed=False)
 
 
 def test_a_clock_that_was_set_back_takes_no_service(
@@ -185,7 +185,7 @@ def test_a_clock_that_was_set_back_takes_no_service(
         before_s, now = here.backend.now_s, time.time()
         held = here.job(uid).held
         for back_s in (3600.0, 1e9):
-            monkeypatch.setattr(backend, "time", lambda back_s=back_s: now - back_s)
+            monkeypatch.setattr(state_clock, "time", lambda back_s=back_s: now - back_s)
             here.reopen()
             assert here.backend.now_s >= held.settled_s
             # From here on time passes as ever, and so does what the job is credited with.

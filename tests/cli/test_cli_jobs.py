@@ -8,87 +8,30 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack, contextmanager
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any
+from time import sleep
+from typing import TYPE_CHECKING
 
 import pytest
-from children import child
 from elastic_jobs import PATIENCE_S, PRELOAD, runs, script
-from local_jobs import Site, sweep
+from local_shell import shell
 
-from rota.backends.local import Store
+from rota.backends.local import StateDir
 from rota.cli.app import run
-from rota.learn.record import Record
+from rota.learn.journal_replay import JournalReplay
+from rota.run.journal_file import told
 from rota.run.reader import read_journal
-from rota.run.store import told
 from rota.scenarios import load
 from rota.sim.past import past_cluster, past_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from pathlib import Path
-
-
-class Shell:
-    """Commands on one state directory."""
-
-    def __init__(self, state: Path) -> None:
-        self.state, self.log = state, state.with_suffix(".log")
-        self.daemons = ExitStack()
-
-    def __call__(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-        at = words.index("--") if "--" in words else len(words)
-        words = (*words[:at], "--state", str(self.state), *words[at:])
-        done = subprocess.run(
-            [sys.executable, "-m", "rota", *words], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == code, done
-        return done
-
-    def jobs(self) -> dict[int, dict[str, Any]]:
-        found = json.loads(self("queue", "--all", "--json").stdout)["jobs"]
-        return {row["job"]: row for row in found}
-
-    def daemon(self, *words: str, gpus: int = 2) -> subprocess.Popen[bytes]:
-        """On two nodes of `gpus` GPUs."""
-        words = (*words, "--nodes", "2", "--gpus", str(gpus), "--every", "1")
-        words = (*words, "--state", str(self.state))
-        with self.log.open("ab") as log:
-            return self.daemons.enter_context(
-                child([sys.executable, "-m", "rota", "run", *words], stderr=log)
-            )
-
-    def until(self, what: Callable[[], Any]) -> Any:
-        until_s = monotonic() + PATIENCE_S
-        while not (found := what()):
-            assert monotonic() < until_s, self.log.read_text()
-            sleep(0.1)
-        return found
-
-    def state_of(self, job: int) -> str:
-        """As `rota queue` has it, but without starting it."""
-        store = Store(self.state)
-        if ended := store.ended(job):
-            return ended.state
-        return "running" if store.held(job).seats else "waiting"
-
-
-@contextmanager
-def shell(tmp_path: Path) -> Iterator[Shell]:
-    made = Shell(tmp_path / "state")
-    try:
-        with made.daemons:
-            yield made
-    finally:
-        sweep(Site(made.state))
 
 
 def test_submit_run_queue_logs_cancel(tmp_path: Path) -> None:
     with shell(tmp_path) as sh:
         first = sh("submit", "--name", "hello", "--", "sh", "-c", "echo hi; echo $ROTA_NODE")
         assert first.stdout == "1\n"
-        assert "nobody schedules" in first.stderr
+        assert "no daemon schedules" in first.stderr
         assert json.loads(sh("submit", "--json", "-w", "2", "--", "sleep", "1000").stdout) == {
             "job": 2
         }
@@ -163,7 +106,7 @@ def test_a_live_journal_is_played_again_under_another_policy(
         sh("submit", "--elastic", *size, *preload, "--", *steps)
         sh("submit", "--", "sleep", "2")
         first = sh.daemon("--policy", "hull-greedy", *warm)
-        sh.until(lambda: Store(sh.state).held(1).starts)
+        sh.until(lambda: StateDir(sh.state).held(1).starts)
         first.kill()
         first.wait()
         assert sh.daemon("--policy", "hull-greedy", "--drain", *warm).wait(PATIENCE_S) == 0
@@ -183,7 +126,7 @@ def test_a_live_journal_is_played_again_under_another_policy(
         assert (played["jobs"], played["finished"]) == (2, 2)
         assert played["mean_jct_s"] > 0
     # And it teaches: what was decided can be carried out again, and everybody ends in time.
-    told = list(Record(path, load("dl2-testbed")).rounds())
+    told = list(JournalReplay(path, load("dl2-testbed")).rounds())
     assert len(told) >= 2
 
 
@@ -221,7 +164,6 @@ def test_a_policy_that_fails_is_replaced_and_one_in_shadow_only_speaks(tmp_path:
         (("submit", "--", "no-such-program"), "'no-such-program' does not exist"),
         (("submit", "-w", "4", "--max-workers", "2", "--", "true"), "workers=4 must lie between"),
         (("submit", "--servers", "1", "--", "true"), "--servers needs a script that uses"),
-        (("submit", "--estimate", "soon", "--", "true"), "--estimate 'soon' is no length of time"),
         (("cancel",), "Say which jobs to cancel"),
         (("cancel", "5"), "There is no job 5"),
         (("logs", "5"), "There is no job 5"),
@@ -243,6 +185,14 @@ def test_bad_input(
     assert message in err
     assert err.count("\n") == 1
     assert not out
+
+
+def test_durations_are_refused_with_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = [("submit", "--estimate", "soon", "--", "true"), ("run", "--min-run", "-3s"),
+             ("submit", "--grace", "nan", "--", "true"), ("queue", "--watch", "fast")]  # fmt: skip
+    for words in wrong:
+        assert run(words) == 2
+        assert "is no duration; write one like 90s" in capsys.readouterr().err
 
 
 def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path) -> None:

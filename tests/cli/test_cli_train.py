@@ -10,7 +10,7 @@ import pytest
 from small_training import small_recipe
 
 from rota.cli.app import run
-from rota.systems.catalogue import trained
+from rota.systems.registry import trained
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,6 +37,13 @@ def test_trains_and_compares(
     shown = capsys.readouterr()
     assert "checkpoint:" in shown.out
     assert "rl 3/3" in shown.err
+    assert "  teacher: none; ppo alone" in shown.err
+    score = "  score: mean JCT in hours, lower is better, on 2 validation traces (seeds 1000 to"
+    assert score in shown.err
+    assert "  compared with: fifo" in shown.err
+    assert "mean JCT in hours, 2 validation traces (seeds 1000 to 1001)" in shown.out
+    assert "teacher: none" in shown.out
+    assert "against the strongest rival, fifo: mean JCT " in shown.out
 
     words = ["--scenario", "dl2-testbed", "--seeds", "2000:2003", "--against", "fifo"]
     words += ["--against", "optimus"]
@@ -58,6 +65,60 @@ def test_trains_and_compares(
     assert run(["train", recipe, "--out", str(out)]) == 2
     assert "--resume" in capsys.readouterr().err
     assert run(["train", recipe, "--out", str(out), "--set", "run.seed=2", "--resume"]) == 0
+
+
+def test_tells_as_json_how_the_network_stands_against_the_strongest_rule(
+    recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    changes = [
+        "clone.teacher=drf", "clone.samples=200", "clone.epochs=1", "run.learner=none",
+        'world.against=["auto"]',
+    ]  # fmt: skip
+    words = ["train", recipe, "--out", str(out), *(w for c in changes for w in ("--set", c))]
+    assert run([*words, "--json"]) == 0
+    shown = capsys.readouterr()
+    facts = json.loads(shown.out)
+    assert "  teacher: drf, copied first; no reinforcement learning follows" in shown.err
+    assert "  compared with: drf, drf-bundles, optimus, hull-greedy" in shown.err
+    assert (facts["teacher"], facts["unit"], facts["scenario"]) == ("drf", "hours", "dl2-testbed")
+    assert facts["traces"] == "2 validation traces (seeds 1000 to 1001)"
+    rivals = {rival["policy"]: rival for rival in facts["rivals"]}
+    assert list(rivals) == ["drf", "drf-bundles", "optimus", "hull-greedy"]
+    assert facts["strongest"] == min(rivals, key=lambda name: rivals[name]["jct"])
+    for rival in rivals.values():
+        assert rival["change"] == pytest.approx(facts["jct"] / rival["jct"] - 1)
+        low, high = rival["ci95"]
+        assert low <= rival["change"] <= high
+    assert facts["perfect_copy"]["teacher"] == "drf"
+
+    # The same numbers as an evaluation on the validation seeds, and the same after a resume.
+    assert run(["evaluate", facts["checkpoint"], "--scenario", "dl2-testbed", "--seeds",
+                "1000:1002", "--json"]) == 0  # fmt: skip
+    paired = json.loads(capsys.readouterr().out)["paired"]
+    assert [row["against"] for row in paired] == ["drf-bundles", "optimus", "hull-greedy"]
+    for row in paired:
+        assert row["mean_jct_change"] == pytest.approx(rivals[row["against"]]["change"], rel=1e-6)
+    assert run([*words, "--resume"]) == 0
+    again = capsys.readouterr().out
+    assert f"{facts['jct']:.3f}" in again
+    assert "drf (teacher)" in again
+    assert "(strongest)" in again or "(teacher, strongest)" in again
+
+
+@pytest.mark.parametrize(("limit", "code"), [("3 weeks", 2), ("0s", 2), ("90", 0), ("0.5h", 0)])
+def test_a_time_limit_is_a_duration(
+    recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], limit: str, code: int
+) -> None:
+    words = ["train", recipe, "--out", str(tmp_path / "run"), "--set", "world.against=[]"]
+    assert run([*words, "--set", "run.updates=1", "--time-limit", limit]) == code
+    shown = capsys.readouterr()
+    assert ("3 weeks" in shown.err) == (limit == "3 weeks")
+    assert ("above 0" in shown.err) == (limit == "0s")
+    if not code:
+        facts = json.loads((tmp_path / "run" / "recipe.json").read_text())
+        assert facts["run"]["minutes"] == {"90": 1.5, "0.5h": 30.0}[limit]
+        assert "compared with: no other policy" in shown.err
 
 
 def test_a_shipped_policy_has_a_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -98,7 +159,8 @@ def complaint(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int
     """The exit code and the one line that says why; nothing else may be printed."""
     code, shown = run(words), capsys.readouterr()
     assert shown.out == ""
-    lines = [line for line in shown.err.splitlines() if not line.startswith("training ")]
+    # What a training says about itself before it starts: a line, and indented ones below.
+    lines = [line for line in shown.err.splitlines() if not line.startswith(("training ", "  "))]
     assert len(lines) == 1, shown.err
     assert lines[0].startswith("error: ")
     assert "internal error" not in lines[0]

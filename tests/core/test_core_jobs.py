@@ -39,7 +39,10 @@ NAN, INF = np.nan, np.inf
         ({"min_run_s": INF}, "Job.min_run_s=inf"),
         ({"submit_s": NAN}, "Job.submit_s=nan"),
         ({"deadline_s": NAN}, "Job.deadline_s=nan"),
-        ({"estimate_s": -1.0}, "Job.estimate_s=-1.0; it must be 0 or more, or NaN if nobody knows"),
+        (
+            {"estimate_s": -1.0},
+            "Job.estimate_s=-1.0; it must be 0 or more, or NaN if it is unknown",
+        ),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused(wrong: dict[str, Any], says: str) -> None:

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import sqlite3
+import tomllib
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -16,9 +17,11 @@ import pytest
 import typer
 from elastic_jobs import ending, script
 from live import Queue, Task, ToyCluster
+from plugged import install
 
 from rota.cli.app import app, run
 from rota.cli.compare_config import load_config
+from rota.learn.recipe_file import load_recipe
 from rota.policies import make_policy
 from rota.scenarios import load
 from rota.testing import check_policy
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
+PLUGIN = ROOT / "examples" / "plugin" / "pyproject.toml"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 SMALLER = [
@@ -48,11 +52,14 @@ SMALLER = [
 ]  # fmt: skip
 """What stands in the docs → what is run in its place: the same commands on fewer jobs and seeds."""
 
-LIVE = ("run", "submit", "queue", "logs", "cancel")
+LIVE = ("run", "submit", "queue", "logs", "cancel", "hold", "resume", "resubmit")
 """Verbs that start or need a daemon: their words are parsed, and their policies made."""
 OTHERS = ("make", "tensorboard", "TZ=UTC")
 """Programs that are not ours."""
-VERBS_WITH_ARGUMENTS = ("train", "evaluate", "compare", "submit", "describe", "convert", "logs")
+VERBS_WITH_ARGUMENTS = (
+    "train", "evaluate", "compare", "report", "submit", "describe", "convert", "logs", "hold",
+    "resume", "resubmit",
+)  # fmt: skip
 FOREIGN = {
     "--parsable2", "--logdir", "--editable", "--hypothesis-profile", "--exclusive", "--help",
     "--version", "--debug",
@@ -157,9 +164,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of that folder as the working directory."""
+    """A copy of that folder as the working directory; the example package is installed."""
     shutil.copytree(place, tmp_path / "here")
     monkeypatch.chdir(tmp_path / "here")
+    about = tomllib.loads(PLUGIN.read_text())["project"]
+    site = install(tmp_path / "site", about["name"], about["entry-points"])
+    shutil.copytree(PLUGIN.parent / "rota_example", site / "rota_example")
+    monkeypatch.syspath_prepend(site)
     return tmp_path / "here"
 
 
@@ -188,6 +199,7 @@ def test_a_command_runs(
     assert run(words) == 0, capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("line", PARSED)
 def test_a_live_command_is_understood(line: str) -> None:
     (_, params) = parsed(shlex.split(line)[1:])[-1]
@@ -246,10 +258,19 @@ def test_options_that_are_named_exist() -> None:
 
 # -- files ------------------------------------------------------------------------------------
 
+
+def as_in_the_example(path: Path) -> None:
+    """The entry points that are shown are those of the example package."""
+    shown, true = (tomllib.loads(file.read_text())["project"] for file in (path, PLUGIN))
+    assert shown["entry-points"] == true["entry-points"]
+
+
 READERS = {
     "commands.md": load_cluster,
     "compare.md": load_config,
+    "learning.md": load_recipe,
     "scenarios.md": lambda path: load(path).draw(0),
+    "extending.md": as_in_the_example,
 }
 
 
@@ -276,7 +297,7 @@ from rota.core.layout import EVENT, ROUND, SHARE
 from rota.run.journal import Journal
 from rota.run.loop import rounds
 from rota.run.reader import EventChunk, JobChunk, RoundChunk, follow, read_journal
-from rota.run.record import Recorder
+from rota.run.recorder import Recorder
 """
 PRELUDE = {
     "guard.md": """
@@ -305,6 +326,7 @@ data, model = Data(), torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """,
     "journal.md": JOURNAL,
+    "journal-format.md": JOURNAL,
 }
 """What a page takes for granted before its examples."""
 
@@ -327,7 +349,7 @@ def names_of_journal(block: Block, folder: Path) -> dict[str, Any]:
         Journal.create(made["path"], meta={"policy": "srtf", "total_gpus": 8}).close()
     if "Recorder" in block.text:
         made |= {"rounds": rounds, "policy": Queue(), "guard": None}
-        made["backend"] = made["books"] = ToyCluster([Task(0, 3, 2)])
+        made["backend"] = ToyCluster([Task(0, 3, 2)])
         made["journal"] = Journal.create(made["path"], meta={"policy": "q", "total_gpus": 8})
     return made
 
@@ -336,7 +358,7 @@ def executed(block: Block, folder: Path) -> dict[str, Any]:
     space: dict[str, Any] = {}
     text = block.text
     exec(PRELUDE.get(block.page.name, ""), space)
-    if block.page.name == "journal.md":
+    if block.page.stem.startswith("journal"):
         names = names_of_journal(block, folder)
         space |= names
         if "create(" in text or "reopen(" in text:
@@ -347,7 +369,7 @@ def executed(block: Block, folder: Path) -> dict[str, Any]:
     return space
 
 
-LAUNCHES = "Job.launch("
+LAUNCHES = "ElasticJob.launch("
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.elastic.coordinator import Coordinator
-from rota.elastic.progress import Progress
 from rota.elastic.protocol import JobSpec, Member
+from rota.elastic.training_progress import TrainingProgress
 from rota.errors import ConfigError
 
 
@@ -28,19 +28,20 @@ def play(seed: int, kills: int, resizes: int) -> World:
     rng.shuffle(todo)
     for what in todo:
         world.run(rng.randint(0, 60))
-        if world.mind.result or world.mind._ending:
+        if world.controller.result or world.controller._ending:
             break
         if what == "kill":
-            candidates = [p for p in world.puppets.values() if p.alive]
+            candidates = [p for p in world.fakes.values() if p.alive]
             if len(candidates) > 1:
                 world.kill(rng.choice(candidates))
             continue
-        present = [m.name for m in world.mind.wanted if world.mind.desk.roster.seats.get(m.name)]
-        present = [name for name in present if world.mind.desk.roster[name].living]
+        table = world.controller.table
+        present = [m.name for m in world.controller.wanted if m.name in table.entries]
+        present = [name for name in present if table[name].alive]
         keep = [name for name in present if rng.random() < 0.7]
         new = [f"m{world.count + k}" for k in range(rng.randint(0 if keep else 1, 2))]
         world.count += len(new)
-        world.mind.resize(members(keep + new), world.now_s)
+        world.controller.resize(members(keep + new), world.now_s)
     return world
 
 
@@ -50,15 +51,15 @@ def test_every_course_of_events_ends_in_the_wanted_group(seed: int, kills: int, 
     world = play(seed, kills, sizes)
     status = world.settle()
     if status.state in ("failed", "stopping"):
-        # Only when everybody who had the state was killed.
+        # Only when all members that had the state were killed.
         assert kills
         return
-    roster = world.mind.desk.roster
-    wanted = {m.name for m in world.mind.wanted if roster[m.name].living}
+    table = world.controller.table
+    wanted = {m.name for m in world.controller.wanted if table[m.name].alive}
     assert status.state == "running", status
     assert status.reached == status.target
     assert set(status.active) == wanted or not wanted
-    chains = {p.chain for p in world.puppets.values() if p.alive and p.name in status.active}
+    chains = {p.chain for p in world.fakes.values() if p.alive and p.name in status.active}
     longest = max(chains, key=len)
     assert all(chain == longest[: len(chain)] for chain in chains if chain is not None)
 
@@ -72,14 +73,14 @@ def test_no_parameter_is_ever_ahead_of_another(seed: int, kills: int, sizes: int
     rng.shuffle(todo)
     for what in todo:
         world.run(rng.randint(0, 80))
-        if world.mind.result or world.mind._ending:
+        if world.controller.result or world.controller._ending:
             return
-        roster = world.mind.desk.roster
-        living = [m.name for m in world.mind.wanted if m.name in world.puppets]
-        workers = [n for n in living if roster[n].living and n not in servers]
+        table = world.controller.table
+        alive = [m.name for m in world.controller.wanted if m.name in world.fakes]
+        workers = [n for n in alive if table[n].alive and n not in servers]
         if what == "kill":
             if len(workers) > 1:
-                world.kill(world.puppets[rng.choice(workers)])
+                world.kill(world.fakes[rng.choice(workers)])
             continue
         keep = [name for name in workers if rng.random() < 0.7]
         new = [f"m{world.count + k}" for k in range(rng.randint(0 if keep else 1, 2))]
@@ -87,14 +88,14 @@ def test_no_parameter_is_ever_ahead_of_another(seed: int, kills: int, sizes: int
         servers = rng.sample(servers, rng.randint(1, len(servers)))
         servers += [f"s{world.count + k}" for k in range(rng.randint(0, 2))]
         kept = [Member(name, "server") for name in servers]
-        world.mind.resize([*members(keep + new), *kept], world.now_s)
+        world.controller.resize([*members(keep + new), *kept], world.now_s)
     status = world.settle()
     if status.state in ("failed", "stopping"):
         assert kills
         return
     assert (status.state, status.reached) == ("running", status.target)
     world.run(300)
-    shards = world.mind.changes.group.shards if world.mind.changes.group else {}
+    shards = world.controller.changes.group.shards if world.controller.changes.group else {}
     assert sorted(key for keys in shards.values() for key in keys) == [0, 1, 2, 3, 4]
 
 
@@ -102,10 +103,10 @@ def test_no_parameter_is_ever_ahead_of_another(seed: int, kills: int, sizes: int
 @given(st.integers(0, 10**9), st.integers(0, 2), st.integers(0, 3))
 def test_a_stopped_job_ends(seed: int, kills: int, sizes: int) -> None:
     world = play(seed, kills, sizes)
-    world.mind.stop(1e5, world.now_s)
+    world.controller.stop(1e5, world.now_s)
     world.run(6000)
-    assert world.mind.result is not None
-    assert not any(puppet.alive for puppet in world.puppets.values())
+    assert world.controller.result is not None
+    assert not any(puppet.alive for puppet in world.fakes.values())
 
 
 @settings(max_examples=50)
@@ -113,69 +114,69 @@ def test_a_stopped_job_ends(seed: int, kills: int, sizes: int) -> None:
 def test_a_training_ends_when_its_samples_do(seed: int, kills: int, sizes: int) -> None:
     world = play(seed, 0, sizes)
     rng = random.Random(seed)
-    done = max((len(p.chain or ()) for p in world.puppets.values()), default=0)
+    done = max((len(p.chain or ()) for p in world.fakes.values()), default=0)
     world.length = done + rng.randint(1, 6)
     for _ in range(kills):
         world.run(rng.randint(0, 30))
-        living = [puppet for puppet in world.puppets.values() if puppet.alive]
-        if len(living) > 1 and not world.mind.result:
-            world.kill(rng.choice(living))
+        alive = [puppet for puppet in world.fakes.values() if puppet.alive]
+        if len(alive) > 1 and not world.controller.result:
+            world.kill(rng.choice(alive))
     world.run(9000)
-    assert world.mind.result is not None
+    assert world.controller.result is not None
     if not kills:
-        assert world.mind.result.state == "done"
-        assert world.mind.result.step == world.length
+        assert world.controller.result.state == "done"
+        assert world.controller.result.step == world.length
 
 
 def test_names_are_not_reused() -> None:
     world = World(0, 2, length=1000)
     world.run(200)
-    world.mind.resize(members(["m1"]), world.now_s)
+    world.controller.resize(members(["m1"]), world.now_s)
     world.run(400)
-    with pytest.raises(ConfigError, match="m0 was here before"):
-        world.mind.resize(members(["m0", "m1"]), world.now_s)
+    with pytest.raises(ConfigError, match="m0 was in this job before"):
+        world.controller.resize(members(["m0", "m1"]), world.now_s)
 
 
 def test_a_member_that_never_gets_ready_is_left_out() -> None:
     world = World(0, 1, length=1000)
     world.run(100)
-    world.mind.resize([Member("m0"), Member("late", outside=True)], world.now_s)
+    world.controller.resize([Member("m0"), Member("late", outside=True)], world.now_s)
     world.now_s += LIMITS.start_s + 1
-    world.say(world.puppets["m0"], "alive", phase="work", **world.progress(world.puppets["m0"]))
-    world.mind.tick(world.now_s)
-    status = world.mind.status(world.now_s)
+    world.say(world.fakes["m0"], "alive", phase="work", **world.progress(world.fakes["m0"]))
+    world.controller.tick(world.now_s)
+    status = world.controller.status(world.now_s)
     assert status.reached == status.target == 1
     assert "was not heard of" in status.refused["late"]
 
 
 def test_the_time_of_steps_leaves_out_pauses() -> None:
-    mind = Coordinator(JobSpec(command=("x",), members=(Member("a"),), limits=LIMITS), 0.0)
+    controller = Coordinator(JobSpec(command=("x",), members=(Member("a"),), limits=LIMITS), 0.0)
 
     def hear(name: str, op: str, now_s: float, step: int = 0, **facts: object) -> None:
         progress = {"step": step, "epoch": 0, "samples": 10 * step, "sum": None}
-        mind.hear(name, {"op": op, **progress, **facts}, now_s)
+        controller.receive(name, {"op": op, **progress, **facts}, now_s)
 
     card = {"host": "h", "state_port": 1}
-    mind.meet("a", card, OUTLINE, 1)
+    controller.hello("a", card, OUTLINE, 1)
     hear("a", "ready", 1)
     hear("a", "prepared", 2, number=1)
     hear("a", "joined", 3, number=1, pause_s=2.0)
     hear("a", "alive", 5, 4)
-    status = mind.status(5)
+    status = controller.status(5)
     assert (status.busy_s, status.samples, status.total) == (2, 40, 20)
     assert (status.changes, status.paused_s) == (0, 0)
-    mind.resize(members(["a", "b"]), 5)
-    mind.meet("b", card, OUTLINE, 6)
+    controller.resize(members(["a", "b"]), 5)
+    controller.hello("b", card, OUTLINE, 6)
     hear("b", "ready", 6)
     for name in "ab":
         hear(name, "prepared", 6, number=2)
     hear("a", "held", 6, 5, number=2)
     # The last step was made at 7.5; the pause ends at 8, and b has waited for 2 s.
     hear("a", "joined", 8, 7, number=2, pause_s=0.5)
-    assert mind.status(8).busy_s == 4.5
+    assert controller.status(8).busy_s == 4.5
     hear("b", "joined", 8, 7, number=2, pause_s=2.0)
     hear("b", "alive", 9, 8)
-    status = mind.status(9)
+    status = controller.status(9)
     assert (status.busy_s, status.changes, status.paused_s) == (5.5, 1, 0.5)
     hear("a", "trouble", 10, 8, number=2, error="closed")
     for name in "ab":
@@ -185,12 +186,12 @@ def test_the_time_of_steps_leaves_out_pauses() -> None:
     for name in "ab":
         hear(name, "joined", 11, 8, number=4, pause_s=1.0)
     hear("a", "alive", 12, 9)
-    status = mind.status(12)
+    status = controller.status(12)
     assert (status.busy_s, status.changes, status.paused_s) == (7.5, 2, 1.5)
 
 
 def test_speed_does_not_depend_on_when_members_tell() -> None:
-    progress = Progress(0.0)
+    progress = TrainingProgress(0.0)
 
     def hear(op: str, now_s: float, step: int, **facts: float) -> None:
         message = {"op": op, "step": step, "epoch": 0, "samples": 10 * step, **facts}
@@ -214,7 +215,7 @@ def test_speed_does_not_depend_on_when_members_tell() -> None:
 
 @pytest.mark.parametrize("ago_s", [None, -5.0, 1e18])
 def test_a_member_cannot_turn_the_time_of_steps_back_or_on(ago_s: float | None) -> None:
-    progress = Progress(0.0)
+    progress = TrainingProgress(0.0)
     for step, now_s in ((1, 1.0), (2, 2.0)):
         message = {"op": "alive", "step": step, "epoch": 0, "samples": step, "ago_s": 0.0}
         progress.note({**message, "ago_s": ago_s if step == 2 else 0.0}, now_s, since_s=0.0)
@@ -223,7 +224,7 @@ def test_a_member_cannot_turn_the_time_of_steps_back_or_on(ago_s: float | None) 
 
 
 def test_a_step_that_takes_long_has_a_speed_all_the_time() -> None:
-    progress = Progress(0.0)
+    progress = TrainingProgress(0.0)
     for step, now_s in ((1, 30.2), (2, 60.4)):
         message = {"op": "alive", "step": step, "epoch": 0, "samples": 64 * step}
         progress.note({**message, "ago_s": now_s - 30 * step}, now_s, since_s=0.0)
@@ -233,83 +234,84 @@ def test_a_step_that_takes_long_has_a_speed_all_the_time() -> None:
 
 def test_members_that_differ_fail_a_job_that_has_not_begun() -> None:
     first = (Member("a"), Member("b"))
-    mind = Coordinator(JobSpec(command=("x",), members=first, limits=LIMITS), 0.0)
-    mind.meet("a", {}, OUTLINE, 1)
+    controller = Coordinator(JobSpec(command=("x",), members=first, limits=LIMITS), 0.0)
+    controller.hello("a", {}, OUTLINE, 1)
     with pytest.raises(ConfigError, match="b trains another model than a"):
-        mind.meet("b", {}, replace(OUTLINE, form="other"), 1)
-    assert "another model" in mind.status(1).error
+        controller.hello("b", {}, replace(OUTLINE, form="other"), 1)
+    assert "another model" in controller.status(1).error
 
 
 def group_of(names: str, **limits: float) -> Coordinator:
     """A head whose members have joined their first group, at time 3."""
     first = tuple(Member(name) for name in names)
     spec = JobSpec(command=("x",), members=first, limits=replace(LIMITS, **limits))
-    mind = Coordinator(spec, 0.0)
+    controller = Coordinator(spec, 0.0)
     for name in names:
-        mind.meet(name, {"host": "h", "state_port": 1}, OUTLINE, 1)
-        tell(mind, name, "ready", 1)
+        controller.hello(name, {"host": "h", "state_port": 1}, OUTLINE, 1)
+        tell(controller, name, "ready", 1)
     for name in names:
-        tell(mind, name, "prepared", 2, number=1)
+        tell(controller, name, "prepared", 2, number=1)
     for name in names:
-        tell(mind, name, "joined", 3, number=1, pause_s=0.0)
-    assert mind.status(3).state == "running"
-    return mind
+        tell(controller, name, "joined", 3, number=1, pause_s=0.0)
+    assert controller.status(3).state == "running"
+    return controller
 
 
 def tell(
-    mind: Coordinator, name: str, op: str, now_s: float, step: int = 0, **facts: object
+    controller: Coordinator, name: str, op: str, now_s: float, step: int = 0, **facts: object
 ) -> None:
     progress = {"step": step, "epoch": 0, "samples": 10 * step, "sum": None}
-    mind.hear(name, {"op": op, **progress, **facts}, now_s)
+    controller.receive(name, {"op": op, **progress, **facts}, now_s)
 
 
-def test_who_waits_for_somebody_that_has_left_the_loop_does_not_wait_for_ever() -> None:
-    mind = group_of("abc", transfer_s=100)
-    tell(mind, "a", "finished", 10, 5)
-    tell(mind, "b", "alive", 11, 5, phase="meet")
-    tell(mind, "c", "alive", 11, 5, phase="work")
-    mind.tick(500)
-    assert mind.status(500).state == "running"  # c may be at something long
-    tell(mind, "c", "alive", 501, 5, phase="meet")
-    mind.tick(502)
-    status = mind.status(502)
+def test_members_do_not_wait_for_ever_for_one_that_has_left_the_loop() -> None:
+    controller = group_of("abc", transfer_s=100)
+    tell(controller, "a", "finished", 10, 5)
+    tell(controller, "b", "alive", 11, 5, phase="meet")
+    tell(controller, "c", "alive", 11, 5, phase="work")
+    controller.tick(500)
+    assert controller.status(500).state == "running"  # c may be at something long
+    tell(controller, "c", "alive", 501, 5, phase="meet")
+    controller.tick(502)
+    status = controller.status(502)
     assert status.state == "stopping"
     assert "a left the loop after step 5, but b, c waited for more than 100 s" in status.error
     for name in "abc":
-        mind.lose(name, "", 503)
-    assert mind.result is not None
-    assert mind.result.state == "failed"
+        controller.lose(name, "", 503)
+    assert controller.result is not None
+    assert controller.result.state == "failed"
 
 
-def test_who_makes_its_last_step_soon_after_the_others_is_waited_for() -> None:
-    mind = group_of("ab", transfer_s=100)
-    tell(mind, "a", "finished", 10, 5)
-    tell(mind, "b", "alive", 11, 4, phase="meet")
-    mind.tick(109)
-    assert mind.status(109).state == "running"
-    tell(mind, "b", "finished", 109, 5)
-    assert mind.status(109).error == ""
+def test_a_member_that_makes_its_last_step_soon_after_the_others_does_not_fail_the_job() -> None:
+    controller = group_of("ab", transfer_s=100)
+    tell(controller, "a", "finished", 10, 5)
+    tell(controller, "b", "alive", 11, 4, phase="meet")
+    controller.tick(109)
+    assert controller.status(109).state == "running"
+    tell(controller, "b", "finished", 109, 5)
+    assert controller.status(109).error == ""
     for name in "ab":
-        mind.lose(name, "", 110)
-    assert mind.result is not None
-    assert mind.result.state == "done"
+        controller.lose(name, "", 110)
+    assert controller.result is not None
+    assert controller.result.state == "done"
 
 
-def test_who_differs_at_the_end_fails_the_job_whoever_says_so_first() -> None:
+def test_a_difference_at_the_end_fails_the_job_in_any_order_of_reports() -> None:
     for order in ("ab", "ba"):
-        mind = group_of("ab")
+        controller = group_of("ab")
         for name in order:
-            tell(mind, name, "finished", 10, 5, sum={"a": 1, "b": 2}[name])
+            tell(controller, name, "finished", 10, 5, sum={"a": 1, "b": 2}[name])
         later, sooner = reversed(order)
-        assert f"The parameters of {later} differ from those of {sooner}" in mind.status(10).error
+        error = controller.status(10).error
+        assert f"The parameters of {later} differ from those of {sooner}" in error
 
 
-def test_who_differs_is_found_out_though_the_other_has_said_more_since() -> None:
-    mind = group_of("ab")
+def test_a_difference_is_found_though_the_other_member_has_reported_later_steps() -> None:
+    controller = group_of("ab")
     for step in (1, 2, 4, 8):
-        tell(mind, "b", "alive", 10, step, phase="work", sum=step + (step > 2))
+        tell(controller, "b", "alive", 10, step, phase="work", sum=step + (step > 2))
     for step in (1, 2):
-        tell(mind, "a", "alive", 11, step, phase="work", sum=step)
-    assert mind.status(11).error == ""
-    tell(mind, "a", "alive", 11, 4, phase="work", sum=4)
-    assert "of a differ from those of b after step 4" in mind.status(11).error
+        tell(controller, "a", "alive", 11, step, phase="work", sum=step)
+    assert controller.status(11).error == ""
+    tell(controller, "a", "alive", 11, 4, phase="work", sum=4)
+    assert "of a differ from those of b after step 4" in controller.status(11).error

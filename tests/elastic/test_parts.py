@@ -20,17 +20,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from rota.elastic import Elastic, group
-from rota.elastic.allreduce import warm_up
-from rota.elastic.batches import Batches, Dealer, Position
-from rota.elastic.gathering import unseal
-from rota.elastic.greeting import new_token
-from rota.elastic.group import Circle, _listening, bound_store, gloo_options
+from rota.elastic import Elastic, worker_group
+from rota.elastic.batches import Batches, Position, ShareSampler
+from rota.elastic.exchange_allreduce import warm_up
 from rota.elastic.handover import moves, rebalance
+from rota.elastic.handshake import new_token
+from rota.elastic.listener import MemberListener
 from rota.elastic.parking import Parking, parked, resume
+from rota.elastic.rendezvous import unblock_port
 from rota.elastic.replica import Replica
-from rota.elastic.state import receive, send
-from rota.elastic.transfer import Door
+from rota.elastic.state_codec import receive, send
+from rota.elastic.worker_group import WorkerGroup, _listening, bound_store, gloo_options
 from rota.errors import ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -41,14 +41,14 @@ sizes = st.lists(st.integers(1, 5), min_size=1, max_size=40)
 
 
 @given(st.integers(1, 50), st.integers(1, 12), sizes, st.sampled_from(["constant", "linear"]))
-def test_every_sample_is_dealt_once_whoever_is_there(
+def test_every_sample_is_taken_once_with_any_numbers_of_workers(
     samples: int, batch: int, workers: list[int], rule: str
 ) -> None:
     plan = Batches(samples=samples, batch=batch, epochs=2, rule=rule)
-    dealer, at, taken = Dealer(plan), Position(), Counter[tuple[int, int]]()
+    sampler, at, taken = ShareSampler(plan), Position(), Counter[tuple[int, int]]()
     while not plan.over(at):
         n = workers[at.step % len(workers)]
-        shares = [dealer.share(at, rank, n) for rank in range(n)]
+        shares = [sampler.share(at, rank, n) for rank in range(n)]
         assert sum(share.share for share in shares) == shares[0].total
         assert all(share.indices.size == max(share.share, 1) for share in shares)
         taken.update((at.epoch, int(k)) for s in shares for k in s.indices[: s.share])
@@ -59,7 +59,7 @@ def test_every_sample_is_dealt_once_whoever_is_there(
 
 def test_the_order_depends_on_seed_and_epoch_alone() -> None:
     plan = Batches(samples=100, batch=10, seed=3)
-    a, b = Dealer(plan), Dealer(plan)
+    a, b = ShareSampler(plan), ShareSampler(plan)
     b.share(Position(epoch=5), 0, 1)
     for epoch in (0, 1):
         at = Position(epoch=epoch)
@@ -86,11 +86,11 @@ def test_parameters_are_spread_evenly_and_few_move(
         rich = max(load, key=load.__getitem__)
         gap = load[rich] - min(load.values())
         assert all(elements[key] >= gap for key in after[rich]) or gap == 0
-        gifts = moves(held, after, "w", [name for name in servers if name not in held])
-        moved = {key for keys in gifts.values() for key in keys or ()}
+        transfers = moves(held, after, "w", [name for name in servers if name not in held])
+        moved = {key for keys in transfers.values() for key in keys or ()}
         owner = {key: name for name, keys in held.items() for key in keys}
         assert moved == {k for name, keys in after.items() for k in keys if owner.get(k) != name}
-        assert {taker for _, taker in gifts} >= set(servers) - set(held)
+        assert {receiver for _, receiver in transfers} >= set(servers) - set(held)
         held = after
 
 
@@ -160,7 +160,7 @@ def trained(steps: int = 3) -> Replica:
     for _ in range(steps):
         model(torch.randn(5, 3)).square().sum().backward()
         replica.update()
-        replica.clear()
+        replica.zero_grad()
         replica.position = replica.batches.after(replica.position, 1)
     return replica
 
@@ -169,7 +169,7 @@ def test_a_replica_goes_on_as_the_one_it_was_copied_from(
     pipe: tuple[socket.socket, socket.socket],
 ) -> None:
     a, b = trained(3), trained(0)
-    b.take(passed_on(pipe, a.part(None), b.places(None)), None, news=True)
+    b.load(passed_on(pipe, a.extract(None), b.targets(None)), None, with_position=True)
     assert a.position == b.position
     for replica in (a, b):
         replica.model(torch.ones(2, 3) * torch.tensor([[1.0], [2.0]])).square().sum().backward()
@@ -182,7 +182,7 @@ def test_a_replica_goes_on_as_the_one_it_was_copied_from(
 
 def test_parameters_move_with_their_moments(pipe: tuple[socket.socket, socket.socket]) -> None:
     a, b = trained(3), trained(0)
-    b.take(passed_on(pipe, a.part([1, 2]), b.places([1, 2])), [1, 2], news=True)
+    b.load(passed_on(pipe, a.extract([1, 2]), b.targets([1, 2])), [1, 2], with_position=True)
     for key in (1, 2):
         moments = a.optimizer.state[a.parameters[key]], b.optimizer.state[b.parameters[key]]
         assert torch.equal(moments[0]["exp_avg"], moments[1]["exp_avg"])
@@ -213,11 +213,11 @@ def test_members_that_train_different_things_are_told_apart() -> None:
 def test_the_learning_rate_follows_the_rule() -> None:
     # 0.1 for one worker, 0.1 · 4 for four, back again for one; the schedule's base with it.
     replica = trained(0)
-    replica.suit(4)
+    replica.scale_for(4)
     assert replica.optimizer.param_groups[0]["lr"] == pytest.approx(0.4)
     assert replica.scheduler is not None
     assert replica.scheduler.base_lrs == pytest.approx([0.4])
-    replica.suit(1)
+    replica.scale_for(1)
     assert replica.optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
 
 
@@ -303,18 +303,18 @@ def test_a_sharded_model_is_refused() -> None:
         Elastic(model, torch.optim.SGD(model.parameters()), samples=1, batch=1)
 
 
-def circle_of(size: int, doors: list[Door] | None = None) -> dict[int, Circle]:
+def groups_of(size: int, listeners: list[MemberListener] | None = None) -> dict[int, WorkerGroup]:
     """Groups as several members have them, all in this process."""
-    doors = doors or [Door("127.0.0.1", TOKEN) for _ in range(size)]
+    listeners = listeners or [MemberListener("127.0.0.1", TOKEN) for _ in range(size)]
     cards = [
-        {"name": f"w{k}", "host": "127.0.0.1", "state_port": door.port}
-        for k, door in enumerate(doors)
+        {"name": f"w{k}", "host": "127.0.0.1", "state_port": listener.port}
+        for k, listener in enumerate(listeners)
     ]
-    circles: dict[int, Circle] = {}
+    groups: dict[int, WorkerGroup] = {}
 
     def connect(rank: int) -> None:
-        circles[rank] = Circle(
-            doors[rank],
+        groups[rank] = WorkerGroup(
+            listeners[rank],
             1,
             f"w{rank}",
             cards,
@@ -328,42 +328,42 @@ def circle_of(size: int, doors: list[Door] | None = None) -> dict[int, Circle]:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_S)
-    for door in doors:
-        door.close()
-    return circles
+    for listener in listeners:
+        listener.close()
+    return groups
 
 
-def test_a_group_that_is_cut_wakes_who_waits_in_it() -> None:
-    # Rank 0 waits for a reduction that rank 1 never joins; without the cut it would for ever.
-    circles = circle_of(2)
-    work = circles[0].group.allreduce([torch.ones(3)])
-    cutter = threading.Timer(0.2, circles[0].cut)
+def test_a_group_that_is_cut_ends_the_calls_that_wait_in_it() -> None:
+    # Rank 0 waits for a reduction that rank 1 never joins; without the cut it would wait for ever.
+    groups = groups_of(2)
+    work = groups[0].process_group.allreduce([torch.ones(3)])
+    cutter = threading.Timer(0.2, groups[0].cut)
     cutter.start()
     with pytest.raises(RuntimeError, match="gloo"):
         work.wait()
     del work
-    for circle in circles.values():
-        circle.close(lost=True)
+    for group in groups.values():
+        group.close(lost=True)
 
 
-def test_a_group_can_be_joined_by_nobody_once_it_is_there() -> None:
-    circles = circle_of(3)
-    for address in circles[0]._doors:
+def test_no_process_can_connect_to_a_group_once_it_is_formed() -> None:
+    groups = groups_of(3)
+    for address in groups[0]._addresses:
         assert address[0] == "127.0.0.1"
         with pytest.raises(TimeoutError):
             socket.create_connection(address, 0.3).close()
-    assert len(circles[0]._doors) == 3
+    assert len(groups[0]._addresses) == 3
     tensors = [torch.full((3,), float(rank)) for rank in range(3)]
-    works = [circles[rank].group.allreduce([tensors[rank]]) for rank in range(3)]
+    works = [groups[rank].process_group.allreduce([tensors[rank]]) for rank in range(3)]
     for work in works:
         work.wait()
     assert all(tensor.tolist() == [3.0, 3.0, 3.0] for tensor in tensors)
     del work, works
-    for circle in circles.values():
-        circle.close()
+    for group in groups.values():
+        group.close()
 
 
-def test_what_is_done_before_a_group_opens_no_door() -> None:
+def test_warm_up_leaves_no_open_port() -> None:
     before = set(_listening().values())
     warm_up()
     for address in set(_listening().values()) - before:
@@ -371,7 +371,9 @@ def test_what_is_done_before_a_group_opens_no_door() -> None:
             socket.create_connection(address, 0.3).close()
 
 
-def test_gloo_is_sealed_also_while_a_script_opens_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_port_of_gloo_is_blocked_also_while_a_script_opens_sockets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     others, gloo = [], torch.distributed.ProcessGroupGloo.create_device
 
     def create(**facts: str) -> Any:
@@ -389,7 +391,7 @@ def test_gloo_is_sealed_also_while_a_script_opens_sockets(monkeypatch: pytest.Mo
     del options
 
 
-_STRANGER = """
+_INTRUDER = """
 import socket, sys
 with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as link:
     print("in", flush=True)
@@ -400,33 +402,35 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as link:
 """
 
 
-def test_who_comes_while_a_group_connects_is_thrown_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    strangers: list[subprocess.Popen[str]] = []
+def test_a_foreign_connection_made_while_a_group_connects_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    intruders: list[subprocess.Popen[str]] = []
 
     def let_one_in(file: int) -> None:
-        unseal(file)
-        with socket.socket(fileno=os.dup(file)) as door:
-            port = str(door.getsockname()[1])
-        stranger = subprocess.Popen(
-            [sys.executable, "-c", _STRANGER, port], stdout=subprocess.PIPE, text=True
+        unblock_port(file)
+        with socket.socket(fileno=os.dup(file)) as listener:
+            port = str(listener.getsockname()[1])
+        intruder = subprocess.Popen(
+            [sys.executable, "-c", _INTRUDER, port], stdout=subprocess.PIPE, text=True
         )
-        strangers.append(stranger)
-        assert stranger.stdout is not None
-        assert stranger.stdout.readline() == "in\n"
+        intruders.append(intruder)
+        assert intruder.stdout is not None
+        assert intruder.stdout.readline() == "in\n"
 
-    monkeypatch.setattr(group, "unseal", let_one_in)
-    circles = circle_of(2)
+    monkeypatch.setattr(worker_group, "unblock_port", let_one_in)
+    groups = groups_of(2)
     tensors = [torch.full((3,), float(rank)) for rank in range(2)]
-    works = [circles[rank].group.allreduce([tensors[rank]]) for rank in range(2)]
+    works = [groups[rank].process_group.allreduce([tensors[rank]]) for rank in range(2)]
     for work in works:
         work.wait()
     assert all(tensor.tolist() == [1.0, 1.0, 1.0] for tensor in tensors)
     del work, works
-    assert len(strangers) == 2
-    for stranger in strangers:  # before the group is closed
-        assert stranger.communicate(timeout=PATIENCE_S)[0] == "b''\n"
-    for circle in circles.values():
-        circle.close()
+    assert len(intruders) == 2
+    for intruder in intruders:  # before the group is closed
+        assert intruder.communicate(timeout=PATIENCE_S)[0] == "b''\n"
+    for group in groups.values():
+        group.close()
 
 
 def test_a_store_of_torch_listens_where_it_is_told_to() -> None:
@@ -438,11 +442,11 @@ def test_a_store_of_torch_listens_where_it_is_told_to() -> None:
 
 
 class Killed(BaseException):
-    """The process is no more: nobody tidies up."""
+    """The process was killed: no clean-up runs."""
 
 
 @pytest.mark.parametrize("shards", [{}, {"s": (0, 1)}])
-def test_who_is_killed_while_it_keeps_the_state_leaves_a_whole_one(
+def test_a_process_killed_while_it_saves_the_state_leaves_a_whole_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: dict[str, tuple[int, ...]]
 ) -> None:
     left = 10**9
@@ -475,13 +479,13 @@ def test_who_is_killed_while_it_keeps_the_state_leaves_a_whole_one(
         resume(found, place)
         steps.add(found.position.step)
         assert found.checksum() == trained(found.position.step).checksum()
-        # The next run finds its way through what is left, and tidies up.
+        # The next run removes what is left.
         Parking(place, "c", 0.0).park(trained(5), "", {})
         assert len(os.listdir(place)) == 2
     assert steps == {3, 4}
 
 
-def test_the_state_is_kept_behind_the_back_of_the_training(tmp_path: Path) -> None:
+def test_the_state_is_saved_while_training_goes_on(tmp_path: Path) -> None:
     replica, parking = trained(3), Parking(str(tmp_path / "p"), "token", 1e-6)
     assert parking.due()
     before = replica.checksum()
@@ -498,8 +502,8 @@ def test_the_state_is_kept_behind_the_back_of_the_training(tmp_path: Path) -> No
 
 def test_the_scheduler_needs_no_torch() -> None:
     program = (
-        "import sys; import rota, rota.elastic.agent; from rota.elastic import Job, JobSpec; "
-        "sys.exit('torch' in sys.modules)"
+        "import sys; import rota, rota.elastic.agent; "
+        "from rota.elastic import ElasticJob, JobSpec; sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
     assert done.returncode == 0, done.stderr

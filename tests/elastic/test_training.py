@@ -1,4 +1,4 @@
-"""Trainings in real processes whose members come, go and are killed."""
+"""Trainings in real processes whose members join, leave and are killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from children import eventually
 from elastic_jobs import PATIENCE_S, Trial, runs, trial
 
-from rota.elastic import Job, Member
+from rota.elastic import ElasticJob, Member
 from rota.elastic.parking import parked
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def alone(folder: Path, **config: object) -> Trial:
     folder.mkdir()
     settings = {"samples": SAMPLES, "batch": BATCH, **config, "differ": 0}
     elastic_script.main({"out": str(folder), **settings})
-    return Trial(Job(folder), folder)
+    return Trial(ElasticJob(folder), folder)
 
 
 def every_sample_once(epochs: int) -> Counter[tuple[int, int]]:
@@ -62,7 +62,7 @@ def test_a_resized_training_equals_one_that_was_not(tmp_path: Path) -> None:
         assert (status.total, status.changes) == (SAMPLES * EPOCHS, 4)
         assert 0 < status.last.pause_s < status.paused_s
         assert status.busy_s > 0
-        run.open(last)  # nobody is done before all has been looked at
+        run.open(last)  # no member ends before everything was checked
         result = run.job.wait(PATIENCE_S)
         assert (result.state, result.samples) == ("done", SAMPLES * EPOCHS)
     # The state of d descends from a; a and d never met.
@@ -76,7 +76,7 @@ def test_a_resized_training_equals_one_that_was_not(tmp_path: Path) -> None:
 
 
 def init_of(run: Trial) -> int:
-    """With which seed the first member began."""
+    """The seed with which the first member began."""
     return run.pid("a")
 
 
@@ -114,13 +114,13 @@ def test_micro_batches_need_not_be_equally_many(tmp_path: Path, mode: str) -> No
     np.testing.assert_allclose(
         list(run.losses().values()), list(reference.losses().values()), rtol=2e-5
     )
-    # Servers know only what they keep, so the workers' ends count.
+    # Servers have only the parameters that they keep, so the sums of the workers count.
     np.testing.assert_allclose(run.ends()[:2], reference.ends() * 2, atol=2e-5)
     unclipped = alone(tmp_path / "free", **{**config, "init": init_of(run), "clip_norm": 1e9})
     assert abs(unclipped.losses()[8] - reference.losses()[8]) > 1e-4  # it is clipped at all
 
 
-def test_who_is_not_wanted_any_more_when_born_is_let_go(tmp_path: Path) -> None:
+def test_a_member_no_longer_wanted_when_it_starts_is_released(tmp_path: Path) -> None:
     with trial(tmp_path, ["a"], epochs=10**6, pace_s=0.005) as run:
         run.members(["a"])
         for k in range(25):
@@ -133,7 +133,7 @@ def test_who_is_not_wanted_any_more_when_born_is_let_go(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["allreduce", "servers"])
 def test_a_stopped_training_goes_on_where_it_was(tmp_path: Path, mode: str) -> None:
-    """The state waits on disk meanwhile, with the optimizer's moments, whoever keeps them."""
+    """The state is on disk meanwhile, with the moments that workers or servers keep."""
     place = {"ROTA_PARK": str(tmp_path / "parked")}
     config = {**CONFIG, "gates": [30], "optimizer": "AdamW", "lr": 0.002}
     team = servers("s", "t") if mode == "servers" else []
@@ -193,7 +193,7 @@ def test_a_training_whose_agent_was_killed_goes_on_from_its_last_state(
 
 
 def soak(folder: Path, seed: int, resizes: int, kills: int, mode: str = "allreduce") -> None:
-    """Change and kill at random; every sample counts once, nothing hangs, nobody is left over."""
+    """Change and kill at random; every sample counts once, nothing hangs, no process is left."""
     rng, names = random.Random(seed), (f"m{k}" for k in range(10**6))
     kinds = ["worker", "server"] if mode == "servers" else ["worker"]
     now = {kind: [next(names)] for kind in kinds}

@@ -1,4 +1,4 @@
-"""What goes wrong ends in one clear line, and leaves nobody behind."""
+"""Every failure ends in one clear line, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import pytest
 from children import child, eventually
 from elastic_jobs import LIMIT_S, PATIENCE_S, SOURCE, ending, runs, script, trial
 
-from rota.elastic import Job, JobSpec, Limits, Member
-from rota.elastic.greeting import call_on
+from rota.elastic import ElasticJob, JobSpec, Member, TimeLimits
+from rota.elastic.handshake import open_connection
 from rota.errors import ConfigError, JobError
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(3600)")
-HASTY = Limits(start_s=PATIENCE_S, connect_s=LIMIT_S, silent_s=12, stall_s=15)
-"""For tests of these very limits: as short as a sound member keeps them on a busy machine."""
+HASTY = TimeLimits(start_s=PATIENCE_S, connect_s=LIMIT_S, silent_s=12, stall_s=15)
+"""For tests of the limits themselves: as short as a healthy member can keep on a busy machine."""
 
 
-def test_who_is_stopped_raises_or_hangs_is_done_without(tmp_path: Path) -> None:
+def test_a_member_that_is_stopped_raises_or_hangs_is_left_out(tmp_path: Path) -> None:
     misdeeds = {"b": ["raise", 30], "c": ["hang", 60]}
     with trial(
         tmp_path, list("abcd"), limits=HASTY, misdeeds=misdeeds, epochs=20, pace_s=0.02
@@ -48,7 +48,7 @@ def test_who_is_stopped_raises_or_hangs_is_done_without(tmp_path: Path) -> None:
     assert {line["step"] for line in run.lines() if "step" in line} == set(range(200))
 
 
-def test_a_member_started_by_somebody_else_joins_and_is_missed(tmp_path: Path) -> None:
+def test_a_member_started_from_outside_joins_and_its_loss_is_noticed(tmp_path: Path) -> None:
     with trial(tmp_path, ["a"], epochs=10**6, pace_s=0.01) as run:
         run.until(3)
         run.job.resize(["a", Member("b", outside=True)])
@@ -83,7 +83,9 @@ def test_members_that_differ_in_the_end_are_found_out(tmp_path: Path) -> None:
     assert "after step 20" in result.error
 
 
-def test_who_leaves_the_loop_alone_does_not_hold_the_others_for_long(tmp_path: Path) -> None:
+def test_a_member_that_leaves_the_loop_alone_does_not_block_the_others_for_long(
+    tmp_path: Path,
+) -> None:
     limits = replace(HASTY, stall_s=PATIENCE_S, transfer_s=3)
     with trial(tmp_path, list("ab"), limits=limits, misdeeds={"b": ["quit", 7]}) as run:
         result = run.job.wait(PATIENCE_S)
@@ -108,15 +110,81 @@ def test_a_loop_without_step_is_told_so(tmp_path: Path) -> None:
         (SLEEPER, "it was not heard of within 0.5 s"),
     ],
 )
-def test_a_script_that_takes_no_part_fails_the_job(
+def test_a_script_that_never_joins_fails_the_job(
     tmp_path: Path, command: tuple[str, ...], reason: str
 ) -> None:
-    limits = Limits(start_s=0.5) if command == SLEEPER else None
+    limits = TimeLimits(start_s=0.5) if command == SLEEPER else None
     with trial(tmp_path, ["a"], command=command, limits=limits) as run:
         result = run.job.wait(PATIENCE_S)
     assert result.state == "failed"
-    assert result.error.startswith("Nobody could begin; a: ")
+    assert result.error.startswith("No member could start; a: ")
     assert reason in result.error
+
+
+BARE = ("-S", "-c", "import torch")
+"""Arguments with which Python finds no installed packages, as one in which torch is missing."""
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        (
+            (sys.executable, *BARE),
+            f"No module named 'torch'; install it: {sys.executable} -m pip install 'rota[elastic]'",
+        ),
+        (
+            (sys.executable, "-c", "import no_such.thing"),
+            f"install it: {sys.executable} -m pip install no_such",
+        ),
+        (
+            (sys.executable, "-m", "no_such"),
+            f"install it: {sys.executable} -m pip install no_such",
+        ),
+        (
+            (sys.executable, "-c", "x = 1\nif x print(x)"),
+            "(<string>, line 2); correct the script, or use another Python than " + sys.executable,
+        ),
+        (("no-such-program",), "; give its full path, or add its folder to PATH="),
+        (("../no/such/program",), "; correct the path in the job's command"),
+        ((sys.executable, "-c", "raise SystemExit(3)"), "code 3: it printed nothing"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["allreduce", "plain"])
+def test_a_process_that_cannot_start_says_what_ran_and_what_to_do(
+    tmp_path: Path, command: tuple[str, ...], reason: str, mode: str
+) -> None:
+    with trial(tmp_path, ["a"], command=command, mode=mode, env={"PYTHONPATH": ""}) as run:
+        result = run.job.wait(PATIENCE_S)
+    assert result.state == "failed"
+    if mode == "plain" and command[1:] == BARE:  # its script needs no rota
+        reason = reason.replace("'rota[elastic]'", "torch")
+    assert reason in result.error
+    if mode != "plain":
+        assert result.error.startswith("No member could start; a: ")
+        assert f"(command: {command[0]}" in result.error or command[0] == "../no/such/program"
+
+
+def test_a_script_whose_interpreter_is_missing_says_so(tmp_path: Path) -> None:
+    program = tmp_path / "train.sh"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+    with trial(tmp_path, ["a"], command=(str(program),)) as run:
+        result = run.job.wait(PATIENCE_S)
+    assert f"{program} cannot be started" in result.error
+    assert "the interpreter that its first line (#!) names does not exist" in result.error
+
+
+def test_modules_that_cannot_be_preloaded_are_named(folder: Path) -> None:
+    script = folder.parent / "train.py"
+    script.touch()
+    command = (sys.executable, str(script))
+    spec = JobSpec(command=command, members=(Member("a"),), preload=("no_such",))
+    error = ElasticJob.launch(folder, spec).wait(PATIENCE_S).error
+    assert "the process that imports no_such exited with code 1" in error
+    assert f"{sys.executable} -m pip install no_such" in error
+    spec = replace(spec, command=("no-such-program", str(script)))
+    with pytest.raises(JobError, match="the job cannot be launched: no-such-program cannot be"):
+        ElasticJob.launch(folder.parent / "other", spec)
 
 
 @pytest.mark.parametrize("preload", [(), ("json",)])
@@ -127,10 +195,10 @@ def test_a_folder_that_cannot_be_entered_is_named(tmp_path: Path, preload: tuple
         spec = JobSpec(command=command, members=(Member("a"),), cwd=cwd, preload=preload)
         if preload:
             with pytest.raises(JobError, match=rf"the job's folder .*{cwd} cannot be .* {reason}"):
-                Job.launch(job, spec)
+                ElasticJob.launch(job, spec)
             continue
         with ending(job):
-            result = Job.launch(job, spec).wait(PATIENCE_S)
+            result = ElasticJob.launch(job, spec).wait(PATIENCE_S)
         assert result.state == "failed"
         assert f"a: its folder {job}/{cwd} cannot be entered: {reason}" in result.error
 
@@ -174,7 +242,7 @@ def test_members_end_with_their_agent(tmp_path: Path) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    """Where a test may launch a job; nothing of it runs on when the test is over."""
+    """Where a test may launch a job; its processes have ended when the test is over."""
     with ending(tmp_path / "job"):
         yield tmp_path / "job"
 
@@ -182,17 +250,18 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 def test_the_agent_survives_its_launcher_and_is_found_again(folder: Path) -> None:
     program = (
         "import sys; from rota.elastic import *; "
-        f"Job.launch({str(folder)!r}, JobSpec(command={SLEEPER!r}, members=(Member('a'),))); "
+        f"spec = JobSpec(command={SLEEPER!r}, members=(Member('a'),)); "
+        f"ElasticJob.launch({str(folder)!r}, spec); "
         "import os; os.kill(os.getpid(), 9)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": SOURCE}, check=False
     )
     assert done.returncode == -signal.SIGKILL
-    job = Job.find(folder)
+    job = ElasticJob.find(folder)
     assert job.observe().state == "starting"
     with pytest.raises(ConfigError, match="already holds a job"):
-        Job.launch(folder, JobSpec(command=SLEEPER, members=(Member("a"),)))
+        ElasticJob.launch(folder, JobSpec(command=SLEEPER, members=(Member("a"),)))
     again = subprocess.run(
         [sys.executable, "-m", "rota.elastic.agent", str(folder)],
         env={**os.environ, "PYTHONPATH": SOURCE},
@@ -213,16 +282,16 @@ def test_a_port_in_use_is_named(folder: Path) -> None:
         port = taken.getsockname()[1]
         spec = JobSpec(command=SLEEPER, members=(Member("a"),), port=port)
         with pytest.raises(JobError, match=f"cannot listen at 127.0.0.1:{port}: Address already"):
-            Job.launch(folder, spec)
+            ElasticJob.launch(folder, spec)
     # Nothing was launched, so the folder can be used again.
-    job = Job.launch(folder, replace(spec, port=0))
+    job = ElasticJob.launch(folder, replace(spec, port=0))
     job.stop(0)
     assert job.wait(PATIENCE_S).state == "stopped"
 
 
 @contextmanager
 def small_disk(folder: Path) -> Iterator[Path]:
-    """A disk of its own with room for next to nothing."""
+    """A disk of its own with 128 kB of space."""
     folder.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)]
     if (
@@ -272,7 +341,7 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "agent.part").symlink_to("/dev/full")
     with pytest.raises(JobError, match="No space left on device"):
-        Job.launch(folder, JobSpec(command=SLEEPER, members=(Member("a"),)))
+        ElasticJob.launch(folder, JobSpec(command=SLEEPER, members=(Member("a"),)))
 
 
 def test_a_full_disk_ends_no_job_by_itself(folder: Path) -> None:
@@ -282,14 +351,14 @@ def test_a_full_disk_ends_no_job_by_itself(folder: Path) -> None:
     (logs / "a.log").symlink_to("/dev/full")
     program = "import time; time.sleep(0.2); print('x' * 10000, flush=True)"
     spec = JobSpec(command=(sys.executable, "-c", program), members=(Member("a"),))
-    result = Job.launch(folder, spec).wait(PATIENCE_S)
-    assert "Nobody could begin; a: it exited with code 1" in result.error
+    result = ElasticJob.launch(folder, spec).wait(PATIENCE_S)
+    assert "No member could start; a: it exited with code 1" in result.error
 
 
 def ask(address: dict[str, Any], *lines: str | bytes) -> list[dict[str, Any]]:
-    """Say something to an agent, as somebody who knows its token."""
+    """Send lines to an agent, with its token; returns the answers."""
     where = (address["host"], address["port"])
-    with call_on(where, address["token"], PATIENCE_S) as link:
+    with open_connection(where, address["token"], PATIENCE_S) as link:
         link.settimeout(PATIENCE_S)
         said = [line.encode() if isinstance(line, str) else line for line in lines]
         link.sendall(b"".join(line + b"\n" for line in said))
@@ -319,7 +388,7 @@ def test_requests_that_make_no_sense_are_answered(tmp_path: Path) -> None:
             '{"op": "resize", "members": []}': "at least one worker",
             '{"op": "resize", "members": [{"name": "a b"}]}': "cannot be called 'a b'",
             '{"op": "resize", "members": [{"name": ["a"]}]}': "cannot be called ['a']",
-            '{"op": "resize", "members": [{"nam": "b"}]}': "is no list of members",
+            '{"op": "resize", "members": [{"nam": "b"}]}': "is not a list of members",
             '{"op": "resize", "members": [{"name": "a"}, {"name": "a"}]}': "Two members",
             '{"op": "resize", "members": [{"name": "a"}, {"name": "s", "kind": "server"}]}': (
                 "Member s is a server"
@@ -347,7 +416,7 @@ def test_requests_that_make_no_sense_are_answered(tmp_path: Path) -> None:
         assert (tmp_path / "job" / "agent.json").stat().st_mode & 0o077 == 0
 
 
-def test_what_a_member_says_does_not_end_its_agent(tmp_path: Path) -> None:
+def test_no_message_of_a_member_ends_its_agent(tmp_path: Path) -> None:
     with trial(tmp_path, ["a", Member("b", outside=True)], command=SLEEPER) as run:
         address = json.loads(run.text("agent.json"))
         hello = json.loads(HELLO) | {
@@ -377,13 +446,13 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         ({"command": ()}, "command is empty"),
         ({"mode": "ring"}, "mode='ring'"),
         ({"mode": "servers"}, "needs at least one server"),
-        ({"port": 70000}, "70000 is no port"),
+        ({"port": 70000}, "70000 is not a port"),
         ({"preload": ("torch",), "command": ("train",)}, "preload needs a command"),
     ):
         with pytest.raises(ConfigError, match=error):
             replace(spec, **change)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="stall_s=0"):
-        Limits(stall_s=0)
+        TimeLimits(stall_s=0)
 
 
 def test_a_job_waits_no_longer_than_told(tmp_path: Path) -> None:

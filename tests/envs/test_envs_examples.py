@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rota.envs import Pool, SchedEnv
+from rota.envs import SchedEnv, WorldPool
 from rota.scenarios import load
-from rota.systems.dl2.lens import StepByStep
+from rota.systems.dl2.step_lens import StepByStep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +22,7 @@ def test_maskable_ppo_learns_and_keeps_to_the_mask(pytestconfig: pytest.Config) 
     learner = runpy.run_path(str(path))["train"](300)
     assert learner.num_timesteps == 512  # whole rollouts of 256
 
-    env = SchedEnv(Pool.draw(load("dl2-small"), [1000]), StepByStep())
+    env = SchedEnv(WorldPool.draw(load("dl2-small"), [1000]), StepByStep())
     seen, _ = env.reset(seed=0)
     for _ in range(50):
         mask = env.action_masks()

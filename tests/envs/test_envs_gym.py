@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from rota.envs import BatchEnv, Pool, Reward, SchedEnv
+from rota.envs import BatchEnv, Reward, SchedEnv, WorldPool
 from rota.errors import ConfigError, InputError, UnknownNameError
 from rota.policies import make_policy
 from rota.scenarios import load
-from rota.systems.dl2.lens import StepByStep
 from rota.systems.dl2.onepass import OnePass
+from rota.systems.dl2.step_lens import StepByStep
 
 SMALL = load("dl2-small")
-POOL = Pool.draw(SMALL, range(4))
+POOL = WorldPool.draw(SMALL, range(4))
 
 
 @pytest.mark.parametrize("lens", [StepByStep(), OnePass()], ids=["step", "onepass"])
@@ -54,15 +54,15 @@ def test_episodes_are_dealt_in_turn_and_repeat_exactly() -> None:
 
 
 def test_episodes_can_be_drawn_or_prescribed() -> None:
-    drawn = play(BatchEnv(POOL, OnePass(), batch=2, deal="sample", seed=5), 600)
-    assert drawn == play(BatchEnv(POOL, OnePass(), batch=2, deal="sample", seed=5), 600)
-    given = play(BatchEnv(POOL, OnePass(), batch=2, deal=np.array([[3], [3]])), 600)
+    drawn = play(BatchEnv(POOL, OnePass(), batch=2, entries="sample", seed=5), 600)
+    assert drawn == play(BatchEnv(POOL, OnePass(), batch=2, entries="sample", seed=5), 600)
+    given = play(BatchEnv(POOL, OnePass(), batch=2, entries=np.array([[3], [3]])), 600)
     assert {entry for _, entry, _ in given} == {3}
     assert len({jct for *_, jct in given}) == 1  # the same trace, the same actions
 
 
 def test_a_fresh_pool_is_played_after_the_present_episodes() -> None:
-    env, other = BatchEnv(POOL, OnePass(), batch=1), Pool.draw(SMALL, range(10, 14))
+    env, other = BatchEnv(POOL, OnePass(), batch=1), WorldPool.draw(SMALL, range(10, 14))
     alone = play(BatchEnv(other, OnePass(), batch=1), 1200)
     env.reset()
     env.swap(other)
@@ -124,13 +124,13 @@ def test_what_makes_no_sense_is_refused() -> None:
         Reward(unit_s=-1)
     with pytest.raises(ConfigError, match="batch=0"):
         BatchEnv(POOL, OnePass(), batch=0)
-    with pytest.raises(ConfigError, match="deal='random'"):
-        BatchEnv(POOL, OnePass(), batch=1, deal="random")
+    with pytest.raises(ConfigError, match="entries='random'"):
+        BatchEnv(POOL, OnePass(), batch=1, entries="random")
     with pytest.raises(ConfigError, match=r"must be \(2, K\) entries of a pool of 4"):
-        BatchEnv(POOL, OnePass(), batch=2, deal=np.array([[4], [0]]))
+        BatchEnv(POOL, OnePass(), batch=2, entries=np.array([[4], [0]]))
     with pytest.raises(InputError, match="at least one seed"):
-        Pool.draw(SMALL, [])
+        WorldPool.draw(SMALL, [])
     with pytest.raises(ConfigError, match="new pool has 1 worlds"):
-        BatchEnv(POOL, OnePass(), batch=1).swap(Pool.draw(SMALL, [9]))
+        BatchEnv(POOL, OnePass(), batch=1).swap(WorldPool.draw(SMALL, [9]))
     with pytest.raises(ConfigError, match="of another size"):
-        BatchEnv(POOL, OnePass(), batch=1).swap(Pool.draw(load("dl2-busy"), range(4)))
+        BatchEnv(POOL, OnePass(), batch=1).swap(WorldPool.draw(load("dl2-busy"), range(4)))

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rota.envs import BatchEnv, LensPolicy, Pool
+from rota.envs import BatchEnv, LensPolicy, WorldPool
 from rota.errors import ConfigError
 from rota.scenarios import load
-from rota.systems.dl2.lens import StepByStep
 from rota.systems.dl2.onepass import OnePass
+from rota.systems.dl2.step_lens import StepByStep
 from rota.testing import policy_cases
 
-POOL = Pool.draw(load("dl2-busy"), range(3))
+POOL = WorldPool.draw(load("dl2-busy"), range(3))
 
 
 def first_allowed(_obs: Any, mask: Any, _view: Any, _book: Any) -> Any:

@@ -125,7 +125,7 @@ def test_no_node_is_overfilled_and_nobody_runs_with_less_than_he_must_have(
                 assert has_s >= (job.min_servers or 0)
         if down == 4:
             snapshot = holding(snapshot, held)
-    if down == 4:  # who wants what he has stays where he is
+    if down == 4:  # a job that wants what it has stays where it is
         assert packed(snapshot, sizes(held)) == held
 
 

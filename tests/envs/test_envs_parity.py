@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from rota.envs import BatchEnv, LensPolicy, Pool, SchedEnv
+from rota.envs import BatchEnv, LensPolicy, SchedEnv, WorldPool
 from rota.scenarios import load
 from rota.sim import simulate
-from rota.systems.dl2.lens import StepByStep
 from rota.systems.dl2.onepass import OnePass
+from rota.systems.dl2.step_lens import StepByStep
 
 if TYPE_CHECKING:
     from rota.core.types import Floats, Ints
@@ -42,7 +42,7 @@ def cell_of(job: Any) -> Any:
 def test_same_decisions_same_completion_times_in_the_loop(name: str) -> None:
     scenario, lens = load(name), OnePass()
     worlds = [scenario.draw(seed) for seed in (1, 2)]
-    env = BatchEnv(Pool.of(worlds, [1, 2]), lens, batch=2)
+    env = BatchEnv(WorldPool.of(worlds, [1, 2]), lens, batch=2)
     jcts, _ = play(env, lambda env, _: np.maximum(0, cell_of(env.book.rows)))
 
     def act(_obs: Any, _mask: Any, view: Any, book: Any) -> Ints:
@@ -66,7 +66,7 @@ def test_every_action_of_the_step_lens_means_the_same_in_the_loop() -> None:
         allowed = np.flatnonzero(mask)
         return int(allowed[(7 * int(rows.max()) + 3 * edits) % len(allowed)])
 
-    env = BatchEnv(Pool.of([world], [3]), lens, batch=1)
+    env = BatchEnv(WorldPool.of([world], [3]), lens, batch=1)
     jcts, _ = play(
         env,
         lambda env, info: [pick(info["mask"][0], env.book.rows[0], int(env.book.edits[0]))],
@@ -85,7 +85,7 @@ def test_every_action_of_the_step_lens_means_the_same_in_the_loop() -> None:
 
 @pytest.mark.parametrize("lens", [StepByStep(), OnePass()], ids=["step", "onepass"])
 def test_a_batch_is_so_many_single_environments(lens: Any) -> None:
-    pool = Pool.draw(load("dl2-small"), range(3))
+    pool = WorldPool.draw(load("dl2-small"), range(3))
     env = BatchEnv(pool, lens, batch=3, autoreset=False)
     singles = [SchedEnv(pool, lens) for _ in range(3)]
     obs, _ = env.reset()
@@ -109,20 +109,20 @@ def test_a_batch_is_so_many_single_environments(lens: Any) -> None:
 
 @pytest.mark.parametrize("name", ["dl2-small", "dl2-busy"])
 def test_the_return_of_jobs_is_minus_the_sum_of_completion_times(name: str) -> None:
-    env = BatchEnv(Pool.draw(load(name), range(4)), OnePass(), "jobs", batch=4)
+    env = BatchEnv(WorldPool.draw(load(name), range(4)), OnePass(), "jobs", batch=4)
     jcts, total = play(env, lambda env, _: np.maximum(0, cell_of(env.book.rows)))
     unit_s = env.score.unit_s
     np.testing.assert_allclose(total, -np.nansum(jcts, axis=1) / unit_s, rtol=1e-12)
 
 
 def test_the_return_of_progress_is_the_number_of_jobs() -> None:
-    env = BatchEnv(Pool.draw(load("dl2-small"), range(4)), OnePass(), "progress", batch=4)
+    env = BatchEnv(WorldPool.draw(load("dl2-small"), range(4)), OnePass(), "progress", batch=4)
     jcts, total = play(env, lambda env, _: np.maximum(0, cell_of(env.book.rows)))
     np.testing.assert_allclose(total, np.isfinite(jcts).sum(axis=1), rtol=1e-12)
 
 
 def test_fifteen_servers_and_two_workers_for_everybody_score_as_measured() -> None:
-    pool = Pool.draw(load("dl2-small-published"), range(1000, 1050))
+    pool = WorldPool.draw(load("dl2-small-published"), range(1000, 1050))
     env = BatchEnv(pool, OnePass(), batch=50, masks=False)
     jcts, _ = play(env, lambda _env, _info: np.full((50, 20), 14 * 16 + 1))
     assert np.nanmean(jcts) / SLOT_S == pytest.approx(5.478, rel=0.005)
@@ -130,7 +130,7 @@ def test_fifteen_servers_and_two_workers_for_everybody_score_as_measured() -> No
 
 def test_uniform_actions_score_as_measured() -> None:
     lens, rng = StepByStep(mask_room=False), np.random.default_rng(0)
-    pool = Pool.draw(load("dl2-small-published"), range(100))
+    pool = WorldPool.draw(load("dl2-small-published"), range(100))
     actions = np.zeros(100, np.int64)
 
     def choose(_env: BatchEnv, info: dict[str, Any]) -> Ints:

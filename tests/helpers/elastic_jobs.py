@@ -1,4 +1,4 @@
-"""Real jobs for the tests of rota.elastic: launched on loopback, gone when the test is over."""
+"""Real jobs for the tests of rota.elastic: launched on loopback, ended when the test is over."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from children import PATIENCE_S, eventually
 
 import rota
-from rota.elastic import Job, JobSpec, Limits, Member
-from rota.elastic.cradle import Cradle
+from rota.elastic import ElasticJob, JobSpec, Member, TimeLimits
+from rota.elastic.agent_forkserver import AgentForkServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,32 +28,32 @@ if TYPE_CHECKING:
 
 SCRIPT = Path(__file__).with_name("elastic_script.py")
 LIMIT_S = 180.0
-PATIENT = Limits(
+PATIENT = TimeLimits(
     start_s=PATIENCE_S, connect_s=LIMIT_S, transfer_s=LIMIT_S, silent_s=LIMIT_S, leave_s=LIMIT_S,
     stall_s=PATIENCE_S,
 )  # fmt: skip
-PRELOAD = ("torch", "torch._dynamo", "rota.elastic.trainer")
+PRELOAD = ("torch", "torch._dynamo", "rota.elastic.training")
 SOURCE = str(Path(rota.__file__).parents[1])
 os.environ["PYTHONPATH"] = SOURCE  # for whatever the tests start
 
 
 @cache
-def cradle() -> Cradle:
-    """Most jobs of the tests are born here; importing torch for each would take minutes."""
-    made = Cradle(PRELOAD)
+def fork_server() -> AgentForkServer:
+    """Forks most jobs of the tests; importing torch for each of them would take minutes."""
+    made = AgentForkServer(PRELOAD)
     atexit.register(made.close)
     return made
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A job, and what its members have written down."""
+    """A job, and what its members have written."""
 
-    job: Job
+    job: ElasticJob
     out: Path
 
     def lines(self) -> list[dict[str, Any]]:
-        """What counts: of a step that was repeated, the last attempt."""
+        """The lines that count: of a repeated step, the last attempt."""
         found = []
         for path in sorted(self.out.glob("*.jsonl")):
             for text in path.read_text().splitlines():
@@ -80,11 +80,11 @@ class Trial:
         )
 
     def ends(self) -> list[float]:
-        """Sum of the parameters at the end, of every member that was there."""
+        """Sum of the parameters at the end, of every member of the last group."""
         return [line["end"] for line in self.lines() if "end" in line]
 
     def pid(self, name: str) -> int:
-        """The process of a member, as the agent wrote it down."""
+        """The process id of a member, from the agent's log."""
         return int(self.text().split(f"started {name} as process ")[1].split()[0])
 
     def text(self, name: str = "agent.log") -> str:
@@ -95,7 +95,7 @@ class Trial:
         os.kill(self.pid(name), number)
 
     def change_at(self, step: int, members: Sequence[Member | str]) -> Status:
-        """Ask for members while all wait at a gate, and open it when they are about to switch."""
+        """Ask for members while all wait at a gate, and open it when the agent sends switch."""
         self.until(step)
         told = self.text().count("'op': 'switch'")
         self.job.resize(members)
@@ -104,7 +104,7 @@ class Trial:
         return self.job.settle(PATIENCE_S)
 
     def open(self, step: int) -> None:
-        """Let those who wait at a step go on."""
+        """Let members that wait at a step go on."""
         (self.out / f"gate{step}").touch()
 
     def see(self, what: Callable[[Status], bool], timeout_s: float = PATIENCE_S) -> Status:
@@ -135,7 +135,7 @@ def trial(
     folder: Path,
     members: Sequence[str | Member] = ("w0",),
     *,
-    limits: Limits | None = None,
+    limits: TimeLimits | None = None,
     mode: Any = "allreduce",
     command: tuple[str, ...] | None = None,
     env: Mapping[str, str] | None = None,
@@ -156,7 +156,7 @@ def trial(
         park_every_s=park_every_s,
     )
     with ending(folder / "job"):
-        yield Trial(Job.launch(folder / "job", spec, cradle()), out)
+        yield Trial(ElasticJob.launch(folder / "job", spec, fork_server()), out)
 
 
 @contextmanager
@@ -184,7 +184,7 @@ def _started(job: Path) -> list[int]:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there, and not only its exit code."""
+    """Whether a process runs; one that has ended and was not reaped does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A training script for the tests of rota.elastic: writes down every sample it has trained on."""
+"""A training script for the tests of rota.elastic: records every sample that it trains."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from rota.elastic import Elastic
 
 
 def wait_for(gate: Path) -> None:
-    """Until the test has opened a gate; a test that never does kills who waits."""
+    """Wait until the test opens a gate; a test that never does kills its members."""
     while not gate.exists():
         time.sleep(0.01)
 
 
 def leave_behind(place: str) -> None:
-    """A process that nobody would take for one of ours: no session, no output, no parent."""
+    """Leave a process that is hard to find: its own session, no output, no parent."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -103,7 +103,7 @@ def main(config: dict[str, Any]) -> None:
             if len(parts) == 1 and "micro" not in config:
                 run.step(losses[0])
                 continue
-            # Some ranks give their last loss to step(), some none; all that must not matter.
+            # Some ranks give their last loss to step(), some none; the result must be the same.
             last = len(parts) - (run.rank + batch.step) % 2
             for loss, part in zip(losses[:last], parts, strict=False):
                 run.backward(loss, samples=len(part))

@@ -1,4 +1,4 @@
-"""The agent's head among members that obey it in any order, die and are told to go.
+"""The coordinator with simulated members, which act in any order, are killed and are released.
 
 The members here hold no tensors: what they have trained is the chain of groups that made each
 step. Two members may only ever make a step together if their chains agree.
@@ -13,27 +13,29 @@ from typing import TYPE_CHECKING, Any
 from rota.elastic.coordinator import Coordinator
 from rota.elastic.inbox import Inbox
 from rota.elastic.outline import Outline
-from rota.elastic.protocol import JobSpec, Limits, Member
+from rota.elastic.protocol import JobSpec, Member, TimeLimits
 
 if TYPE_CHECKING:
     from rota.elastic.protocol import Status
 
 SIZES = (5, 3, 2, 2, 1)
 OUTLINE = Outline(SIZES, "", {"samples": 10, "epochs": 2})
-LIMITS = Limits(start_s=1e6, connect_s=1e5, transfer_s=1e5, silent_s=1e6, stall_s=1e6, leave_s=1)
+LIMITS = TimeLimits(
+    start_s=1e6, connect_s=1e5, transfer_s=1e5, silent_s=1e6, stall_s=1e6, leave_s=1
+)
 
 
 @dataclass
-class Puppet:
-    """A member: mails to and from the agent, a training thread, and what it has trained."""
+class FakeMember:
+    """A simulated member: messages from the agent, a training thread, and what it has trained."""
 
     name: str
-    mails: list[dict[str, Any]] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
     inbox: Inbox = field(default_factory=Inbox)
     group: tuple[int, tuple[str, ...]] | None = None
     chain: tuple[int, ...] | None = None
-    rosters: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    left: int = 0  # the last group that it will have nothing to do with any more
+    groups: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    left: int = 0  # the last group that it has left
     alive: bool = True
     met: bool = False
     entered: bool = False
@@ -45,314 +47,314 @@ class Puppet:
 
 
 class World:
-    """All members of a job, and an agent's head; whatever can happen next may happen."""
+    """The members of a job and its coordinator; any possible event may happen next."""
 
     def __init__(self, seed: int, first: int, length: int) -> None:
         self.rng, self.length = random.Random(seed), length
         self.count, self.now_s = first, 0.0
-        self.mind = Coordinator(self.spec(tuple(Member(f"m{k}") for k in range(first))), 0.0)
-        self.puppets: dict[str, Puppet] = {}
+        self.controller = Coordinator(self.spec(tuple(Member(f"m{k}") for k in range(first))), 0.0)
+        self.fakes: dict[str, FakeMember] = {}
         self.sent: dict[tuple[int, str, str], Any] = {}
 
     def spec(self, members: tuple[Member, ...]) -> JobSpec:
         return JobSpec(command=("x",), members=members, limits=LIMITS)
 
-    def obey(self) -> None:
-        orders = self.mind.desk.orders
+    def carry_out(self) -> None:
+        orders = self.controller.table.orders
         while orders:
             order = orders.popleft()
             if order.do == "start":
-                self.puppets[order.name] = Puppet(order.name)
+                self.fakes[order.name] = FakeMember(order.name)
             elif order.do == "send":
-                self.puppets[order.name].mails.append(order.message)
+                self.fakes[order.name].messages.append(order.message)
             elif order.after_s == 0:
-                self.kill(self.puppets[order.name])
+                self.kill(self.fakes[order.name])
 
-    def kill(self, puppet: Puppet) -> None:
-        if puppet.alive:
-            puppet.alive = False
-            self.mind.lose(puppet.name, "killed", self.now_s)
+    def kill(self, fake: FakeMember) -> None:
+        if fake.alive:
+            fake.alive = False
+            self.controller.lose(fake.name, "killed", self.now_s)
 
-    def say(self, puppet: Puppet, op: str, **facts: Any) -> None:
-        self.mind.hear(puppet.name, {"op": op, **facts}, self.now_s)
+    def say(self, fake: FakeMember, op: str, **facts: Any) -> None:
+        self.controller.receive(fake.name, {"op": op, **facts}, self.now_s)
 
-    def progress(self, puppet: Puppet) -> dict[str, Any]:
-        step = len(puppet.chain or ())
+    def progress(self, fake: FakeMember) -> dict[str, Any]:
+        step = len(fake.chain or ())
         return {"step": step, "epoch": 0, "samples": step}
 
     def moves(self) -> list[Any]:
-        """What can happen next."""
+        """All events that are possible now."""
         found: list[Any] = []
-        for puppet in self.puppets.values():
-            if puppet.alive and not puppet.met:
-                found.append((self.hello, puppet))
-            elif puppet.alive:
-                if puppet.mails:
-                    found.append((self.deliver, puppet))
-                if self.can_act(puppet):
-                    found.append((self.act, puppet))
+        for fake in self.fakes.values():
+            if fake.alive and not fake.met:
+                found.append((self.hello, fake))
+            elif fake.alive:
+                if fake.messages:
+                    found.append((self.deliver, fake))
+                if self.can_act(fake):
+                    found.append((self.act, fake))
         return found
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
             self.now_s += 1.0
-            self.obey()
+            self.carry_out()
             found = self.moves()
-            if not found or self.mind.result:
+            if not found or self.controller.result:
                 return
-            call, puppet = self.rng.choice(found)
-            call(puppet)
+            call, fake = self.rng.choice(found)
+            call(fake)
 
     def settle(self) -> Status:
-        """Go on until nothing is left to do, for so long at most."""
+        """Run until nothing is left to do, or a limit is reached."""
         for _ in range(40):
             self.run(150)
-            status = self.mind.status(self.now_s)
+            status = self.controller.status(self.now_s)
             if status.state == "running" and status.reached == status.target:
                 break
         return status
 
-    def hello(self, puppet: Puppet) -> None:
-        """The process has come up."""
-        puppet.met = True
+    def hello(self, fake: FakeMember) -> None:
+        """The process has started, and says hello."""
+        fake.met = True
         card = {"host": "h", "state_port": 2}
-        self.mind.meet(puppet.name, card, OUTLINE, self.now_s)
-        self.say(puppet, "ready")
+        self.controller.hello(fake.name, card, OUTLINE, self.now_s)
+        self.say(fake, "ready")
 
-    def deliver(self, puppet: Puppet) -> None:
-        """The listening thread takes one mail."""
-        mail = puppet.mails.pop(0)
-        op = mail["op"]
+    def deliver(self, fake: FakeMember) -> None:
+        """The listening thread takes one message."""
+        message = fake.messages.pop(0)
+        op = message["op"]
         if op == "fail":
-            self.kill(puppet)
+            self.kill(fake)
             return
-        puppet.inbox.take(mail)
+        fake.inbox.take(message)
         if op == "prepare":
-            puppet.rosters[mail["number"]] = tuple(card["name"] for card in mail["members"])
-            self.say(puppet, "prepared", number=mail["number"])
+            fake.groups[message["number"]] = tuple(card["name"] for card in message["members"])
+            self.say(fake, "prepared", number=message["number"])
         elif op == "hold":
-            self.say(puppet, "held", number=mail["number"], step=puppet.inbox.step)
+            self.say(fake, "held", number=message["number"], step=fake.inbox.step)
 
-    def others(self, puppet: Puppet) -> list[Puppet]:
-        assert puppet.group is not None
-        return [self.puppets[name] for name in puppet.group[1] if name != puppet.name]
+    def others(self, fake: FakeMember) -> list[FakeMember]:
+        assert fake.group is not None
+        return [self.fakes[name] for name in fake.group[1] if name != fake.name]
 
-    def can_act(self, puppet: Puppet) -> bool:
-        if puppet.inbox.due():
+    def can_act(self, fake: FakeMember) -> bool:
+        if fake.inbox.due():
             return True
-        if puppet.group is None:
+        if fake.group is None:
             return False
-        if not puppet.entered:
+        if not fake.entered:
             return True
-        # In the middle of a step: it ends when all have entered it, or somebody is missing.
-        others = self.others(puppet)
-        return all(self.passed(other, puppet) for other in others) or any(
-            not self.passed(other, puppet) and self.missing(other, puppet) for other in others
+        # In the middle of a step: it ends when all have entered it, or a member is missing.
+        others = self.others(fake)
+        return all(self.passed(other, fake) for other in others) or any(
+            not self.passed(other, fake) and self.missing(other, fake) for other in others
         )
 
-    def missing(self, other: Puppet, puppet: Puppet) -> bool:
-        """Whether somebody will never come, because it has died or left the group."""
-        assert puppet.group is not None
-        return not other.alive or other.left >= puppet.group[0]
+    def missing(self, other: FakeMember, fake: FakeMember) -> bool:
+        """Whether another member will never come, because it was killed or has left the group."""
+        assert fake.group is not None
+        return not other.alive or other.left >= fake.group[0]
 
-    def passed(self, other: Puppet, puppet: Puppet) -> bool:
-        """Whether somebody has done its part of the step that a member is in."""
-        mine, theirs = puppet.chain or (), other.chain or ()
+    def passed(self, other: FakeMember, fake: FakeMember) -> bool:
+        """Whether another member has done its part of the step that `fake` is in."""
+        mine, theirs = fake.chain or (), other.chain or ()
         if len(theirs) > len(mine):
-            return puppet.group is not None and theirs[len(mine)] == puppet.group[0]
-        return len(theirs) == len(mine) and other.entered and other.group == puppet.group
+            return fake.group is not None and theirs[len(mine)] == fake.group[0]
+        return len(theirs) == len(mine) and other.entered and other.group == fake.group
 
-    def act(self, puppet: Puppet) -> None:
+    def act(self, fake: FakeMember) -> None:
         """The training thread does one thing."""
-        if puppet.entered:
-            self.complete(puppet)
-        elif puppet.inbox.due():
-            self.attend(puppet)
-        elif len(puppet.chain or ()) >= self.length:
-            puppet.inbox.parked = True
-            self.say(puppet, "finished", **self.progress(puppet))
+        if fake.entered:
+            self.complete(fake)
+        elif fake.inbox.due():
+            self.follow_orders(fake)
+        elif len(fake.chain or ()) >= self.length:
+            fake.inbox.parked = True
+            self.say(fake, "finished", **self.progress(fake))
         else:
-            puppet.entered = True
+            fake.entered = True
 
-    def complete(self, puppet: Puppet) -> None:
-        puppet.entered = False
-        assert puppet.group is not None
-        assert puppet.chain is not None
-        number = puppet.group[0]
-        if not all(self.passed(other, puppet) for other in self.others(puppet)):
-            puppet.group, puppet.left = None, number
-            puppet.inbox.parked = True
-            self.say(puppet, "trouble", number=number, error="closed")
+    def complete(self, fake: FakeMember) -> None:
+        fake.entered = False
+        assert fake.group is not None
+        assert fake.chain is not None
+        number = fake.group[0]
+        if not all(self.passed(other, fake) for other in self.others(fake)):
+            fake.group, fake.left = None, number
+            fake.inbox.parked = True
+            self.say(fake, "trouble", number=number, error="closed")
             return
-        step = len(puppet.chain)
-        for other in self.others(puppet):
-            # They make this step, or made it, out of the same state.
+        step = len(fake.chain)
+        for other in self.others(fake):
+            # They make this step, or made it, from the same state.
             assert other.chain is not None
-            assert other.chain[:step] == puppet.chain
-        puppet.chain += (number,)
-        puppet.inbox.step = len(puppet.chain)
+            assert other.chain[:step] == fake.chain
+        fake.chain += (number,)
+        fake.inbox.step = len(fake.chain)
 
-    def attend(self, puppet: Puppet) -> None:
-        event = puppet.inbox.event()
+    def follow_orders(self, fake: FakeMember) -> None:
+        event = fake.inbox.event()
         if event is None:
             return
         if event.do == "release":
-            puppet.alive, puppet.group = False, None
-            self.mind.lose(puppet.name, "ended", self.now_s)
+            fake.alive, fake.group = False, None
+            self.controller.lose(fake.name, "ended", self.now_s)
         elif event.do == "halt":
-            self.say(puppet, "finished", **self.progress(puppet))
+            self.say(fake, "finished", **self.progress(fake))
         elif event.do == "break":
-            puppet.group, puppet.entered = None, False
-            puppet.left = event.facts["number"]
-            step = -1 if puppet.chain is None else len(puppet.chain)
-            self.say(puppet, "broken", number=event.facts["number"], step=step)
+            fake.group, fake.entered = None, False
+            fake.left = event.facts["number"]
+            step = -1 if fake.chain is None else len(fake.chain)
+            self.say(fake, "broken", number=event.facts["number"], step=step)
         elif event.do == "switch":
-            self.switch(puppet, dict(event.facts))
+            self.switch(fake, dict(event.facts))
 
-    def switch(self, puppet: Puppet, order: dict[str, Any]) -> None:
+    def switch(self, fake: FakeMember, order: dict[str, Any]) -> None:
         number = order["number"]
-        puppet.group, puppet.left = None, number - 1
+        fake.group, fake.left = None, number - 1
         for item in order["transfers"]:
-            if item["giver"] == puppet.name:
-                self.sent[number, puppet.name, item["taker"]] = puppet.chain or ()
+            if item["giver"] == fake.name:
+                self.sent[number, fake.name, item["taker"]] = fake.chain or ()
         for item in order["transfers"]:
-            if item["taker"] != puppet.name:
+            if item["taker"] != fake.name:
                 continue
-            found = self.sent.get((number, item["giver"], puppet.name))
-            if found is None:  # it waits for the giver, who may never come
-                puppet.chain = None
-                giver = self.puppets[item["giver"]]
-                puppet.inbox.parked = True
+            found = self.sent.get((number, item["giver"], fake.name))
+            if found is None:  # it waits for the sender, which may never come
+                fake.chain = None
+                giver = self.fakes[item["giver"]]
+                fake.inbox.parked = True
                 if giver.alive:
-                    puppet.inbox._switch = order
+                    fake.inbox._switch = order
                 else:
-                    self.say(puppet, "trouble", number=number, error="hung up")
+                    self.say(fake, "trouble", number=number, error="hung up")
                 return
-            puppet.chain = found
-        if number not in puppet.rosters:
-            puppet.inbox.parked = True
+            fake.chain = found
+        if number not in fake.groups:
+            fake.inbox.parked = True
             return
-        if puppet.chain is None:
-            puppet.chain = ()
-        puppet.group = (number, puppet.rosters[number])
-        puppet.inbox.step = len(puppet.chain)
-        self.say(puppet, "joined", number=number, pause_s=0.0, sum=None, **self.progress(puppet))
+        if fake.chain is None:
+            fake.chain = ()
+        fake.group = (number, fake.groups[number])
+        fake.inbox.step = len(fake.chain)
+        self.say(fake, "joined", number=number, pause_s=0.0, sum=None, **self.progress(fake))
 
 
 class ServerWorld(World):
-    """The same with parameter servers: what each parameter has been through is followed."""
+    """The same with parameter servers: the steps of each parameter are tracked."""
 
     def spec(self, members: tuple[Member, ...]) -> JobSpec:
         members += (Member("s0", "server"), Member("s1", "server"))
         return JobSpec(command=("x",), members=members, mode="servers", limits=LIMITS)
 
-    def serves(self, puppet: Puppet) -> bool:
-        return self.mind.desk.roster[puppet.name].member.kind == "server"
+    def serves(self, fake: FakeMember) -> bool:
+        return self.controller.table[fake.name].member.kind == "server"
 
-    def mates(self, puppet: Puppet, *, servers: bool) -> list[Puppet]:
-        assert puppet.group is not None
-        return [p for name in puppet.group[1] if self.serves(p := self.puppets[name]) == servers]
+    def others_of(self, fake: FakeMember, *, servers: bool) -> list[FakeMember]:
+        assert fake.group is not None
+        return [p for name in fake.group[1] if self.serves(p := self.fakes[name]) == servers]
 
-    def applied(self, other: Puppet, puppet: Puppet) -> bool:
-        """Whether somebody has made the step that a member is in."""
-        step, theirs = len(puppet.chain or ()), other.chain or ()
-        assert puppet.group is not None
-        return len(theirs) > step and theirs[step] == puppet.group[0]
+    def applied(self, other: FakeMember, fake: FakeMember) -> bool:
+        """Whether another member has made the step that `fake` is in."""
+        step, theirs = len(fake.chain or ()), other.chain or ()
+        assert fake.group is not None
+        return len(theirs) > step and theirs[step] == fake.group[0]
 
-    def awaited(self, puppet: Puppet) -> list[Puppet]:
-        """For whom a member waits in the middle of a step."""
-        servers = self.mates(puppet, servers=True)
-        if not self.serves(puppet):
-            return [p for p in servers if not self.applied(p, puppet)]
-        if puppet.full:
+    def awaited(self, fake: FakeMember) -> list[FakeMember]:
+        """The members that `fake` waits for in the middle of a step."""
+        servers = self.others_of(fake, servers=True)
+        if not self.serves(fake):
+            return [p for p in servers if not self.applied(p, fake)]
+        if fake.full:
             return [
                 p
                 for p in servers
-                if not (self.applied(p, puppet) or (p.full and p.group == puppet.group))
+                if not (self.applied(p, fake) or (p.full and p.group == fake.group))
             ]
         return [
             p
-            for p in self.mates(puppet, servers=False)
-            if not (p.entered and p.group == puppet.group and p.chain == puppet.chain)
+            for p in self.others_of(fake, servers=False)
+            if not (p.entered and p.group == fake.group and p.chain == fake.chain)
         ]
 
-    def can_act(self, puppet: Puppet) -> bool:
-        if puppet.inbox.due():
+    def can_act(self, fake: FakeMember) -> bool:
+        if fake.inbox.due():
             return True
-        if puppet.group is None:
+        if fake.group is None:
             return False
-        if not puppet.entered:
+        if not fake.entered:
             return True
-        awaited = self.awaited(puppet)
-        return not awaited or any(self.missing(other, puppet) for other in awaited)
+        awaited = self.awaited(fake)
+        return not awaited or any(self.missing(other, fake) for other in awaited)
 
-    def complete(self, puppet: Puppet) -> None:
-        assert puppet.group is not None
-        assert puppet.chain is not None
-        number = puppet.group[0]
-        if self.awaited(puppet):
-            puppet.entered, puppet.group, puppet.left = False, None, number
-            puppet.inbox.parked = True
-            self.say(puppet, "trouble", number=number, error="closed")
-        elif not self.serves(puppet):
-            for server in self.mates(puppet, servers=True):
-                puppet.values |= server.pushed[len(puppet.chain) + 1]
-            puppet.chain += (number,)
-            assert set(puppet.values.values()) == {puppet.chain}
-            puppet.entered, puppet.inbox.step = False, len(puppet.chain)
-        elif not puppet.full:
-            puppet.full = True
+    def complete(self, fake: FakeMember) -> None:
+        assert fake.group is not None
+        assert fake.chain is not None
+        number = fake.group[0]
+        if self.awaited(fake):
+            fake.entered, fake.group, fake.left = False, None, number
+            fake.inbox.parked = True
+            self.say(fake, "trouble", number=number, error="closed")
+        elif not self.serves(fake):
+            for server in self.others_of(fake, servers=True):
+                fake.values |= server.pushed[len(fake.chain) + 1]
+            fake.chain += (number,)
+            assert set(fake.values.values()) == {fake.chain}
+            fake.entered, fake.inbox.step = False, len(fake.chain)
+        elif not fake.full:
+            fake.full = True
         else:
-            self.apply(puppet, number)
-            puppet.entered, puppet.inbox.step = False, len(puppet.chain)
+            self.apply(fake, number)
+            fake.entered, fake.inbox.step = False, len(fake.chain)
 
-    def apply(self, puppet: Puppet, number: int) -> None:
-        """A server's step: every parameter that it keeps has come from the same state."""
-        assert puppet.chain is not None
-        assert {key: puppet.values[key] for key in puppet.keeps} == dict.fromkeys(
-            puppet.keeps, puppet.chain
+    def apply(self, fake: FakeMember, number: int) -> None:
+        """A server's step: every parameter that it keeps has seen the same steps."""
+        assert fake.chain is not None
+        assert {key: fake.values[key] for key in fake.keeps} == dict.fromkeys(
+            fake.keeps, fake.chain
         )
-        puppet.chain += (number,)
-        puppet.values = dict.fromkeys(puppet.keeps, puppet.chain)
-        puppet.pushed[len(puppet.chain)] = puppet.values
-        puppet.full = False
+        fake.chain += (number,)
+        fake.values = dict.fromkeys(fake.keeps, fake.chain)
+        fake.pushed[len(fake.chain)] = fake.values
+        fake.full = False
 
-    def switch(self, puppet: Puppet, order: dict[str, Any]) -> None:
+    def switch(self, fake: FakeMember, order: dict[str, Any]) -> None:
         number, at = order["number"], order["at"]
-        if order["broken"] and puppet.chain is not None and len(puppet.chain) < at:
-            # It was in the last step of a group that has gone further.
-            last = max(max(p.chain or (0,)) for p in self.puppets.values() if p.alive)
-            if self.serves(puppet):
-                assert puppet.full
-                self.apply(puppet, last)
+        if order["broken"] and fake.chain is not None and len(fake.chain) < at:
+            # It was in the last step of a group whose other members have completed it.
+            last = max(max(p.chain or (0,)) for p in self.fakes.values() if p.alive)
+            if self.serves(fake):
+                assert fake.full
+                self.apply(fake, last)
             else:
-                puppet.chain += (last,)
-        puppet.group, puppet.left, puppet.full = None, number - 1, False
+                fake.chain += (last,)
+        fake.group, fake.left, fake.full = None, number - 1, False
         first = dict.fromkeys(range(len(SIZES)), ())
         for item in order["transfers"]:
-            if item["giver"] == puppet.name:
-                values = first if puppet.chain is None else puppet.values
+            if item["giver"] == fake.name:
+                values = first if fake.chain is None else fake.values
                 kept = values if item["keys"] is None else {k: values[k] for k in item["keys"]}
-                self.sent[number, puppet.name, item["taker"]] = (puppet.chain or (), dict(kept))
+                self.sent[number, fake.name, item["taker"]] = (fake.chain or (), dict(kept))
         for item in order["transfers"]:
-            if item["taker"] != puppet.name:
+            if item["taker"] != fake.name:
                 continue
-            found = self.sent.get((number, item["giver"], puppet.name))
+            found = self.sent.get((number, item["giver"], fake.name))
             if found is None:
-                puppet.inbox.parked = True
-                if self.puppets[item["giver"]].alive:
-                    puppet.inbox._switch = order
+                fake.inbox.parked = True
+                if self.fakes[item["giver"]].alive:
+                    fake.inbox._switch = order
                 else:
-                    self.say(puppet, "trouble", number=number, error="hung up")
+                    self.say(fake, "trouble", number=number, error="hung up")
                 return
-            puppet.values = {**puppet.values, **found[1]}
-            puppet.chain = found[0] if puppet.chain is None else puppet.chain
-        if number not in puppet.rosters:
-            puppet.inbox.parked = True
+            fake.values = {**fake.values, **found[1]}
+            fake.chain = found[0] if fake.chain is None else fake.chain
+        if number not in fake.groups:
+            fake.inbox.parked = True
             return
-        if puppet.chain is None:
-            puppet.chain, puppet.values = (), first
-        puppet.keeps = tuple(order["shards"].get(puppet.name, ()))
-        puppet.group = (number, puppet.rosters[number])
-        puppet.inbox.step = len(puppet.chain)
-        self.say(puppet, "joined", number=number, pause_s=0.0, sum=None, **self.progress(puppet))
+        if fake.chain is None:
+            fake.chain, fake.values = (), first
+        fake.keeps = tuple(order["shards"].get(fake.name, ()))
+        fake.group = (number, fake.groups[number])
+        fake.inbox.step = len(fake.chain)
+        self.say(fake, "joined", number=number, pause_s=0.0, sum=None, **self.progress(fake))

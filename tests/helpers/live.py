@@ -9,7 +9,7 @@ import numpy as np
 
 from rota.core import Cluster, Draft, Job, JobTable, Move, Resize, Snapshot, Start, Stop
 from rota.core.layout import FINISH
-from rota.run.record import Listing
+from rota.run.job_facts import Listing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class Task:
 
 
 class ToyCluster:
-    """A Backend and its Books; it looks up from its sleep every `tick_s`, whatever happens."""
+    """A Backend and its JobFacts; it looks up from its sleep every `tick_s`, whatever happens."""
 
     def __init__(
         self, tasks: Sequence[Task], cluster: Cluster | None = None, *, tick_s: float = 1.0,

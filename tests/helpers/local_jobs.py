@@ -11,19 +11,19 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from children import eventually
-from elastic_jobs import PATIENCE_S, PRELOAD, SOURCE, cradle, runs, script
+from elastic_jobs import PATIENCE_S, PRELOAD, SOURCE, fork_server, runs, script
 
-from rota.backends.local import LocalBackend, Request, Store
+from rota.backends.local import LocalBackend, Request, StateDir
 from rota.core import Cluster, Draft
-from rota.elastic.files import read_file
-from rota.elastic.remains import end_remains
+from rota.elastic.run_processes import end_processes
 from rota.errors import DamagedError
+from rota.files import read_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from rota.backends.local.live import LiveJob
+    from rota.backends.local.live_job import LiveJob
 
 ENV = {**os.environ, "PYTHONPATH": SOURCE}
 
@@ -55,14 +55,14 @@ class Site:
     """A backend, and a scheduler that does what the test says."""
 
     def __init__(self, root: Path, nodes: int = 2, gpus: int = 2, **more: Any) -> None:
-        self.store, self.said = Store(root), list[str]()
+        self.store, self.said = StateDir(root), list[str]()
         self.cluster = Cluster.uniform(nodes, gpus, gpu_type="cpu")
         self.more = {"every_s": 0.2, **more}
         self.open()
 
     def open(self) -> None:
         self.backend = LocalBackend(
-            self.store, self.cluster, cradle=cradle(), say=self.said.append, **self.more
+            self.store, self.cluster, fork_server=fork_server(), say=self.said.append, **self.more
         )
 
     def reopen(self) -> None:
@@ -101,7 +101,7 @@ class Site:
 
         def there() -> bool:
             job = self.job(uid)
-            return job.settled_s < float("inf") and len(job.status.active) == workers
+            return job.meter.settled_s < float("inf") and len(job.status.active) == workers
 
         self.until(there, f"{uid} with {workers}")
 
@@ -135,5 +135,5 @@ def sweep(made: Site) -> None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
     agents = made.agents()
-    end_remains(*made.store.jobs.glob("*/run-*"), patience_s=PATIENCE_S)
+    end_processes(*made.store.jobs.glob("*/run-*"), patience_s=PATIENCE_S)
     eventually(lambda: not any(map(runs, agents)), lambda: f"of {agents} some outlived the test")

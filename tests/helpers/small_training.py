@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from rota.learn.recipe import load_recipe
+from rota.learn.recipe_file import load_recipe
 from rota.learn.trainer import Trainer
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Two tiny games with known best play, to see learners learn in a second."""
+"""Two tiny envs with known best play, to see learners learn in a second."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from rota.learn.rollout import Choice, Turn
+from rota.learn.rollout_env import Choice, Turn
 from rota.systems.choice_kernels import GREEDY, pick_rows
 
 if TYPE_CHECKING:
@@ -77,20 +77,20 @@ class Jobs:
 
     def __init__(self, batch: int, rng: np.random.Generator) -> None:
         self.batch, self._rng = batch, rng
-        self.who = np.full((batch, self.window), -1)
+        self.rows = np.full((batch, self.window), -1)
         self.kind = np.zeros((batch, self.window), np.int64)
         self.count = self.round = 0
         self._arrive()
 
     def _arrive(self) -> None:
-        new = (self.who < 0) & (self._rng.random(self.who.shape) < 0.8)
+        new = (self.rows < 0) & (self._rng.random(self.rows.shape) < 0.8)
         self.kind[new] = self._rng.integers(0, 3, new.sum())
-        self.who[new] = self.count + np.arange(new.sum())
+        self.rows[new] = self.count + np.arange(new.sum())
         self.count += int(new.sum())
 
     def observe(self) -> dict[str, Any]:
-        kinds = np.eye(KINDS, dtype=np.float32)[self.kind] * (self.who >= 0)[..., None]
-        return {"who": self.who.copy(), "kind": kinds}
+        kinds = np.eye(KINDS, dtype=np.float32)[self.kind] * (self.rows >= 0)[..., None]
+        return {"rows": self.rows.copy(), "kind": kinds}
 
     def choose(self, logits: Any, chance: Any) -> Choice:
         left = np.full(self.batch, self.room)
@@ -99,17 +99,17 @@ class Jobs:
             mask = np.arange(KINDS)[None] <= left[:, None]
             luck = None if chance is None else chance[:, w]
             one = chosen(np.ascontiguousarray(logits[:, w]), mask, luck)
-            left -= np.where(self.who[:, w] >= 0, one.action, 0)
+            left -= np.where(self.rows[:, w] >= 0, one.action, 0)
             found.append(one)
         return Choice(*(np.stack(parts, 1) for parts in zip(*found, strict=True)))
 
     def step(self, actions: Any) -> Turn:
-        live = self.who >= 0
+        live = self.rows >= 0
         assert (np.where(live, actions, 0).sum(1) <= self.room).all()
         right = (actions == self.kind) & live
         leaves = right | (live & (self._rng.random(live.shape) < 0.5))
         reward = -1.0 * (live & ~right)
-        self.who[leaves] = -1
+        self.rows[leaves] = -1
         self.round += 1
         self._arrive()
         every = np.ones(self.batch, np.bool_)
@@ -129,6 +129,6 @@ class Small(nn.Module):
         self.value = nn.Linear(16, 1)
 
     def forward(self, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        kind = seen["kind"][seen["who"] >= 0] if "who" in seen else seen["kind"]
+        kind = seen["kind"][seen["rows"] >= 0] if "rows" in seen else seen["kind"]
         hidden = torch.relu(self.body(kind))
         return self.logits(hidden), self.value(hidden).squeeze(-1)

@@ -12,7 +12,7 @@ from torch import nn
 
 from rota.core.cluster import Cluster
 from rota.core.layout import RUNNING
-from rota.envs import Pool
+from rota.envs import WorldPool
 from rota.perf.physics import Physics
 from rota.scenarios.scenario import World
 from rota.sim import Conditions
@@ -107,7 +107,7 @@ class Taste(nn.Module):
         return self.like * torch.ones(n, 1), self.value * torch.ones(n)
 
 
-def pool_of(jobs: Sequence[tuple[float, float, int]], *, copies: int = 1, **when: Any) -> Pool:
+def pool_of(jobs: Sequence[tuple[float, float, int]], *, copies: int = 1, **when: Any) -> WorldPool:
     """Worlds of one node with 4 GPUs and jobs of (submitted, duration, GPUs)."""
     submit_s, duration_s, gpus = zip(*jobs, strict=True)
     trace = Trace.build(
@@ -115,4 +115,4 @@ def pool_of(jobs: Sequence[tuple[float, float, int]], *, copies: int = 1, **when
         duration_s=np.array(duration_s, float), num_gpus=np.array(gpus),
     )  # fmt: skip
     world = World(Cluster.uniform(1, gpus=4), trace, Conditions(**when), Physics())
-    return Pool.of([world] * copies, list(range(copies)))
+    return WorldPool.of([world] * copies, list(range(copies)))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rota.core import Cluster
 from rota.policies import Heuristic, make_policy
 from rota.sim import Conditions, Faults, simulate
-from rota.sim.simulate import informed
+from rota.sim.briefing import informed
 from rota.sim.state import FAULT
 from rota.traces import Trace
 

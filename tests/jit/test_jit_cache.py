@@ -20,6 +20,7 @@ from numba.core import config
 
 import rota
 from rota import jit_cache
+from rota.jit import is_ready
 from rota.jit_cache import KernelCache
 from rota.jit_stamp import Ingredients
 
@@ -141,6 +142,51 @@ def test_a_user_s_kernel_depends_on_the_kernels_of_rota_that_it_calls(own: Own) 
     own.kernels.write_text(MINE.format(more=call).replace("2 * x", "class_of(x, 2.0) * x"))
     names = {Path(path).name for path in Ingredients(own.load().f).files}
     assert names >= {"own.py", "own_codes.py", "jit.py", "orderings.py", "rule.py", "layout.py"}
+
+
+FROM_ONE_BODY = """
+from rota.jit import kernel, part
+{more}
+@part
+def one_more(x):
+    return x + 1
+
+@part
+def twice(x):
+    return 2 * x
+
+def made(name, step):
+    def body(x):
+        return step(x)
+
+    body.__name__ = body.__qualname__ = name
+    return kernel(body)
+
+f, g = made("f", one_more), made("g", twice)
+"""
+
+
+def test_kernels_made_from_one_body_are_kept_apart(own: Own) -> None:
+    own.kernels.write_text(FROM_ONE_BODY.format(more=""))
+    module = own.load()
+    assert module.f(5) == 6
+    assert is_ready(module.f)
+    assert not is_ready(module.g)
+    assert module.g(5) == 10
+    again = own.load()
+    assert is_ready(again.g)
+    assert (again.f(5), again.g(5)) == (6, 10)
+    assert again.f.stats.cache_hits
+    assert again.g.stats.cache_hits
+
+
+def test_a_part_in_the_closure_of_a_kernel_is_one_of_its_ingredients(own: Own) -> None:
+    call = "from own_codes import STEP"
+    text = FROM_ONE_BODY.format(more=call).replace("return x + 1", "return x + STEP")
+    own.kernels.write_text(text)
+    assert own.run() == (11, False)
+    own.codes.write_text("STEP = 20\nFAR = 1000\n")
+    assert own.run() == (21, False)
 
 
 def test_bounds_checks_are_not_left_out_because_code_without_them_was_kept(
@@ -307,14 +353,14 @@ def test_processes_that_write_at_once_do_not_disturb_each_other(own: Own, kept: 
 
 def kernels() -> dict[str, Any]:
     """All kernels of the package, by name."""
-    found = {}
-    for path in PACKAGE.rglob("*.py"):
-        if "kernel\n" not in path.read_text() or path.name.startswith("jit"):
+    found: dict[str, Any] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "kernel" not in path.read_text() or path.name.startswith("jit"):
             continue
         name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
         for attribute, value in vars(import_module(name)).items():
             cache = getattr(value, "_cache", None)
-            if isinstance(cache, KernelCache) and value.py_func.__module__ == name:
+            if isinstance(cache, KernelCache) and value not in found.values():
                 found[f"{name}.{attribute}"] = value
     return found
 
@@ -348,6 +394,7 @@ def file_of(module: str) -> Path | None:
 def test_a_kernel_s_stamp_covers_every_module_that_it_imports() -> None:
     found = kernels()
     assert len(found) > 30
+    assert sum("replay" in kernel.py_func.__name__ for kernel in found.values()) == 6
     for name, kernel in found.items():
         reached, waiting = set(), [Path(kernel.py_func.__code__.co_filename)]
         while waiting:

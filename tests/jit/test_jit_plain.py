@@ -89,5 +89,5 @@ if __name__ == "__main__":
     from rota.sim.queue_kernels import replay_queue
 
     assert not hasattr(replay_queue, "py_func")
-    import_module("rota.sim.simulate").MANY_JOBS = 0  # as all tests have it
+    import_module("rota.sim.replay_choice").MANY_JOBS = 0  # as all tests have it
     print(json.dumps(schedules()))

@@ -1,4 +1,4 @@
-"""The actor-critic: it learns tiny games, and remembers what can be worked out by hand."""
+"""The actor-critic: it learns tiny envs, and remembers what can be worked out by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toy_games import KINDS, Jobs, Small, Steps
 
 from rota.errors import ConfigError, TrainingError
 from rota.learn.actor_critic import LEAST, MOST, ActorCritic, ActorCriticConfig
-from rota.learn.rollout import Rollout, play
+from rota.learn.collect import Rollout, play
 
 QUICK = {"learning_rate": 1e-2, "memory": 512, "batch": 64, "steps": 8, "entropy": 0.01}
 
@@ -22,10 +22,10 @@ def learner(actions: int, **settings: Any) -> ActorCritic:
     return ActorCritic(Small(actions), config, torch.Generator().manual_seed(0))
 
 
-def train(games: Any, learner: ActorCritic, updates: int) -> list[float]:
+def train(envs: Any, learner: ActorCritic, updates: int) -> list[float]:
     rng, rewards = np.random.default_rng(1), []
     for _ in range(updates):
-        rollout = play(games, learner.network, learner.config.steps, rng)
+        rollout = play(envs, learner.network, learner.config.steps, rng)
         rewards.append(float(rollout.reward.sum()) / max(1, rollout.decisions))
         learner.update(rollout, 1.0)
     return rewards
@@ -59,7 +59,7 @@ def rounds(
         seen={"kind": np.repeat(number[..., None], KINDS, 2).astype(np.float32)},
         live=np.ones((t, 1), np.bool_), action=number % KINDS,
         mask=np.ones((t, 1, KINDS), np.bool_), log_prob=np.zeros((t, 1)),
-        value=np.zeros((t + 1, 1)), reward=np.array(reward, np.float32)[:, None], who=None,
+        value=np.zeros((t + 1, 1)), reward=np.array(reward, np.float32)[:, None], rows=None,
         over=np.array(over)[:, None], done=np.zeros((t, 1), np.bool_),
         inputs=np.zeros((t, 1), np.int64), job=np.array(job)[:, None],
         gains=np.array(gains)[:, None],
@@ -122,9 +122,9 @@ def test_the_gradient_is_that_of_the_network_as_it_is_now() -> None:
 
 def test_forgets_an_update_that_is_not_finite_and_gives_up_after_a_few() -> None:
     one = learner(KINDS + 1, patience=2, memory=32)
-    games, rng = Steps(8, np.random.default_rng(0)), np.random.default_rng(0)
+    envs, rng = Steps(8, np.random.default_rng(0)), np.random.default_rng(0)
     before = [p.detach().clone() for p in one.network.parameters()]
-    rollout = play(games, one.network, 8, rng)
+    rollout = play(envs, one.network, 8, rng)
     rollout.seen["kind"][...] = np.nan
     assert one.update(rollout, 1.0) == {"failed": 1.0}
     assert all(torch.equal(a, b) for a, b in zip(before, one.network.parameters(), strict=True))
@@ -144,9 +144,9 @@ def test_resumes_with_an_empty_memory() -> None:
         np.testing.assert_array_equal(array, arrays[name])
 
 
-def test_own_credit_needs_games_that_tell_gains() -> None:
+def test_own_credit_needs_an_environment_that_gives_gains() -> None:
     one = learner(KINDS + 1, credit="own")
-    with pytest.raises(TrainingError, match="own gain"):
+    with pytest.raises(TrainingError, match="gives each job's gain"):
         train(Steps(8, np.random.default_rng(0)), one, 1)
 
 

@@ -11,16 +11,17 @@ import torch
 from small_training import small_trainer
 from toy_games import KINDS, Small
 
-from rota.envs import BatchEnv, Pool
+from rota.envs import BatchEnv, WorldPool
 from rota.learn.actor_critic import ActorCritic, ActorCriticConfig
-from rota.learn.playing import EnvGames
-from rota.learn.ppo import PPO, PPOConfig, advantages
-from rota.learn.rollout import Rollout, play
+from rota.learn.advantages import advantages
+from rota.learn.batch_rollout_env import BatchRolloutEnv
+from rota.learn.collect import Rollout, play
+from rota.learn.ppo import PPO, PPOConfig
 from rota.scenarios import load
-from rota.systems.dl2.lens import StepByStep
 from rota.systems.dl2.network import PlainNetwork
 from rota.systems.dl2.onepass import OnePass
 from rota.systems.dl2.onepass_network import OnePassNetwork
+from rota.systems.dl2.step_lens import StepByStep
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,17 +32,17 @@ PLAIN = PPOConfig(discount=1.0, trace=1.0, reward_scale=1.0, credit="own")
 
 
 def rollout_of(
-    who: list[list[int]], gains: list[list[float]], alive: list[bool] | None = None
+    rows: list[list[int]], gains: list[list[float]], alive: list[bool] | None = None
 ) -> Rollout:
     """One cluster: jobs in sight at each step and after the last, and what every job gained."""
-    names, paid = np.array(who)[:, None], np.array(gains, np.float64)[:, None]
+    names, paid = np.array(rows)[:, None], np.array(gains, np.float64)[:, None]
     live = names[:-1] >= 0
     reward = np.take_along_axis(paid, np.maximum(names[:-1], 0), 2) * live
     t = len(paid)
     return Rollout(
         seen={}, live=live, action=np.zeros(live.shape, np.int64),
         mask=np.ones((*live.shape, 2), np.bool_), log_prob=np.zeros(live.shape),
-        value=np.zeros(names.shape), reward=reward, who=names, over=np.ones((t, 1), np.bool_),
+        value=np.zeros(names.shape), reward=reward, rows=names, over=np.ones((t, 1), np.bool_),
         done=np.zeros((t, 1), np.bool_), inputs=np.zeros((t, 1), np.int64), gains=paid,
         alive=np.array([alive or [False] * paid.shape[2]]),
     )  # fmt: skip
@@ -98,8 +99,8 @@ def test_a_team_is_paid_for_jobs_that_nobody_saw() -> None:
 def test_no_reward_is_lost_where_running_jobs_leave_the_window(kind: str) -> None:
     scenario = load("gang-nonpreemptive", ["workload.jobs=60"])
     lens = OnePass(window=20)
-    env = BatchEnv(Pool.draw(scenario, [0, 1]), lens, kind, batch=2, final_obs="cut")
-    games, rng = EnvGames(env, per_job=True), np.random.default_rng(0)
+    env = BatchEnv(WorldPool.draw(scenario, [0, 1]), lens, kind, batch=2, final_obs="cut")
+    envs, rng = BatchRolloutEnv(env, per_job=True), np.random.default_rng(0)
     network = OnePassNetwork(
         types=lens.types, features=lens.features, globals_=lens.globals, actions=lens.actions
     )
@@ -113,19 +114,19 @@ def test_no_reward_is_lost_where_running_jobs_leave_the_window(kind: str) -> Non
         return turn
 
     env.step = counted  # type: ignore[method-assign]
-    rollout = play(games, network, 240, rng)
+    rollout = play(envs, network, 240, rng)
     assert begun.all()
     assert rollout.gains is not None
     first = np.cumsum(rollout.done, 0) - rollout.done == 0  # of the first episode
     np.testing.assert_allclose((rollout.gains.sum(2) * first).sum(0), team, rtol=1e-5)
     # Summed over the first decision about each job, the credits are the whole of it.
     _, target = advantages(rollout, np.zeros(rollout.value.shape), PLAIN)
-    assert rollout.who is not None
+    assert rollout.rows is not None
     paid = np.zeros(2)
     for b in range(2):
         known: set[int] = set()
         for t in np.flatnonzero(first[:, b]):
-            for i, job in enumerate(rollout.who[t, b].tolist()):
+            for i, job in enumerate(rollout.rows[t, b].tolist()):
                 if job >= 0 and job not in known:
                     known.add(job)
                     paid[b] += target[t, b, i]
@@ -144,7 +145,7 @@ def forced(batch: int = 8) -> dict[str, Any]:
         "live": np.ones((2, batch), np.bool_), "action": np.zeros((2, batch), np.int64),
         "mask": mask, "log_prob": np.zeros((2, batch), np.float32),
         "value": np.zeros((3, batch), np.float32), "reward": np.ones((2, batch), np.float32),
-        "who": None, "over": np.ones((2, batch), np.bool_), "done": np.zeros((2, batch), np.bool_),
+        "rows": None, "over": np.ones((2, batch), np.bool_), "done": np.zeros((2, batch), np.bool_),
         "inputs": np.zeros((2, batch), np.int64),
     }  # fmt: skip
 
@@ -167,11 +168,11 @@ def test_a_rollout_without_a_job_is_no_failure() -> None:
     empty = forced()
     shape = (2, 8, 3)
     empty |= {
-        "seen": {"kind": np.zeros((*shape, KINDS), np.float32), "who": np.full(shape, -1)},
+        "seen": {"kind": np.zeros((*shape, KINDS), np.float32), "rows": np.full(shape, -1)},
         "live": np.zeros(shape, np.bool_), "action": np.full(shape, -1),
         "mask": np.zeros((*shape, KINDS), np.bool_), "log_prob": np.zeros(shape, np.float32),
         "value": np.zeros((3, 8, 3), np.float32), "reward": np.zeros(shape, np.float32),
-        "who": np.full((3, 8, 3), -1), "gains": np.zeros((2, 8, 5), np.float32),
+        "rows": np.full((3, 8, 3), -1), "gains": np.zeros((2, 8, 5), np.float32),
         "alive": np.zeros((8, 5), np.bool_),
     }  # fmt: skip
     for settings in ({}, {"credit": "own"}, {"joint": True}):
@@ -212,35 +213,37 @@ def test_an_edit_that_ends_a_round_by_capping_the_last_job_gets_its_credit() -> 
     data = forced(1)
     rollout = Rollout(**data)
     rollout.reward[:] = 0.0
-    rollout.promise = np.array([[1.0], [3.0], [2.0]])  # the second step ends the round
+    rollout.potential = np.array([[1.0], [3.0], [2.0]])  # the second step ends the round
     rollout.over = np.array([[False], [True]])
-    rollout.promised = np.array([[3.0], [7.0]])
+    rollout.potential_after = np.array([[3.0], [7.0]])
     rollout.job = np.array([[0], [0]])
     config = PPOConfig(shaped=True, credit="own", inside=0.5, reward_scale=1.0)
     _, target = advantages(rollout, np.zeros((3, 1)), config)
     assert target[:, 0].tolist() == [2 + 0.5 * 4, 4]
 
 
-def test_games_tell_what_was_promised_before_time_passed() -> None:
+def test_turns_hold_the_potential_from_before_time_passed() -> None:
     lens = StepByStep(window=2)
-    pool = Pool.draw(load("dl2-small", ["workload.jobs=4"]), [0])
+    pool = WorldPool.draw(load("dl2-small", ["workload.jobs=4"]), [0])
     pool.state.jobs["max_workers"] = pool.state.jobs["max_servers"] = 2
-    env = BatchEnv(pool, lens, "progress", batch=1, promises=True)
-    games = EnvGames(env, per_job=False, tell="promise")
+    env = BatchEnv(pool, lens, "progress", batch=1, potentials=True)
+    envs = BatchRolloutEnv(env, per_job=False, tell="potential")
     network = PlainNetwork(
         window=2, features=lens.features, globals_=lens.globals, actions=lens.actions
     )
     with torch.no_grad():
         network.policy[-1].bias[-1] = -20.0  # it never ends a round of its own will
-    rollout = play(games, network, 400, np.random.default_rng(0))
-    assert rollout.promise is not None
-    assert rollout.promised is not None
+    rollout = play(envs, network, 400, np.random.default_rng(0))
+    assert rollout.potential is not None
+    assert rollout.potential_after is not None
     assert rollout.job is not None
     inside = ~rollout.over[:, 0]
-    np.testing.assert_array_equal(rollout.promised[inside, 0], rollout.promise[1:][inside, 0])
+    np.testing.assert_array_equal(
+        rollout.potential_after[inside, 0], rollout.potential[1:][inside, 0]
+    )
     capped = rollout.over[:, 0] & (rollout.job[:, 0] >= 0)
     assert capped.any()
-    assert (rollout.promised[capped, 0] > rollout.promise[:-1][capped, 0]).any()
+    assert (rollout.potential_after[capped, 0] > rollout.potential[:-1][capped, 0]).any()
 
 
 def test_the_weights_of_replay_reach_the_critic() -> None:

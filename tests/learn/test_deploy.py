@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from rota.envs.book import new_book
-from rota.envs.deploy import MOST_EDITS
 from rota.envs.lens import new_arrays
+from rota.envs.lens_policy import MOST_EDITS
 from rota.envs.view import view_of_snapshot
 from rota.learn.deploy import as_policy
 from rota.run.loop import rounds
 from rota.scenarios import load
 from rota.sim import Simulator
-from rota.systems.catalogue import system
+from rota.systems.registry import system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

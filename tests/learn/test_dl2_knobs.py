@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rota.learn.recipe import load_recipe
-from rota.learn.rollout import play
+from rota.learn.collect import play
+from rota.learn.recipe_file import load_recipe
 from rota.learn.trainer import Trainer
-from rota.systems.catalogue import presets
+from rota.systems.registry import presets
 
 ABLATIONS = sorted(name for name, path in presets().items() if path.parent.name == "ablations")
 SLOW = "dl2-speed-error-"  # where machines drift, all of the simulator is compiled anew
@@ -37,10 +37,10 @@ def test_every_ablation_differs_and_can_be_trained(name: str, tmp_path: Path) ->
     scenario = recipe.world.scenario.removesuffix("-published")
     training = Trainer(load_recipe(name, [*TINY, f"world.scenario={scenario}"]), tmp_path / "out")
     if recipe.clone.teacher != usual.clone.teacher and recipe.clone.teacher:
-        assert training.stage.policy(recipe.clone.teacher)
+        assert training.worlds.policy(recipe.clone.teacher)
     rng = np.random.default_rng(0)
-    games = training.stage.games(rng)
-    rollout = play(games, training.network, training.learner.config.steps, rng)
+    envs = training.worlds.training_env(rng)
+    rollout = play(envs, training.network, training.learner.config.steps, rng)
     if recipe.run.learner == "actor-critic":  # it learns from rounds that are over
         rollout.over[-1] = True
     facts = training.learner.update(rollout, 1.0)

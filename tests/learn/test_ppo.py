@@ -1,4 +1,4 @@
-"""PPO: it learns tiny games, and its advantages are right where they can be worked out by hand."""
+"""PPO: it learns tiny envs, and its advantages are right where they can be worked out by hand."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import torch
 from toy_games import KINDS, Jobs, Small, Steps
 
 from rota.errors import ConfigError, TrainingError
-from rota.learn.ppo import PPO, PPOConfig, Scale, advantages
-from rota.learn.rollout import Rollout, play
+from rota.learn.advantages import advantages
+from rota.learn.collect import Rollout, play
+from rota.learn.ppo import PPO, PPOConfig, ReturnScale
 
 
 def learner(actions: int, **settings: Any) -> PPO:
@@ -21,11 +22,11 @@ def learner(actions: int, **settings: Any) -> PPO:
     return PPO(Small(actions), config, torch.Generator().manual_seed(0))
 
 
-def train(games: Any, ppo: PPO, updates: int) -> list[float]:
+def train(envs: Any, ppo: PPO, updates: int) -> list[float]:
     rng = np.random.default_rng(1)
     rewards = []
     for update in range(updates):
-        rollout = play(games, ppo.network, ppo.config.steps, rng)
+        rollout = play(envs, ppo.network, ppo.config.steps, rng)
         rewards.append(float(rollout.reward.sum()) / max(1, rollout.decisions))
         ppo.update(rollout, 1 - update / updates)
     return rewards
@@ -33,8 +34,8 @@ def train(games: Any, ppo: PPO, updates: int) -> list[float]:
 
 @pytest.mark.parametrize("discount", [0.0, 0.9])
 def test_learns_a_game_of_steps(discount: float) -> None:
-    games = Steps(32, np.random.default_rng(0))
-    rewards = train(games, learner(KINDS + 1, discount=discount), 40)
+    envs = Steps(32, np.random.default_rng(0))
+    rewards = train(envs, learner(KINDS + 1, discount=discount), 40)
     assert rewards[0] < 0.4  # 1/4 by chance
     assert np.mean(rewards[-5:]) > 0.9
 
@@ -63,7 +64,7 @@ def steps_of(reward: list[float], over: list[bool], done: list[bool]) -> Rollout
     return Rollout(
         seen={}, live=one, action=np.zeros((t, 1), np.int64), mask=one[..., None],
         log_prob=np.zeros((t, 1)), value=np.zeros((t + 1, 1)), reward=np.array(reward)[:, None],
-        who=None, over=np.array(over)[:, None], done=np.array(done)[:, None],
+        rows=None, over=np.array(over)[:, None], done=np.array(done)[:, None],
         inputs=np.zeros((t, 1), np.int64),
     )  # fmt: skip
 
@@ -86,13 +87,13 @@ def test_the_end_of_an_episode_cuts_the_future_off() -> None:
     assert target[:, 0].tolist() == [2, 1, 11]
 
 
-def jobs_of(who: list[list[int]], reward: list[list[float]]) -> Rollout:
-    names, paid = np.array(who)[:, None], np.array(reward, np.float64)[:, None]
+def jobs_of(rows: list[list[int]], reward: list[list[float]]) -> Rollout:
+    names, paid = np.array(rows)[:, None], np.array(reward, np.float64)[:, None]
     live = names[:-1] >= 0
     t = len(paid)
     return Rollout(
         seen={}, live=live, action=np.zeros(live.shape, np.int64), mask=live[..., None],
-        log_prob=np.zeros(live.shape), value=np.zeros(names.shape), reward=paid, who=names,
+        log_prob=np.zeros(live.shape), value=np.zeros(names.shape), reward=paid, rows=names,
         over=np.ones((t, 1), np.bool_), done=np.zeros((t, 1), np.bool_),
         inputs=np.zeros((t, 1), np.int64),
     )  # fmt: skip
@@ -148,7 +149,7 @@ def test_stops_an_update_that_moves_too_far() -> None:
 
 
 def test_the_scale_follows_the_returns() -> None:
-    scale, rng = Scale(), np.random.default_rng(0)
+    scale, rng = ReturnScale(), np.random.default_rng(0)
     for _ in range(200):
         scale.update(rng.normal(100.0, 5.0, 1000))
     assert scale.mean == pytest.approx(100, abs=0.2)
@@ -163,10 +164,10 @@ def test_refuses_settings_that_make_no_sense(settings: dict[str, Any]) -> None:
         PPOConfig(**settings)
 
 
-def test_judges_an_edit_by_what_its_round_promises_its_job() -> None:
+def test_judges_an_edit_by_what_its_round_adds_for_its_job() -> None:
     # One round: job 0, job 1, job 0, the end; then the first edit of a round that goes on.
     rollout = steps_of([0, 0, 0, 9, 0], [False, False, False, True, False], [False] * 5)
-    rollout.promise = np.array([1.0, 3.0, 4.0, 8.0, 0.0, 2.0])[:, None]
+    rollout.potential = np.array([1.0, 3.0, 4.0, 8.0, 0.0, 2.0])[:, None]
     rollout.job = np.array([0, 1, 0, -1, 2])[:, None]
     config = PPOConfig(shaped=True, credit="own", inside=0.5, reward_scale=1.0)
     value = np.array([0, 0, 0, 0, 0, 6.0])[:, None]
@@ -174,10 +175,10 @@ def test_judges_an_edit_by_what_its_round_promises_its_job() -> None:
     assert target[:, 0].tolist() == [2 + 0.5 * 4, 1, 4, 0, 2 + 0.5 * 6]
 
 
-def test_shaping_takes_from_a_round_what_it_promised_at_first() -> None:
-    # Rounds of two steps that bring 3 and 5, and promised 1 and 4 when they began.
+def test_shaping_takes_from_a_round_its_potential_at_first() -> None:
+    # Rounds of two steps that bring 3 and 5, and whose potential was 1 and 4 when they began.
     rollout = steps_of([0, 3, 0, 5], [False, True, False, True], [False] * 4)
-    rollout.promise = np.array([1.0, 2.5, 4.0, 4.0, 7.0])[:, None]
+    rollout.potential = np.array([1.0, 2.5, 4.0, 4.0, 7.0])[:, None]
     config = PPOConfig(shaped=True, discount=0.0, reward_scale=1.0)
     _, target = advantages(rollout, np.zeros((5, 1)), config)
     assert target[:, 0].tolist() == [3 - 1, 3 - 2.5, 5 - 4, 5 - 4]

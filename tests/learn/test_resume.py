@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -13,14 +14,15 @@ from small_training import small_recipe
 
 from rota.errors import CheckpointError, ConfigError, InputError, TrainingError
 from rota.learn import checkpoint
-from rota.learn.diary import CURVE
-from rota.learn.recipe import load_recipe
-from rota.learn.trainer import BEST, LAST, RESUME, Trainer
+from rota.learn.recipe_file import load_recipe
+from rota.learn.trainer import Trainer
+from rota.learn.training_folder import BEST, LAST, RESUME, RIVALS
+from rota.learn.training_log import CURVE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rota.learn.trainer import Report
+    from rota.learn.training_report import Report
 
 
 # Says which update it is at, and dies some time after the one that it is told.
@@ -28,7 +30,7 @@ VICTIM = """
 import os, signal, sys, threading
 from pathlib import Path
 import torch
-from rota.learn.recipe import load_recipe
+from rota.learn.recipe_file import load_recipe
 from rota.learn.trainer import Trainer
 
 recipe, folder, resume, last, delay_s = sys.argv[1:]
@@ -132,7 +134,7 @@ def test_a_damaged_state_is_told(recipe: Path, tmp_path: Path) -> None:
     (folder / RESUME).write_bytes(b"")
     with pytest.raises(CheckpointError, match="empty"):
         resume()
-    (folder / "others.json").write_text('["drf"]')
+    (folder / RIVALS).write_text('["drf"]')
     (folder / RESUME).unlink()
     with pytest.raises(CheckpointError, match=r"no last\.resume .* another folder"):
         resume()
@@ -140,8 +142,15 @@ def test_a_damaged_state_is_told(recipe: Path, tmp_path: Path) -> None:
         Trainer(load_recipe(recipe, changes), folder)
     (folder / BEST).unlink()
     changes.append('world.against=["drf"]')
-    with pytest.raises(InputError, match=r"others\.json: This holds no scores"):
+    with pytest.raises(InputError, match=r"rivals\.json: This does not hold"):
         Trainer(load_recipe(recipe, changes), folder).run()
+    for kept in ('{"drf": [1.0]}', '{"drf": 1.0}', '{"drf": [[1.0], 2.0]}', "no JSON"):
+        (folder / RIVALS).write_text(kept)
+        with pytest.raises(InputError, match=r"does not hold \d+ mean JCTs for each policy"):
+            Trainer(load_recipe(recipe, changes), tmp_path / "new").worlds.measure_rivals(
+                folder / RIVALS
+            )
+        shutil.rmtree(tmp_path / "new")
 
 
 def test_a_full_disk_leaves_the_last_state(

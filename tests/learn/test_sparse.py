@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from rota.envs import BatchEnv, Pool
+from rota.envs import BatchEnv, WorldPool
 from rota.learn import playing
+from rota.learn.batch_rollout_env import BatchRolloutEnv, greedy_jct_s
+from rota.learn.collect import play
 from rota.learn.descent import Descent
-from rota.learn.playing import EnvGames, greedy_jct_s
-from rota.learn.rollout import play
 from rota.scenarios import load
-from rota.systems.dl2.lens import StepByStep
 from rota.systems.dl2.network import PlainNetwork
 from rota.systems.dl2.sparse import SparseLinear, rows_of
+from rota.systems.dl2.step_lens import StepByStep
 
 
 def pair(inputs: int, outputs: int) -> tuple[SparseLinear, nn.Linear]:
@@ -96,7 +96,7 @@ def test_adam_goes_on_to_the_bit_with_weights_that_lie_input_by_input() -> None:
 
 
 def env_of(lens: Any, seeds: range) -> BatchEnv:
-    pool = Pool.draw(load("dl2-small", ["workload.jobs=8"]), seeds)
+    pool = WorldPool.draw(load("dl2-small", ["workload.jobs=8"]), seeds)
     return BatchEnv(pool, lens, "progress", batch=len(seeds))
 
 
@@ -123,8 +123,8 @@ def test_values_are_worked_out_once_per_rollout_and_are_the_networks() -> None:
         return judge(seen)
 
     network.judge = counted  # type: ignore[method-assign]
-    games = EnvGames(env_of(lens, range(3)), per_job=False)
-    rollout = play(games, network, 20, np.random.default_rng(0))
+    envs = BatchRolloutEnv(env_of(lens, range(3)), per_job=False)
+    rollout = play(envs, network, 20, np.random.default_rng(0))
     assert calls == [60, 3]
     flat = {name: torch.from_numpy(a.reshape(60, *a.shape[2:])) for name, a in rollout.seen.items()}
     with torch.no_grad():

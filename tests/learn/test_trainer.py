@@ -12,18 +12,20 @@ from small_training import small_trainer
 
 from rota.errors import CheckpointError, ConfigError, PolicyError, TrainingError
 from rota.learn import checkpoint
-from rota.learn.clone import CloneConfig, watch
-from rota.learn.copying import CopyScore
+from rota.learn.clone import CloneConfig
+from rota.learn.collect import play
+from rota.learn.copy_score import CopyScore
+from rota.learn.demonstrations import watch_policy
 from rota.learn.deploy import load_policy
-from rota.learn.diary import CURVE
-from rota.learn.rollout import play
-from rota.learn.trainer import BEST, COPY, LAST, RESUME
+from rota.learn.training_folder import BEST, COPY, LAST, RESUME
+from rota.learn.training_log import CURVE
 from rota.sim import simulate
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rota.learn.trainer import Report, Trainer
+    from rota.learn.trainer import Trainer
+    from rota.learn.training_report import Report
 
 TABLES = {"ppo": {"learning_rate": 3e-3}}
 
@@ -46,11 +48,11 @@ def test_learns_keeps_the_best_and_its_checkpoint_decides_the_same(tmp_path: Pat
     # The policy of the file reaches in the simulator what the validation saw in the environment.
     policy, found = load_policy(tmp_path / "out" / BEST), []
     for seed in range(1000, 1004):
-        world = training.stage.scenario.draw(seed)
+        world = training.worlds.scenario.draw(seed)
         outcome = simulate(
             world.cluster, world.trace, policy, world.when, seed=seed, physics=world.physics
         )
-        found.append(np.mean(outcome.done_s - outcome.submit_s) / training.stage.unit_s)
+        found.append(np.mean(outcome.done_s - outcome.submit_s) / training.worlds.unit_s)
     assert np.mean(found) == pytest.approx(best, rel=1e-9)
 
 
@@ -153,13 +155,25 @@ def test_tells_what_a_perfect_copy_would_reach_before_it_teaches(tmp_path: Path)
     assert CopyScore.load(tmp_path / "out" / COPY) == score
 
 
-@pytest.mark.parametrize(("teacher", "shown"), [("optimus", "optimus"), ("", "drf")])
-def test_validation_is_compared_with_the_teacher(tmp_path: Path, teacher: str, shown: str) -> None:
-    stage = trainer(tmp_path, f"clone.teacher={teacher}", 'world.against=["drf"]').stage
-    scores = stage.measure_others(tmp_path / "others.json")
-    assert set(scores) == {"drf", shown}
-    assert len(set(scores.values())) == len(scores)
-    assert stage.teacher == scores[shown]
+@pytest.mark.parametrize(
+    ("teacher", "against", "rivals"),
+    [
+        ("optimus", '["drf"]', ["optimus", "drf"]),
+        ("", '["drf"]', ["drf"]),
+        ("optimus", '["auto"]', ["optimus", "drf-bundles", "hull-greedy"]),
+        ("optimus", '["drf", "auto", "drf"]', ["optimus", "drf", "drf-bundles", "hull-greedy"]),
+        ("optimus", "[]", []),
+    ],
+)
+def test_validation_is_compared_with_the_teacher_and_with_rivals(
+    tmp_path: Path, teacher: str, against: str, rivals: list[str]
+) -> None:
+    worlds = trainer(tmp_path, f"clone.teacher={teacher}", f"world.against={against}").worlds
+    assert worlds.rivals == rivals
+    scores = worlds.measure_rivals(tmp_path / "rivals.json")
+    assert list(scores) == rivals
+    assert all(jct_s.shape == (4,) for jct_s in scores.values())
+    assert len({tuple(jct_s) for jct_s in scores.values()}) == len(scores)
 
 
 def test_a_teacher_that_fails_is_named(tmp_path: Path) -> None:
@@ -169,9 +183,9 @@ def test_a_teacher_that_fails_is_named(tmp_path: Path) -> None:
         def decide(self, _snapshot: object) -> Any:
             raise ValueError("no idea")
 
-    games = trainer(tmp_path).stage.lesson_games()
+    envs = trainer(tmp_path).worlds.teacher_env()
     with pytest.raises(PolicyError, match=r"teacher 'broken' failed .*ValueError: no idea"):
-        watch(games, Broken, CloneConfig(samples=10), np.random.default_rng(0))
+        watch_policy(envs, Broken, CloneConfig(samples=10), np.random.default_rng(0))
 
 
 def test_stops_when_nothing_gets_better(tmp_path: Path) -> None:
@@ -191,10 +205,10 @@ def test_stops_for_good_when_the_weights_cannot_be_saved_from_nan(tmp_path: Path
 
 def test_rewards_that_are_not_finite_end_it(tmp_path: Path) -> None:
     training = trainer(tmp_path)
-    games = training.stage.games(np.random.default_rng(0))
-    games.env.state.truth["work_s"] = np.nan
+    envs = training.worlds.training_env(np.random.default_rng(0))
+    envs.batch_env.state.truth["work_s"] = np.nan
     with pytest.raises(TrainingError, match="A reward is not finite"):
-        play(games, training.network, 4, np.random.default_rng(0))
+        play(envs, training.network, 4, np.random.default_rng(0))
 
 
 def test_learns_with_a_baseline_of_the_same_arrivals(tmp_path: Path) -> None:
@@ -202,8 +216,8 @@ def test_learns_with_a_baseline_of_the_same_arrivals(tmp_path: Path) -> None:
         tmp_path, "world.replicas=4", "ppo.same_inputs=true", "run.updates=2",
         "run.validate_every=2", "ppo.discount=1.0", "world.reward=jobs",
     )  # fmt: skip
-    games = training.stage.games(np.random.default_rng(0))
-    groups = games.inputs().reshape(4, 4)
+    envs = training.worlds.training_env(np.random.default_rng(0))
+    groups = envs.inputs().reshape(4, 4)
     assert (groups == groups[:, :1]).all()
     assert len(set(groups[:, 0].tolist())) > 1
     training.run()

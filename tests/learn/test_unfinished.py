@@ -12,14 +12,15 @@ import torch
 from small_training import small_trainer
 from toy_lens import Starter, Taste, pool_of
 
-from rota.envs import BatchEnv, Pool
+from rota.envs import BatchEnv, WorldPool
 from rota.errors import TrainingError
 from rota.learn import playing
-from rota.learn.diary import CURVE
-from rota.learn.playing import EnvGames, greedy_jct_s
-from rota.learn.ppo import PPO, PPOConfig, advantages
-from rota.learn.rollout import Cut, Rollout, play
-from rota.learn.trainer import BEST, RESUME
+from rota.learn.advantages import advantages
+from rota.learn.batch_rollout_env import BatchRolloutEnv, greedy_jct_s
+from rota.learn.collect import Cut, Rollout, play
+from rota.learn.ppo import PPO, PPOConfig
+from rota.learn.training_folder import BEST, RESUME
+from rota.learn.training_log import CURVE
 from rota.perf.physics import Drift
 from rota.scenarios import load
 
@@ -75,7 +76,7 @@ def test_machines_that_wander_do_not_keep_a_job_without_speed_going() -> None:
         drift=Drift(sd=0.1, step_s=60.0, correlation=0.9),
     )  # fmt: skip
     when = replace(world.when, slot_s=0.0, whole_slots=False)
-    pool = Pool.of([replace(world, physics=physics, when=when)], [0])
+    pool = WorldPool.of([replace(world, physics=physics, when=when)], [0])
     network = Taste(waits=True)
     found = greedy_jct_s(lambda: BatchEnv(pool, Starter(), batch=1), network, per_job=False)
     assert np.isinf(found).all()
@@ -114,7 +115,7 @@ def cut_short(reward: list[float], at: int, value: float) -> Rollout:
     return Rollout(
         seen={}, live=one, action=np.zeros((t, 1), np.int64), mask=one[..., None],
         log_prob=np.zeros((t, 1)), value=np.zeros((t + 1, 1)), reward=np.array(reward)[:, None],
-        who=None, over=one, done=done, inputs=np.zeros((t, 1), np.int64),
+        rows=None, over=one, done=done, inputs=np.zeros((t, 1), np.int64),
         cuts={at: Cut(np.array([0]), np.array([value]))},
     )  # fmt: skip
 
@@ -132,10 +133,10 @@ def test_an_episode_that_is_cut_short_goes_on_in_its_value() -> None:
     np.testing.assert_allclose((target - value[:-1])[:, 0], [3.25, 1.0, 1.5])
 
 
-def test_what_a_cut_round_promised_is_handed_on_too() -> None:
+def test_the_potential_of_a_cut_round_is_handed_on_too() -> None:
     rollout = cut_short([0.0], 0, 2.0)
-    rollout.promise = np.array([[1.0], [9.0]])  # 9 is of another episode
-    rollout.cuts[0].promise = np.array([3.0])
+    rollout.potential = np.array([[1.0], [9.0]])  # 9 is of another episode
+    rollout.cuts[0].potential = np.array([3.0])
     config = PPOConfig(discount=0.5, trace=0.5, reward_scale=1.0, shaped=True)
     _, target = advantages(rollout, np.zeros((2, 1)), config)
     assert target[0, 0] == 0.5 * 3 - 1 + 0.5 * 2
@@ -147,7 +148,7 @@ def test_jobs_of_an_episode_that_is_cut_short_go_on_in_their_values() -> None:
     rollout = Rollout(
         seen={}, live=live, action=np.zeros(live.shape, np.int64), mask=live[..., None],
         log_prob=np.zeros(live.shape), value=np.zeros((2, 1, 2)),
-        reward=np.array([[[1.0, 2.0]]]), who=np.array([[[0, 1]], [[1, 0]]]),
+        reward=np.array([[[1.0, 2.0]]]), rows=np.array([[[0, 1]], [[1, 0]]]),
         over=np.ones((1, 1), np.bool_), done=np.ones((1, 1), np.bool_),
         inputs=np.zeros((1, 1), np.int64), gains=np.array([[[1.0, 2.0]]]),
         alive=np.array([[True, True]]),
@@ -163,8 +164,8 @@ def test_jobs_of_an_episode_that_is_cut_short_go_on_in_their_values() -> None:
 
 def test_a_rollout_values_the_state_in_which_an_episode_is_cut_short() -> None:
     env = BatchEnv(pool_of(MIXED), Starter(), batch=1, max_rounds=2, final_obs="cut")
-    games, network = EnvGames(env, per_job=False), Taste(waits=True, value=7.0)
-    rollout = play(games, network, 6, np.random.default_rng(0))
+    envs, network = BatchRolloutEnv(env, per_job=False), Taste(waits=True, value=7.0)
+    rollout = play(envs, network, 6, np.random.default_rng(0))
     at = np.flatnonzero(rollout.done[:, 0]).tolist()
     assert list(rollout.cuts) == at
     assert all(cut.value.tolist() == [7.0] for cut in rollout.cuts.values())
@@ -190,14 +191,14 @@ def test_a_training_that_never_finishes_has_no_best_network(tmp_path: Path) -> N
 
 def test_a_network_that_finishes_beats_one_that_does_not(tmp_path: Path) -> None:
     training = trainer(tmp_path)
-    whole, calls = training.stage.validate, []
+    whole, calls = training.worlds.validate, []
 
     def validate() -> Any:
         calls.append(1)
         jct_s = whole()
         return np.where(np.arange(len(jct_s)) == 0, np.inf, 0.0) if len(calls) == 2 else jct_s
 
-    training.stage.validate = validate  # type: ignore[method-assign]
+    training.worlds.validate = validate  # type: ignore[method-assign]
     best = training.run()
     assert len(calls) == 3
     assert 0 < best < np.inf

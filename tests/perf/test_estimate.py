@@ -15,7 +15,7 @@ from rota.core import Cluster, Job, JobTable, Snapshot
 from rota.core.layout import RUNNING, SHARE
 from rota.core.speed import PAIRS, no_contention
 from rota.perf.estimate import Estimator
-from rota.perf.pools import START, terms
+from rota.perf.shape_pools import FIRST_SHAPE, terms
 from rota.policies import make_policy
 from rota.run.loop import rounds
 from rota.sim import Conditions, Simulator
@@ -174,7 +174,7 @@ def test_before_anything_runs_a_job_has_pace_1_at_the_size_it_asks_for() -> None
 
     assert world.curve(0)[1, 3] == pytest.approx(1)
     assert world.curve(1)[0, 0] == pytest.approx(1)
-    prior = 1 / (terms(False, np.arange(1, 9)[:, None], np.arange(1, 9)) @ START[False])
+    prior = 1 / (terms(False, np.arange(1, 9)[:, None], np.arange(1, 9)) @ FIRST_SHAPE[False])
     np.testing.assert_allclose(world.curve(1) / prior, world.curve(1)[0, 0] / prior[0, 0])
     # More workers are expected to help, and ever less so.
     assert (np.diff(world.curve(0)[7]) > 0).all()

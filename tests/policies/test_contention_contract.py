@@ -10,7 +10,7 @@ from rota.policies import make_policy
 from rota.testing import policy_cases
 
 if TYPE_CHECKING:
-    from rota.testing.policy import PolicyCase
+    from rota.testing.policy_contract import PolicyCase
 
 NAMES = [
     "contention-greedy",

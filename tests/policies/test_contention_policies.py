@@ -15,7 +15,7 @@ from rota.core import Cluster, Job, Snapshot
 from rota.core.speed import LINKS, MACHINES, PAIRS, RANKS, Contention, Curves
 from rota.policies import make_policy
 from rota.policies.contention.greedy import ContentionGreedy
-from rota.policies.contention.rollout import ContentionRollout
+from rota.policies.contention.greedy_rollout import ContentionRollout
 
 
 def curves_of(speed: Any) -> Curves:

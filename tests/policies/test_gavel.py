@@ -16,7 +16,7 @@ from rota.errors import ConfigError, PolicyError
 from rota.policies import make_policy
 from rota.policies.gpu_types.gavel import max_min, most_gain
 from rota.policies.gpu_types.linear import Program
-from rota.policies.gpu_types.type_pools import Pools
+from rota.policies.gpu_types.type_pools import TypePools
 from rota.testing import check_policy
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def test_curves_may_list_the_types_in_another_order() -> None:
 def test_a_gang_that_no_type_holds_runs_over_several() -> None:
     jobs = [Job(workers=2, curve=0), Job(workers=1, curve=0)]
     curves = curves_of([4, 1], workers=2)
-    pools = Pools.of(Snapshot.of(FAST_AND_SLOW, jobs, curves=curves))
+    pools = TypePools.of(Snapshot.of(FAST_AND_SLOW, jobs, curves=curves))
     assert pools.speed.tolist() == [[0, 0, 2], [4, 1, 0]]  # as fast as its slower worker
     for name in NAMES:
         received = play(make_policy(name), FAST_AND_SLOW, jobs, curves, 40)

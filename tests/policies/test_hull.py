@@ -25,7 +25,7 @@ from rota.core import Cluster, Job, Snapshot
 from rota.core.speed import Curves
 from rota.errors import ConfigError
 from rota.policies import make_policy
-from rota.policies.elastic.climb import Known, Pool, survey
+from rota.policies.elastic.climb import FreeCapacity, Known, survey
 from rota.policies.elastic.sizes import NOTHING
 from rota.testing import check_policy
 
@@ -241,7 +241,7 @@ def test_no_decision_overfills_and_all_sizes_are_allowed(
 def test_nobody_can_be_made_faster_with_what_is_left(snapshot: Snapshot) -> None:
     decision = make_policy("hull-greedy").decide(snapshot)
     view = survey(snapshot, Known())
-    pool = Pool([list(part) for part in view.capacity])
+    pool = FreeCapacity([list(part) for part in view.capacity])
     given_now = [
         view.sizes[job][0].point(*size) if size != (0, 0) else NOTHING
         for job, size in enumerate(sizes(decision))

@@ -14,7 +14,7 @@ from rota.perf.physics import Physics
 from rota.policies import make_policy
 from rota.run.guard import Guard
 from rota.run.loop import rounds
-from rota.sim.simulate import informed
+from rota.sim.briefing import informed
 from rota.sim.simulator import Simulator
 from rota.testing.candidates import base_names
 from rota.traces import Trace

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-import rota.testing.policy as suite
+import rota.testing.policy_contract as suite
 from rota.core import Decision, Draft
 from rota.core.layout import SHARE
 from rota.errors import PolicyError
 from rota.policies import ORDERINGS, Placer, make_policy
 from rota.sim import Simulator
-from rota.testing import SCENARIOS, check_backend, check_policy, policy_cases
-from rota.testing.scenarios import scenario
+from rota.testing import CONTRACT_WORLDS, check_backend, check_policy, policy_cases
+from rota.testing.contract_worlds import contract_world
 
 if TYPE_CHECKING:
     from rota.core import Plan, Snapshot
@@ -41,9 +41,9 @@ def test_every_placement_keeps_the_contract(place: str) -> None:
         suite.PolicyCase(name)(make_policy(f"srtf+{place}"))
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", CONTRACT_WORLDS)
 def test_the_simulator_keeps_the_backends_contract(name: str) -> None:
-    world = scenario(name)
+    world = contract_world(name)
     check_backend(lambda: Simulator(world.cluster, world.trace, world.when, physics=world.physics))
 
 
@@ -231,10 +231,10 @@ def test_a_broken_policy_is_found_out(broken: type[Good], where: str, says: str)
     ("broken", "says"),
     [(Raises, "raised KeyError in round"), (Starves, "the policy starves them")],
 )
-def test_a_failing_run_names_scenario_and_policy(broken: type[Good], says: str) -> None:
+def test_a_failing_run_names_world_and_policy(broken: type[Good], says: str) -> None:
     with pytest.raises(PolicyError, match=says) as caught:
         suite.PolicyCase("rigid")(broken())
-    assert "In scenario 'rigid' of rota.testing, seed 0." in caught.value.__notes__
+    assert "In world 'rigid' of rota.testing, seed 0." in caught.value.__notes__
 
 
 def test_a_policy_that_gets_nowhere_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +259,7 @@ class Bent:
     how: str
 
     def __post_init__(self) -> None:
-        world = scenario("rigid")
+        world = contract_world("rigid")
         self.sim = Simulator(world.cluster, world.trace, world.when)
         self.rounds = 0
 

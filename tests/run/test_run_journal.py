@@ -38,9 +38,9 @@ from rota.core.layout import (
 )
 from rota.errors import JournalError
 from rota.run.journal import Journal
+from rota.run.journal_file import FORMAT
 from rota.run.outcome import Outcome
 from rota.run.reader import EventChunk, JobChunk, RoundChunk, follow, read_journal
-from rota.run.store import FORMAT
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

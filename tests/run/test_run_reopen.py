@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from rota.core.layout import EVENT, ROUND, SHARE
 from rota.errors import JournalError
 from rota.run.journal import Journal
+from rota.run.journal_file import FORMAT, told
 from rota.run.reader import read_journal
-from rota.run.store import FORMAT, told
 
 META = {"policy": "fifo", "total_gpus": 8}
 

@@ -68,7 +68,7 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
         assert load is None or entry["workload"] in ("preset", "deepshare")
         assert {key: type(value) for key, value in entry.items()} == {
             "name": str, "version": int, "digest": str, "about": str, "workload": str, "jobs": int,
-            "cluster": dict, "speed": str, "contention": str, "measured": bool,
+            "cluster": dict, "speed": str, "contention": str, "measured": bool, "package": str,
         }  # fmt: skip
         assert entry["cluster"]["nodes"] >= 1
         assert entry["measured"] == entry["name"].endswith("-published")

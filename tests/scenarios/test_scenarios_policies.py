@@ -7,11 +7,11 @@ import pytest
 
 from rota.errors import PolicyError
 from rota.policies import ORDERINGS, make_policy
-from rota.policies.aware import AWARE
+from rota.policies.catalogue import speed_aware
 from rota.scenarios import Scenario, load, names
 from rota.sim import simulate
 
-POLICIES = (*ORDERINGS, *AWARE)
+POLICIES = (*ORDERINGS, *speed_aware())
 SPREAD_ONLY = ("contention-arrivals", "deepshare", "deepshare-published")
 """Worlds in which jobs have no speed on one node."""
 PACKING = ("hull-greedy", "optimus", "drf-bundles", "srtf-bundles", "equal-units", "dl2-tetris",

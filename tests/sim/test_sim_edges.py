@@ -176,7 +176,7 @@ from rota.core import Cluster
 from rota.policies import make_policy
 from rota.run.loop import rounds
 from rota.sim import Simulator
-from rota.sim.simulate import take_log
+from rota.sim.journal_writer import take_log
 from rota.traces import Trace
 
 jobs = 6000
@@ -280,5 +280,5 @@ def test_few_jobs_are_replayed_without_an_indexed_queue_alike(
     )  # fmt: skip
     cluster, policy = Cluster.uniform(3, 8, cpus=30.0), make_policy(name)
     indexed = simulate(cluster, trace, policy)
-    monkeypatch.setattr(import_module("rota.sim.simulate"), "MANY_JOBS", 10**9)
+    monkeypatch.setattr(import_module("rota.sim.replay_choice"), "MANY_JOBS", 10**9)
     assert_same(indexed, simulate(cluster, trace, policy))

@@ -27,9 +27,10 @@ from rota.policies import ORDERINGS, make_policy
 from rota.policies.classic.rule import EASY
 from rota.run.loop import rounds
 from rota.sim import Conditions, Faults, Simulator, simulate
+from rota.sim.briefing import informed
+from rota.sim.journal_writer import take_log
 from rota.sim.replay_kernels import MORE, OVER, replay, replay_backfill
 from rota.sim.setup import build_state
-from rota.sim.simulate import informed, take_log
 
 if TYPE_CHECKING:
     from worlds import Jobs

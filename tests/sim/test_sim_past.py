@@ -24,10 +24,11 @@ from rota.core.layout import (
 )
 from rota.errors import InputError
 from rota.policies import make_policy
+from rota.run.job_facts import Measured
 from rota.run.journal import Journal
 from rota.run.loop import rounds
 from rota.run.reader import read_journal
-from rota.run.record import Measured, Recorder
+from rota.run.recorder import Recorder
 from rota.sim import simulate
 from rota.sim.past import count_clusters, is_journal, lived_jobs, past_cluster, past_jobs
 

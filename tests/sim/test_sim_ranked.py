@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,13 +17,14 @@ from rota.policies import make_policy
 from rota.sim import Conditions, Faults, Simulator, simulate
 from rota.sim.queue_kernels import FEW
 from rota.sim.rank_kernels import replay_ranked
+from rota.sim.replay_choice import replay_of
 from rota.sim.replay_kernels import replay, replay_free
 from rota.testing.drawing import FEW_ROUNDS, draw_world
-from rota.testing.playing import play, ways
+from rota.testing.world_runs import play, ways
 from rota.traces import Trace
 
 if TYPE_CHECKING:
-    from rota.testing.playing import Run, Way
+    from rota.testing.world_runs import Run, Way
     from rota.testing.worlds import WorldSpec
 
 NAMES = (
@@ -153,4 +153,4 @@ def test_the_indexed_queue_is_used_where_its_schedule_is_the_same(
 ) -> None:
     trace = Trace.build("one", submit_s=[0], duration_s=[1], num_gpus=[1], **columns)
     sim = Simulator(Cluster(gpus=np.array(gpus)), trace, Conditions(**when))  # type: ignore[arg-type]
-    assert import_module("rota.sim.simulate")._kernel_for(sim, make_policy(name)) is expected
+    assert replay_of(sim, make_policy(name)) is expected

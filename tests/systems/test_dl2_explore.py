@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.envs import BatchEnv, Pool
+from rota.envs import BatchEnv, WorldPool
 from rota.envs.book import new_book
-from rota.learn.playing import uniform_jct_s
+from rota.learn.batch_rollout_env import uniform_jct_s
 from rota.scenarios import load
-from rota.systems.dl2.config import ExploreConfig
+from rota.systems.dl2.dl2_settings import ExploreConfig
 from rota.systems.dl2.explore import Explorer
 from rota.systems.dl2.explore_kernels import explore
-from rota.systems.dl2.lens import StepByStep
+from rota.systems.dl2.step_lens import StepByStep
 
 WORKER, SERVER, BUNDLE = 0, 1, 2
 
@@ -135,7 +135,7 @@ def test_chance_alone_takes_any_allowed_action_and_fades() -> None:
 
 
 def test_the_rules_alone_shorten_completion_times() -> None:
-    lens, pool = StepByStep(), Pool.draw(load("dl2-small"), range(6))
+    lens, pool = StepByStep(), WorldPool.draw(load("dl2-small"), range(6))
 
     def jct_s(kind: str) -> float:
         explorer = None if kind == "none" else explorer_of(kind, lens, 6)
@@ -151,7 +151,7 @@ def test_the_rules_alone_shorten_completion_times() -> None:
 def test_the_rules_alone_reach_what_was_measured_of_the_original() -> None:
     # The original's environment, seeds 0-99: 10.753 ± 0.322 by chance, 7.358 ± 0.220 with rules.
     lens, scenario = StepByStep(mask_room=False), load("dl2-small-published")
-    pool = Pool.draw(scenario, range(30))
+    pool = WorldPool.draw(scenario, range(30))
 
     def slots(explorer: Explorer | None) -> float:
         found = uniform_jct_s(

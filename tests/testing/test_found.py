@@ -11,7 +11,7 @@ from rota.errors import ConfigError
 from rota.policies import make_policy
 from rota.sim import Faults, Simulator
 from rota.testing import WorldSpec, examine
-from rota.testing.playing import play
+from rota.testing.world_runs import play
 
 
 def _job(submit_s: float, duration_s: float, num_gpus: int, **more: Any) -> dict[str, Any]:

@@ -7,25 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from plugged import install
 
 from rota.cli.app import run
 from rota.core.layout import ARRIVE, EVENT, FINISH, MOVE, NODE_DOWN, RESIZE, SHARE, START, STOP
 from rota.errors import PolicyError
-from rota.policies import catalogue, make_policy
+from rota.policies import make_policy
 from rota.testing import WorldSpec, examine
 from rota.testing.drawing import draw_world
 from rota.testing.examining import drawn
-from rota.testing.fuzzing import Plan, fuzz, replayed, shrunk, write_finding
+from rota.testing.fuzzing import FuzzPlan, fuzz, replayed, shrunk, write_finding
 from rota.testing.invariants import differences, violations
-from rota.testing.playing import play
 from rota.testing.shrinking import shrink
+from rota.testing.world_runs import play
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rota.core import Policy
-    from rota.testing.playing import Run
-    from rota.testing.scenarios import Scenario
+    from rota.scenarios.scenario import World
+    from rota.testing.world_runs import Run
 
 TWO_JOBS = WorldSpec(
     cluster={"gpus": [2, 1], "cpus": [4, 4], "gpu_types": ["old", "new"], "type": [0, 1]},
@@ -66,7 +66,7 @@ def test_drawn_worlds_can_be_built_and_hold_every_kind_of_thing() -> None:
     assert any(0 in world.cluster["gpus"] for world in worlds)
 
 
-def _run(world: Scenario, rows: list[tuple[Any, ...]]) -> Run:
+def _run(world: World, rows: list[tuple[Any, ...]]) -> Run:
     """A run of which the log says this: (time, job, kind, shares…)."""
     run = play(world, make_policy("fifo"), "rounds", 0)
     events = np.array([(row[0], row[1], row[2], len(row) - 3) for row in rows], EVENT)
@@ -128,7 +128,7 @@ def test_a_failing_world_is_cut_down_to_what_matters() -> None:
 
 BAD_POLICIES = """
 import os, signal
-from rota.policies import catalogue, make_policy
+from rota.policies import make_policy
 
 class Waits:
     "Starts nobody."
@@ -164,7 +164,9 @@ class Naps:
 def test_whatever_a_policy_does_the_fuzzer_goes_on(tmp_path: Path, name: str, kind: str) -> None:
     file = tmp_path / "bad.py"
     file.write_text(BAD_POLICIES)
-    plan = Plan(worlds=2, policies=(f"{file}:{name}", "fifo"), limit_s=5 if kind == "hang" else 120)
+    plan = FuzzPlan(
+        worlds=2, policies=(f"{file}:{name}", "fifo"), limit_s=5 if kind == "hang" else 120
+    )
     tally = fuzz(plan, workers=1, progress=lambda _: None)
     assert tally.worlds == 2
     kinds = {found.kind for found in tally.failures if name in found.policy}
@@ -178,17 +180,15 @@ def test_whatever_a_policy_does_the_fuzzer_goes_on(tmp_path: Path, name: str, ki
         assert "WorldSpec.from_json" in small.snippet()
 
 
-def test_workers_know_the_policies_that_others_have_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(catalogue, "LOADERS", [*catalogue.LOADERS, patient])
-    monkeypatch.setattr("rota.testing.fuzzing.LOADERS", catalogue.LOADERS)
-    tally = fuzz(Plan(worlds=1, policies=("patient",)), workers=1, progress=lambda _: None)
+def test_workers_know_the_policies_that_others_have_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "from rota.policies import make_policy\ndef make():\n    return make_policy('fifo')\n"
+    points = {"rota.policies": {"patient": "patient_of_test:make"}}
+    monkeypatch.syspath_prepend(install(tmp_path, "patience", points, patient_of_test=text))
+    tally = fuzz(FuzzPlan(worlds=1, policies=("patient",)), workers=1, progress=lambda _: None)
     assert not tally.refused
     assert not tally.failures
-
-
-def patient(name: str) -> Policy | None:
-    """A loader, as trained policies have one."""
-    return make_policy("fifo") if name == "patient" else None
 
 
 def test_a_name_that_no_policy_has_is_refused_before_any_world_is_drawn(
@@ -205,6 +205,6 @@ def test_a_policy_that_cannot_play_in_a_world_is_no_failure() -> None:
 
 
 def test_too_many_rounds_are_a_policy_error() -> None:
-    from rota.testing.playing import TooManyRoundsError
+    from rota.testing.world_runs import TooManyRoundsError
 
     assert issubclass(TooManyRoundsError, PolicyError)

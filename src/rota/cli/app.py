@@ -16,14 +16,20 @@ import typer
 
 from rota import __version__
 from rota.cli import (
+    cancel,
     compare,
+    daemon,
     evaluate,
     fuzz,
-    jobs,
-    live,
+    hold,
+    job_logs,
     policies,
+    queue,
+    report,
+    resubmit,
     scenarios,
     simulate,
+    submit,
     traces,
     train,
 )
@@ -46,10 +52,13 @@ app = typer.Typer(
 )
 app.command()(simulate.simulate)
 app.command()(compare.compare)
+app.command()(report.report)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
-app.command()(live.run)
-for verb in (jobs.submit, jobs.queue, jobs.cancel, jobs.logs):
+app.command()(daemon.run)
+app.command(cls=queue.QueueCommand)(queue.queue)
+for verb in (submit.submit, job_logs.logs, hold.hold, hold.resume, cancel.cancel,
+             resubmit.resubmit):  # fmt: skip
     app.command()(verb)
 app.command()(policies.policies)
 app.command(hidden=True)(fuzz.fuzz)

@@ -138,7 +138,8 @@ def _look_ahead(
     from rota.cli.compare_results import record_of
     from rota.cli.work import meant, prepared
     from rota.sim import Simulator
-    from rota.sim.simulate import informed, needs_compiling, warm_up
+    from rota.sim.briefing import informed
+    from rota.sim.replay_choice import needs_compiling, warm_up
 
     told, records = False, []
     for case in cases:
@@ -183,7 +184,7 @@ def _tasks(
 def _write(folder: Path, results: Mapping[str, Any]) -> None:
     import json
 
-    from rota.dash.report import write_report
+    from rota.dash.compare_page import write_report
     from rota.traces.text_files import write_text
 
     try:

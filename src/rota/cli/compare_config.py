@@ -11,8 +11,9 @@ from rota.cli.logs import below_data
 from rota.cli.toml_table import TomlTable
 from rota.errors import ConfigError, UnknownNameError
 from rota.sim import Conditions, Faults
-from rota.traces import FORMATS, PRESETS
+from rota.traces import PRESETS
 from rota.traces.clusterfile import load_cluster, read_toml, unknown_key
+from rota.traces.formats import LOG_FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,8 +129,8 @@ def _resolved(source: str, folder: Path) -> str:
 
 
 def _resolved_policy(name: str, folder: Path) -> str:
-    where, colon, attribute = name.rpartition(":")
-    return f"{folder / where}:{attribute}" if colon and where.endswith(".py") else name
+    where, mark, rest = name.partition(".py:")
+    return f"{folder / where}{mark}{rest}" if mark else name
 
 
 def _what_to_run(entry: TomlTable, folder: Path) -> tuple[TraceSpec, ...]:
@@ -193,8 +194,8 @@ def _trace(
 ) -> TraceSpec:
     source, head = entry.text("source"), entry.whole("head", None, least=1)
     format_name = entry.text("format", "") or None
-    if format_name is not None and format_name not in FORMATS:
-        raise unknown_key(f"{entry.where}: format", format_name, FORMATS)
+    if format_name is not None and format_name not in LOG_FORMATS:
+        raise unknown_key(f"{entry.where}: format", format_name, LOG_FORMATS.names())
     return TraceSpec(
         label=entry.text("name", source if head is None else f"{source} (first {head:,})"),
         source=_resolved(source, folder),

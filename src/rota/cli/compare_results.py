@@ -123,6 +123,8 @@ def _notes(
     config: CompareConfig, all_runs: AllRuns, compared: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """What a reader must know to understand the numbers."""
+    from rota.dash.groups import losses
+
     notes = []
     free = config.restart_costs_s == (0.0,) and not config.when.resize_s
     if free and not all(trace.is_scenario for trace in config.traces):
@@ -152,14 +154,8 @@ def _notes(
         for label, facts in _facts_of_scenarios(config).items()
     ]
     notes += dict.fromkeys(note for case in cases for note in case.notes)
-    summaries = [run.summary for run in all_runs.runs.values()]
-    dropped = {summary["trace"]: summary["oversized"] for summary in summaries}
-    notes += [
-        f"{label}: {units.plural(count, 'job')} left out that the empty cluster cannot hold."
-        for label, count in dropped.items()
-        if count
-    ]
-    return notes
+    lost = {run.summary["trace"]: losses(run.summary) for run in all_runs.runs.values()}
+    return notes + [f"{label}: {text}" for label, texts in lost.items() for text in texts]
 
 
 def _note_on_learning(config: CompareConfig, learners: Sequence[str]) -> list[str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path  # noqa: TC003
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from rota.cli import loading, plays
+from rota.cli.options import AsJson, command, duration_s  # noqa: TC001
 from rota.cli.progress import LateBar
 from rota.cli.table import print_json, print_table
 from rota.errors import InputError
@@ -24,75 +26,83 @@ METRICS: Final = (
 )  # fmt: skip
 _RESAMPLES_SEED: Final = 0
 
-Subject = Annotated[
-    str, typer.Argument(metavar="CKPT|POLICY", help="A checkpoint, or any policy by name.")
-]
-ScenarioName = Annotated[
-    str, typer.Option("--scenario", metavar="NAME", help="A scenario or its file.")
-]
-Seeds = Annotated[str, typer.Option(metavar="A:B", help="Seeds: A up to, not with, B; or a,b,c.")]
-Against = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="A policy to compare with; repeat it for several; default: drf and optimus.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, not a table.")]
-DataFolder = Annotated[
-    Path | None,
-    typer.Option("--data", help="A folder of measured tables, in place of those that ship."),
-]
-Through = Annotated[
-    str | None,
-    typer.Option(
-        metavar="RECIPE",
-        help="Also play a perfect copy of POLICY through the lens of a recipe of `rota train`.",
-    ),
-]
-Deadline = Annotated[float, typer.Option(min=0.001, help="Seconds a policy may take per round.")]
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What `rota evaluate` can be asked for."""
+
+    policy: Annotated[
+        str, typer.Argument(metavar="CKPT|POLICY", help="A checkpoint, or any policy by name.")
+    ]
+    scenario: Annotated[
+        str, typer.Option("--scenario", metavar="NAME", help="A scenario or its file.")
+    ]
+    seeds: Annotated[
+        str, typer.Option(metavar="A:B", help="Seeds from A up to B, B excluded; or a,b,c.")
+    ] = "2000:2020"
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A policy to compare with; repeat it for several; default, or auto: rules that "
+            "fit the scenario.",
+        ),
+    ] = None
+    through: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RECIPE",
+            help="Also play a perfect copy of POLICY through the lens of a recipe of `rota train`.",
+        ),
+    ] = None
+    as_json: AsJson = False
+    data: Annotated[
+        Path | None, typer.Option(help="A folder of measured tables, in place of those that ship.")
+    ] = None
+    deadline: Annotated[
+        float,
+        typer.Option(
+            parser=duration_s, metavar="TIME", help="Time that a policy may take per round."
+        ),
+    ] = 60.0
 
 
-def evaluate(
-    policy: Subject,
-    scenario: ScenarioName,
-    seeds: Seeds = "2000:2020",
-    against: Against = None,
-    through: Through = None,
-    as_json: AsJson = False,
-    data: DataFolder = None,
-    deadline: Deadline = 60.0,
-) -> None:
-    """Play a scenario under POLICY and others, and tell differences from chance."""
+@command(EvaluateOptions)
+def evaluate(options: EvaluateOptions) -> None:
+    """Play a scenario under POLICY and others; compare them, with confidence intervals."""
+    from rota.learn.rivals import named_rivals
     from rota.scenarios import load
 
-    chosen, wanted = load(scenario), plays.read_seeds(seeds)
+    if options.deadline <= 0:
+        raise InputError("--deadline must be above 0.")
+    policy = options.policy
+    chosen, wanted = load(options.scenario), plays.read_seeds(options.seeds)
     loading.tell_outside(wanted)
-    others = ["drf", "optimus"] if against is None else filter(None, against)
-    names = list(dict.fromkeys([policy, *others]))
+    rivals = ["auto"] if options.against is None else filter(None, options.against)
+    names = named_rivals([policy, *rivals], chosen, chosen.draw(wanted[0], options.data))
     policies = loading.named_policies(names, chosen.policy)
-    if through is not None:
-        copy = f"{policy} through {through}"
-        policies = {copy: _copied(policies[policy], through), **policies}
+    if options.through is not None:
+        copy = f"{policy} through {options.through}"
+        policies = {copy: _copied(policies[policy], options.through), **policies}
         policy = copy
-    runs = _played(chosen, wanted, policies, data, deadline)
+    runs = _played(chosen, wanted, policies, options.data, options.deadline)
     facts = {
         "scenario": chosen.name,
         "seeds": list(wanted),
         "policies": [{"policy": name, **_means(own)} for name, own in runs.items()],
         "paired": _paired(runs, policy),
     }
-    if as_json:
+    if options.as_json:
         print_json(facts)
     else:
         _print(facts, chosen.when.slot_s)
 
 
 def _copied(policy: Policy, recipe: str) -> Policy:
-    """What a perfect copy of the policy would do with the lens of a recipe."""
+    """A perfect copy of the policy through the lens of a recipe."""
     try:
-        from rota.envs import Copied
-        from rota.learn.recipe import load_recipe
+        from rota.envs import PerfectCopy
+        from rota.learn.recipe_file import load_recipe
         from rota.policies import Heuristic
     except ModuleNotFoundError as error:
         raise InputError(
@@ -100,18 +110,18 @@ def _copied(policy: Policy, recipe: str) -> Policy:
         ) from None
     if isinstance(policy, Heuristic) and (policy.learns or policy.error > 0):
         raise InputError(
-            f"--through copies no policy with a table of past jobs or errors of its own, as "
-            f"{policy.name!r} is; name another."
+            f"--through cannot copy {policy.name!r}, which has a table of past jobs or errors of "
+            "its own; name another policy."
         )
     chosen = load_recipe(recipe)
-    return Copied(chosen.built_by.make_lens(chosen.lens), policy)
+    return PerfectCopy(chosen.built_by.make_lens(chosen.lens), policy)
 
 
 def _played(
     scenario: Scenario, seeds: tuple[int, ...], policies: Mapping[str, Policy],
     data: Path | None, deadline_s: float,
 ) -> dict[str, list[dict[str, Any]]]:  # fmt: skip
-    """Every policy's runs, seed by seed."""
+    """The results of every policy, seed by seed."""
     from rota.run.metrics import summarise
     from rota.sim import simulate
 
@@ -131,7 +141,7 @@ def _played(
 
 
 def _means(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The mean over seeds of what each run came to; None where no run has it."""
+    """The mean of each metric over seeds; None where no run has it."""
     found: dict[str, Any] = {}
     for key in METRICS:
         values = [run[key] for run in runs if run.get(key) is not None]

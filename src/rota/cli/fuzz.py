@@ -42,17 +42,15 @@ def fuzz(
         os.environ["NUMBA_BOUNDSCHECK"] = "1"
         os.environ.setdefault("NUMBA_CACHE_DIR", str(out.absolute() / "bounds-cache"))
     from rota.cli.loading import named_policies
-    from rota.cli.trained import register
-    from rota.testing.fuzzing import Plan, fuzz, replayed, write_finding
+    from rota.testing.fuzzing import FuzzPlan, fuzz, replayed, write_finding
 
-    register()
     if policy:
         named_policies(policy)  # an unknown name is an error at once, not one in every world
     if replay is not None:
         findings = replayed(replay)
         _print_failures(findings)
         raise typer.Exit(1 if findings else 0)
-    plan = Plan(seed, first, worlds, each, tuple(policy or ()), limit)
+    plan = FuzzPlan(seed, first, worlds, each, tuple(policy or ()), limit)
     with LateBar() as bar:
         report = bar.begin("worlds", worlds)
 

@@ -37,10 +37,8 @@ def named_policies(
     names: Sequence[str], meaning: Callable[[str], str] | None = None
 ) -> dict[str, Policy]:
     """The policies with these names, each once; `meaning` translates names beforehand."""
-    from rota.cli.trained import register
     from rota.policies import make_policy
 
-    register()
     if not names:
         raise InputError(
             "Name at least one policy, such as -p fifo -p srtf+consolidate -p tiresias; "
@@ -60,8 +58,8 @@ def short_name(policy: str) -> str:
     """A policy's name for tables: without the folder of a file of the user's own."""
     if policy.endswith(".ckpt"):
         return Path(policy).name
-    where, colon, attribute = policy.rpartition(":")
-    return f"{Path(where).name}:{attribute}" if colon and where.endswith(".py") else policy
+    where, mark, rest = policy.partition(".py:")
+    return f"{Path(where).name}{mark}{rest}" if mark else policy
 
 
 def cluster_for(
@@ -239,10 +237,9 @@ def tell_compiling() -> bool:
 
 def facts_of_cluster(cluster: Cluster) -> dict[str, Any]:
     """A cluster in a few words and numbers, for JSON."""
-    return {
-        "about": cluster.describe(), "nodes": len(cluster), "gpus": cluster.total_gpus,
-        "gpu_types": list(cluster.gpu_types),
-    }  # fmt: skip
+    from rota.dash.groups import cluster_facts
+
+    return cluster_facts(cluster)
 
 
 def facts_of_conditions(when: Conditions) -> dict[str, Any]:

@@ -18,15 +18,19 @@ _EXAMPLES = (
     ("srtf@oracle", "it is shown the truth where a scenario hides it"),
     ("runs/mine/best.ckpt", "what `rota train` made"),
     ("my_policy.py:MyPolicy", "a class of your own; also package.module:Name"),
+    ("my_policy.py:MyPolicy:most=2", "with a setting: a field, or a parameter, of the class"),
 )
 
 
 def policies(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """List the policies and how their names combine."""
-    from rota.cli.trained import entries_of_trained
+    from rota.cli.loading import note
     from rota.policies import listing
+    from rota.policies.catalogue import CATALOGUE
 
-    entries = [*listing(), *entries_of_trained()]
+    entries = listing()
+    for trouble in CATALOGUE.plugged()[1]:
+        note(trouble)
     if as_json:
         print_json({"grammar": GRAMMAR, "policies": entries})
         return
@@ -43,14 +47,22 @@ def policies(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")
         ]
         if kind in ("ordering", "speed-aware"):
             columns.append(("source", [row["source"] for row in rows]))
+        if kind == "plug-in":
+            columns.append(("package", [row["package"] for row in rows]))
+            columns.append(("settings", [_with_help(row["settings"]) or "–" for row in rows]))
         if kind == "ordering":
             columns.append(("placement", [row["default_placement"] for row in rows]))
         if kind in ("ordering", "speed-aware"):
             columns.append(("settings", [", ".join(row["settings"]) or "–" for row in rows]))
         print_table(columns, left=len(columns))
     typer.echo()
-    helps = {key: text for row in entries for key, text in row.get("settings", {}).items()}
+    helps = {key: text for row in entries if row["kind"] != "plug-in"
+             for key, text in row.get("settings", {}).items()}  # fmt: skip
     print_table([("setting", list(helps)), ("meaning", list(helps.values()))], left=2)
+
+
+def _with_help(settings: dict[str, str]) -> str:
+    return ", ".join(f"{key} ({text})" for key, text in settings.items())
 
 
 def _kinds(entries: list[dict[str, Any]]) -> list[str]:

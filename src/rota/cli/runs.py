@@ -67,7 +67,7 @@ def print_runs(
     for row in rows:
         for group in by:
             typer.echo()
-            _print_groups(row, group)
+            print_groups(row, group)
 
 
 def over_seeds(runs: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> list[dict[str, Any]]:
@@ -165,7 +165,8 @@ def _caption(runs: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], jobs: 
     return ["; ".join(filter(None, (cost, rate)))]
 
 
-def _print_groups(run: Mapping[str, Any], by: str) -> None:
+def print_groups(run: Mapping[str, Any], by: str) -> None:
+    """Print the table of one run by `size` or `user`."""
     rows = [row for row in run[f"by_{by}"] if row["jobs"]]
     shown = rows[:TOP_USERS] if by == "user" else rows
     names = [row[by] if row[by] is not None else "(no user)" for row in shown]

@@ -41,11 +41,18 @@ def scenarios(context: typer.Context, as_json: AsJson = False) -> None:
     """List the scenarios: workload, cluster, speeds, contention, cadence and costs by name."""
     if context.invoked_subcommand is not None:
         return
-    from rota.scenarios import load, names
+    from rota.cli.loading import note
+    from rota.plugins import OURS
+    from rota.scenarios.speed_laws import SPEED_MODELS
 
-    entries = [_facts(load(name)) for name in names()]
+    entries = _entries()
+    models, troubles = SPEED_MODELS.plugged()
+    for trouble in troubles:
+        note(trouble)
+    packages = [entry["package"] for entry in entries]
     if as_json:
-        print_json({"scenarios": entries})
+        plugged = {name: SPEED_MODELS.package(name) for name in models}
+        print_json({"scenarios": entries, "plugged_speed_models": plugged})
         return
     print_table(
         [
@@ -57,13 +64,31 @@ def scenarios(context: typer.Context, as_json: AsJson = False) -> None:
             ("speed", [entry["speed"] for entry in entries]),
             ("contention", [entry["contention"] for entry in entries]),
             ("what for", [entry["about"] for entry in entries]),
+            *([("package", packages)] if {*packages} > {OURS} else ()),
         ],
-        left=8,
+        left=9,
     )
+    for name in models:
+        typer.echo(f'[speed] family = "{name}" comes from package {SPEED_MODELS.package(name)}')
     typer.echo()
     for line in (line for lines in LOAD.values() for line in lines):
         typer.echo(line)
     typer.echo("\nrota simulate --scenario NAME --seeds 0:20 -p fifo-skip -p srtf")
+
+
+def _entries() -> list[dict[str, Any]]:
+    """What there is to say of every scenario that can be read; the others are noted."""
+    from rota.cli.loading import note
+    from rota.errors import RotaError
+    from rota.scenarios import SCENARIO_FILES, load
+
+    found = []
+    for name in SCENARIO_FILES.names():
+        try:
+            found.append({**_facts(load(name)), "package": SCENARIO_FILES.package(name)})
+        except RotaError as error:
+            note(str(error))
+    return found
 
 
 @app.command()

@@ -110,7 +110,7 @@ def _tell_scenario(asked: Simulation) -> None:
 
 def _played(asked: Simulation) -> tuple[Play, list[dict[str, Any]]]:
     """All runs, policy by policy within each seed, and the world of the first seed."""
-    from rota.sim.simulate import needs_compiling
+    from rota.sim.replay_choice import needs_compiling
 
     first: Play | None = None
     runs: list[dict[str, Any]] = []
@@ -197,7 +197,8 @@ def _run(
             meta = {
                 "policy": name, "total_gpus": play.cluster.total_gpus, "trace": play.jobs.name,
                 "seed": play.seed, "cluster": play.cluster, "conditions": play.when,
-                "scenario": _named(asked.scenario),
+                "scenario": _named(asked.scenario), "oversized": play.oversized,
+                "skipped": play.jobs.skipped, "left_out": dict(play.jobs.left_out),
             }  # fmt: skip
             journal = stack.enter_context(
                 Journal.create(path, meta=meta, force=asked.options.force)

@@ -37,7 +37,9 @@ def traces(context: typer.Context, as_json: AsJson = False) -> None:
     """List the built-in workloads and the formats of job logs that rota reads."""
     if context.invoked_subcommand is not None:
         return
+    from rota.cli.loading import note
     from rota.traces import FORMATS, PRESETS
+    from rota.traces.formats import LOG_FORMATS
 
     presets = {
         name: {
@@ -49,9 +51,14 @@ def traces(context: typer.Context, as_json: AsJson = False) -> None:
         }
         for name, preset in PRESETS.items()
     }
-    formats = {name: known.about for name, known in FORMATS.items()}
+    plugged, troubles = LOG_FORMATS.plugged()
+    formats = {name: known.about for name, known in (FORMATS | plugged).items()}
+    packages = {name: LOG_FORMATS.package(name) for name in plugged}
+    for trouble in troubles:
+        note(trouble)
     if as_json:
-        print_json({"presets": presets, "formats": formats, "sacct_command": SACCT_COMMAND})
+        print_json({"presets": presets, "formats": formats, "packages": packages,
+                    "sacct_command": SACCT_COMMAND})  # fmt: skip
         return
     typer.echo("Presets (NAME:jobs=…,total_gpus=…,load=…,users=… changes them)")
     for name, facts in presets.items():
@@ -62,7 +69,8 @@ def traces(context: typer.Context, as_json: AsJson = False) -> None:
             typer.echo(f"  {'':<10} its cluster: {facts['cluster']}")
     typer.echo("\nFormats of files, recognised by their content (--format NAME overrides)")
     for name, about in formats.items():
-        typer.echo(f"  {name:<10} {about}")
+        whose = f" (package {packages[name]})" if name in packages else ""
+        typer.echo(f"  {name:<10} {about}{whose}")
     typer.echo(f"\nTo export a Slurm cluster's history:\n  {SACCT_COMMAND}")
 
 

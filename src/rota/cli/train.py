@@ -3,79 +3,183 @@
 from __future__ import annotations
 
 import os
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from rota.cli.options import AsJson, command, duration_s  # noqa: TC001
+from rota.cli.table import print_json, print_table
 from rota.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from rota.learn.trainer import Report
+    from rota.learn.trainer import Trainer
+    from rota.learn.training_report import Report, Standing
 
 QUIET_S: Final = 30.0
 """The longest silence of a training whose output is no terminal."""
 WIDE: Final = 130
 """Columns from which a terminal shows all numbers."""
 
-Source = Annotated[
-    str, typer.Argument(metavar="PRESET|CONFIG.toml", help="A recipe that rota ships, or a file.")
-]
-Out = Annotated[
-    Path | None, typer.Option(help="Folder for all that it leaves; default: runs/NAME-SEED.")
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting, such as run.seed=1."),
-]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on where the folder's run stopped.")]
-Minutes = Annotated[
-    float | None, typer.Option(min=0.01, help="Stop after so long; the rates fall accordingly.")
-]
-DataFolder = Annotated[
-    Path | None,
-    typer.Option("--data", help="A folder of measured tables, in place of those that ship."),
+
+def _list(wanted: bool) -> None:
+    """Print the recipes that ship, and the systems that a recipe may train."""
+    if not wanted:
+        return
+    from rota.cli.loading import note
+    from rota.cli.table import print_table
+    from rota.systems.registry import LEARNED, SYSTEMS, about_preset, presets
+
+    plugged, troubles = LEARNED.plugged()
+    for trouble in troubles:
+        note(trouble)
+    systems = SYSTEMS | plugged
+    print_table([("system", list(systems)), ("what it does", [s.summary for s in systems.values()]),
+                 ("package", [*map(LEARNED.package, systems)])], left=3)  # fmt: skip
+    typer.echo()
+    # The ablations, named after what they change, come last.
+    recipes = sorted(presets(), key=lambda name: len(presets()[name].parts))
+    print_table([("recipe", recipes), ("what it trains", [*map(about_preset, recipes)])], left=2)
+    raise typer.Exit
+
+
+ListRecipes = Annotated[
+    bool,
+    typer.Option("--list", is_eager=True, callback=_list, help="List recipes and systems."),
 ]
 
 
-def train(
-    recipe: Source,
-    out: Out = None,
-    set_: Set = None,
-    resume: Resume = False,
-    minutes: Minutes = None,
-    data: DataFolder = None,
-) -> None:
-    """Train a policy: warm-up, reinforcement learning, validation; keeps the best."""
+@dataclass(frozen=True)
+class TrainOptions:
+    """What `rota train` can be asked for."""
+
+    recipe: Annotated[
+        str,
+        typer.Argument(metavar="PRESET|CONFIG.toml", help="A recipe that rota ships, or a file."),
+    ]
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for its files; default: runs/NAME-SEED.")
+    ] = None
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="TABLE.KEY=VALUE", help="Change a setting, such as run.seed=1."
+        ),
+    ] = None
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the training that stopped in the folder.")
+    ] = False
+    time_limit: Annotated[
+        float | None,
+        typer.Option(
+            parser=duration_s, metavar="TIME",
+            help="Stop after this time, such as 20m or 2h; step sizes fall to 0 by then.",
+        ),
+    ] = None  # fmt: skip
+    data: Annotated[
+        Path | None, typer.Option(help="A folder of measured tables, in place of those that ship.")
+    ] = None
+    as_json: AsJson = False
+    listing: ListRecipes = False
+
+
+@command(TrainOptions)
+def train(options: TrainOptions) -> None:
+    """Train a policy: warm-up, reinforcement learning, validation; keeps the best network."""
     # Threads that wait by spinning make each other six times slower where cores are shared.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
-        from rota.cli.trained import register
-        from rota.learn.recipe import load_recipe
-        from rota.learn.trainer import BEST, Trainer, shorter
+        from rota.learn.recipe_file import load_recipe
+        from rota.learn.trainer import Trainer, limited
+        from rota.learn.training_folder import BEST
     except ModuleNotFoundError as error:
         raise InputError(
             f"Training needs {error.name}, which is not installed: pip install 'rota[train]'."
         ) from None
 
-    register()  # a trained policy may teach, and be compared with
-    chosen = load_recipe(recipe, set_ or [])
-    if minutes is not None:
-        chosen = shorter(chosen, minutes)
-    folder = out or Path("runs") / f"{chosen.name}-{chosen.run.seed}"
+    chosen = load_recipe(options.recipe, options.set_ or [])
+    if options.time_limit is not None:
+        if options.time_limit <= 0:
+            raise InputError("--time-limit must be above 0; leave it out for no limit.")
+        chosen = limited(chosen, options.time_limit)
+    folder = options.out or Path("runs") / f"{chosen.name}-{chosen.run.seed}"
     typer.echo(f"training {chosen.name} ({chosen.about}) in {folder}", err=True)
     with _Display() as display:
-        trainer = Trainer(chosen, folder, data=data, resume=resume, watcher=display.show)
-        best = trainer.run()
-    teacher = trainer.stage.teacher
-    compared = "" if teacher is None else f", {best / teacher - 1:+.1%} against the teacher"
-    typer.echo(f"best mean JCT on validation traces: {best:.3f}{compared}")
-    if trainer.copy is not None:
-        typer.echo(trainer.copy.words())
+        trainer = Trainer(
+            chosen, folder, data=options.data, resume=options.resume, watcher=display.show
+        )
+        display.say(_intent(trainer))
+        trainer.run()
+        standing = trainer.standing()
+    copy = trainer.copy
+    if options.as_json:
+        facts: dict[str, Any] = {
+            "recipe": chosen.name, "folder": str(folder), "checkpoint": str(folder / BEST),
+            **standing.facts(), "perfect_copy": None if copy is None else asdict(copy),
+        }  # fmt: skip
+        print_json(facts)
+        return
+    _print(chosen.name, standing)
+    if copy is not None:
+        typer.echo(copy.words())
     typer.echo(f"checkpoint: {folder / BEST}")
+
+
+def _intent(trainer: Trainer) -> str:
+    """What a training learns from, what it is scored by, and what it is compared with."""
+    recipe, worlds = trainer.recipe, trainer.worlds
+    teacher, learner = recipe.clone.teacher, recipe.run.learner
+    then = "no reinforcement learning follows" if learner == "none" else f"then {learner}"
+    rivals = ", ".join(worlds.rivals) or "no other policy (world.against is empty)"
+    return "\n".join([
+        f"  teacher: {f'{teacher}, copied first; {then}' if teacher else f'none; {learner} alone'}",
+        f"  score: mean JCT in {worlds.unit}, lower is better, on {worlds.validation_words} of "
+        f"{worlds.scenario.name}",
+        f"  compared with: {rivals}",
+    ])  # fmt: skip
+
+
+def _print(name: str, standing: Standing) -> None:
+    """The final table: the best network, and its difference to each rival."""
+    strongest = standing.strongest
+    rows = [(f"{name} (best network)", f"{standing.jct:.3f}", "")]
+    for rival in standing.rivals:
+        marks = [
+            mark
+            for mark, holds in (
+                ("teacher", rival.policy == standing.teacher),
+                ("strongest", rival is strongest),
+            )
+            if holds
+        ]
+        words = f"{rival.policy} ({', '.join(marks)})" if marks else rival.policy
+        rows.append((words, f"{rival.jct:.3f}", rival.words()))
+    heads = ("policy", "mean JCT", "network against it [95 % interval]")
+    columns = [(head, [row[k] for row in rows]) for k, head in enumerate(heads)]
+    if not standing.rivals:
+        columns = columns[:2]
+    print_table(
+        columns, title=f"{standing.scenario}: mean JCT in {standing.unit}, {standing.traces}"
+    )
+    typer.echo(f"teacher: {standing.teacher or 'none'}")
+    if strongest is not None:
+        typer.echo(
+            f"against the strongest rival, {strongest.policy}: mean JCT {strongest.words()}"
+            f"{_verdict(strongest.ci95)}"
+        )
+
+
+def _verdict(ci95: tuple[float, float] | None) -> str:
+    """What an interval of the change says."""
+    if ci95 is None:
+        return ", one trace, so no interval"
+    if ci95[1] < 0:
+        return ", the network is better"
+    if ci95[0] > 0:
+        return ", the network is worse"
+    return ", no clear difference"
 
 
 class _Display:
@@ -87,7 +191,7 @@ class _Display:
 
         self._console = Console(stderr=True)
         self._bar = Progress(
-            TextColumn("{task.fields[phase]:>5}"), BarColumn(10),
+            TextColumn("{task.fields[phase]:>6}"), BarColumn(10),
             TextColumn("{task.completed}/{task.total}"), TextColumn("{task.fields[says]}"),
             TimeElapsedColumn(), console=self._console, transient=True,
             disable=not self._console.is_terminal,
@@ -102,11 +206,14 @@ class _Display:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
+    def say(self, words: str) -> None:
+        """Print lines above the bar."""
+        self._console.print(words, markup=False, highlight=False, soft_wrap=True)
+
     def show(self, report: Report) -> None:
         """Bring the line up to date."""
         if report.copy is not None and not self._copy_told:
-            words = report.copy.words()
-            self._console.print(words, markup=False, highlight=False, soft_wrap=True)
+            self.say(report.copy.words())
             self._copy_told = True
         if self._console.is_terminal:
             says = _words(report) if self._console.width >= WIDE else _brief(report)
@@ -119,7 +226,7 @@ class _Display:
         ends = report.update == report.updates
         if news != self._said or ends or now_s - self._said_s > QUIET_S:
             where = f"{report.phase} {report.update}/{report.updates}"
-            typer.echo(f"{where}: {_words(report)}", err=True)
+            typer.echo(f"{where}: {_words(report)}".removesuffix(": "), err=True)
             self._said_s = now_s
         self._said = news
 
@@ -128,7 +235,7 @@ def _brief(report: Report) -> str:
     """What matters most, in the 45 columns that a plain terminal leaves."""
     facts, parts = report.facts or {}, []
     if report.best is not None:
-        change = f" ({report.best / report.teacher - 1:+.1%})" if report.teacher else ""
+        change = f" ({report.best / report.strongest[1] - 1:+.1%})" if report.strongest else ""
         parts.append(f"JCT {report.best:.3f}{change}")
     parts += [f"{name} {facts[name]:.2f}" for name in ("entropy", "agreement") if name in facts]
     return ", ".join(parts + [f"{report.rate:,.0f} steps/s"] * (report.rate > 0))
@@ -137,16 +244,14 @@ def _brief(report: Report) -> str:
 def _words(report: Report) -> str:
     """All there is to say."""
     facts = report.facts or {}
-    number: Callable[[float], str] = "{:.3f}".format
     parts = [f"{report.rate:,.0f} steps/s"] if report.rate else []
     if report.validation is not None:
-        parts.append(f"validation JCT {number(report.validation)}")
+        parts.append(f"validation JCT {report.validation:.3f} {report.unit}")
     if report.best is not None:
-        parts.append(f"best {number(report.best)}")
-    if report.teacher is not None:
-        parts.append(f"teacher {number(report.teacher)}")
-    if report.best is not None and report.teacher:
-        parts[-1] += f" ({report.best / report.teacher - 1:+.1%})"
-    parts += [f"{name} {number(facts[name])}" for name in ("jct", "entropy", "agreement")
+        parts.append(f"best {report.best:.3f}")
+    for name, jct in (("teacher", report.teacher), report.strongest or ("", None)):
+        if report.best is not None and jct:
+            parts.append(f"{report.best / jct - 1:+.1%} against {name} ({jct:.3f})")
+    parts += [f"{name} {facts[name]:.3f}" for name in ("jct", "entropy", "agreement")
               if name in facts]  # fmt: skip
     return ", ".join(parts)

@@ -128,6 +128,7 @@ def run_one(task: Task) -> Finished | Failed:
 def _run(task: Task) -> Finished:
     import numpy as np
 
+    from rota.dash.groups import MOST_ROWS
     from rota.run.metrics import cdf, series, summarise
     from rota.sim import simulate
 
@@ -140,18 +141,29 @@ def _run(task: Task) -> Finished:
     )  # fmt: skip
     jct_s = np.where(outcome.gave_up, np.nan, outcome.done_s - outcome.submit_s)
     summary = summarise(outcome)
-    del summary["by_user"]  # long, and no table of a comparison shows it
+    users = summary["by_user"]
+    summary["by_user"] = users[:MOST_ROWS]  # as many as the report shows
     return Finished(
         summary={
             **place_of(task.case),
             **summary,
             "policy": task.label,
+            "users": len(users),
             "oversized": play.oversized,
+            "skipped": play.jobs.skipped,
+            "left_out": dict(play.jobs.left_out),
+            "jobs_by_gpu_type": _asked_types(play.jobs),
         },
         cdf=cdf(jct_s, CDF_POINTS),
         series=series(outcome, SERIES_POINTS) if task.keep_series else None,
         jct_s=jct_s if task.keep_jobs else None,
     )
+
+
+def _asked_types(jobs: Trace) -> dict[str, int]:
+    """How many jobs ask for each GPU type by name."""
+    counts = ((jobs.gpu_type == code).sum() for code in range(len(jobs.gpu_types)))
+    return {kind: int(count) for kind, count in zip(jobs.gpu_types, counts, strict=True) if count}
 
 
 def run_all(tasks: Sequence[Task], jobs: int, report: Callable[[int], None]) -> list[Finished]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a cluster consists of; it says nothing about who uses it."""
+    """What a cluster consists of; it says nothing about jobs."""
 
     gpus: Ints  # (N,)
     names: tuple[str, ...] = ()

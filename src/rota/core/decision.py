@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rota.core.layout import SLACK
-from rota.core.plan import MOVE, RESIZE, START, STOP, Plan
+from rota.core.layout import MOVE, RESIZE, SLACK, START, STOP
+from rota.core.plan import TURN, Plan
 from rota.errors import DecisionError, OverfillError
 
 if TYPE_CHECKING:
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Decision:
-    """Who shall hold what, for every live job; a job without shares waits."""
+    """What each live job shall hold; a job without shares waits."""
 
     uid: Ints  # (J,) the jobs of the snapshot it answers, in the same order
     at: Ints  # (J,) job j shall hold shares[at[j] : at[j] + length[j]]
     length: Ints  # (J,)
-    shares: Records  # (S,) SHARE; a job's are ordered by node, and some may be nobody's
+    shares: Records  # (S,) SHARE; a job's are ordered by node, and some may belong to no job
     tunes: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     """Settings to change, by the job's index."""
     reasons: Mapping[int, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Decision:
     def check(self, snapshot: Snapshot) -> None:
         """Raise a DecisionError unless the cluster can carry this decision out.
 
-        Nobody's books are believed: what the shares take is added up anew, whoever wrote them.
+        No sums kept elsewhere are used: what the shares take is added up again.
         """
         rows, nodes = snapshot.jobs.rows, snapshot.nodes
         if len(self.uid) != len(rows) or not (self.uid == rows["uid"]).all():
@@ -74,7 +74,7 @@ class Decision:
                 self._check_fill(snapshot, kind, owner, node, wanted, nodes[has])
 
     def _check_form(self) -> None:
-        """Whether jobs point at shares, and words at jobs, that exist."""
+        """Whether jobs point at shares that exist, and tunes and reasons at jobs that do."""
         size = len(self.uid)
         if not len(self.at) == len(self.length) == size:
             raise DecisionError(
@@ -105,7 +105,7 @@ class Decision:
         if rows["min_servers"].any() or servers.any():
             count = np.bincount(owner, servers, len(rows))
             wrong = (count < rows["min_servers"]) | (count > rows["max_servers"])
-            # Who goes on with as many as it has is not the decision's doing.
+            # A job that keeps the number it has was given it by something else.
             wrong &= (self.length > 0) & (
                 (count != rows["held_servers"]) | (rows["share_len"] == 0)
             )
@@ -113,7 +113,7 @@ class Decision:
                 raise server_error(rows[int(wrong.argmax())], int(count[int(wrong.argmax())]))
 
     def _check_up(self, snapshot: Snapshot, owner: Ints, node: Ints) -> None:
-        """Nobody is placed on a node that is down; who lingers there, untouched, may."""
+        """No job is placed on a node that is down; one that is there, unchanged, may stay."""
         down = ~snapshot.nodes["up"][node]
         for share in np.flatnonzero(down).tolist():
             job = int(owner[share])
@@ -174,11 +174,11 @@ class Decision:
         kind = np.where(resized, RESIZE, MOVE)
         kind[want == 0] = STOP
         kind[held == 0] = START
-        order = kind.argsort(kind="stable")
+        order = TURN[kind].argsort(kind="stable")
         return Plan(self, kind[order], job[order])
 
     def _elsewhere(self, snapshot: Snapshot, jobs: Ints) -> Bools:
-        """Which of `jobs`, all with as many shares as before, hold others than they shall."""
+        """Which of `jobs` have as many shares as before, but other ones."""
         rows = snapshot.jobs.rows
         same = (rows["share_len"][jobs] == self.length[jobs]) & (self.length[jobs] > 0)
         owner, new = self._flat(jobs[same])

@@ -23,7 +23,7 @@ class Draft:
     """An allocation in the making; it begins with what every job holds now.
 
     `Draft(snapshot, blank=True)` begins with an empty cluster instead, for policies that
-    place everybody anew. Jobs and nodes are named by their index in the snapshot. Once it is
+    place all jobs anew. Jobs and nodes are named by their index in the snapshot. Once it is
     committed, a draft refuses every edit: what was decided stays so.
 
     The arrays are public so that compiled kernels can edit a draft too: job j shall hold
@@ -71,7 +71,7 @@ class Draft:
         return self.shares[at : at + int(self.length[job])].tolist()  # type: ignore[no-any-return]
 
     def free(self, node: int) -> int:
-        """GPUs that nobody holds on `node`."""
+        """GPUs on `node` that no job holds."""
         return self._free[node]
 
     def gpus(self, job: int) -> int:
@@ -214,13 +214,13 @@ class Draft:
         total, count = sum(entry[1] for entry in held), sum(entry[2] for entry in held)
         if held and total < max(1, self._fewest[job]):
             raise size_error(self.rows[job], total)
-        # Who goes on with as many as it has is not the draft's doing.
+        # A job that keeps the number it has was given it by something else.
         same = count == self.rows["held_servers"][job] and self.rows["share_len"][job] > 0
         if held and not same and count < self._fewest_servers[job]:
             raise server_error(self.rows[job], count)
 
     def reserve(self, entries: int) -> None:
-        """Make room for so many further shares; for kernels, which cannot."""
+        """Make room for that many further shares; for kernels, which cannot."""
         self._check_open()
         if self.used + entries > len(self.shares):
             grown = np.empty(2 * (self.used + entries), SHARE)
@@ -273,7 +273,7 @@ class Draft:
                 self._add(job, node, -workers, -servers)
 
     def _misfit(self, job: int, node: int, workers: int, servers: int) -> tuple[str, float] | None:
-        """What, beside GPUs, the node lacks for so many workers and servers."""
+        """What, beside GPUs, the node lacks for these numbers of workers and servers."""
         row, here = self.rows[job], self.nodes[node]
         if workers and row["gpu_type"] not in (-1, here["type"]):
             return "GPUs of its type", 1
@@ -286,7 +286,7 @@ class Draft:
         return None
 
     def _add(self, job: int, node: int, workers: int, servers: int) -> None:
-        """Give the node back the CPUs and memory of so many workers and servers."""
+        """Give the node back the CPUs and memory of these numbers of workers and servers."""
         row, here = self.rows[job], self.nodes[node]
         here["free_cpus"] += workers * row["cpus_per_worker"] + servers * row["cpus_per_server"]
         here["free_memory_gb"] += (

@@ -52,7 +52,7 @@ class Job:
     submit_s: float = 0.0
     deadline_s: float = np.inf
     estimate_s: float = np.nan
-    """Run time at the requested size, as far as anybody knows."""
+    """Run time at the requested size, as far as it is known."""
     restart_s: float = 0.0
     """Seconds without progress when it starts again after a stop."""
     resize_s: float | None = None
@@ -90,7 +90,7 @@ class Job:
             raise InputError("Job.deadline_s=nan; leave it out where there is none, or say inf.")
         if self.estimate_s < 0:  # not NaN, which is unknown
             raise InputError(
-                f"Job.estimate_s={self.estimate_s}; it must be 0 or more, or NaN if nobody knows."
+                f"Job.estimate_s={self.estimate_s}; it must be 0 or more, or NaN if it is unknown."
             )
 
     def _check_whole(self, name: str, value: int, least: int) -> None:

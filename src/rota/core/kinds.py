@@ -1,4 +1,4 @@
-"""Which rows of a table are alike."""
+"""Which rows of a table are equal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def kinds_of(columns: Iterable[Any]) -> tuple[Ints, Ints]:
-    """One row of each kind (K,), and the kind of every row (J,); alike are rows equal throughout.
+    """One row of each kind (K,), and the kind of every row (J,); rows of one kind are equal.
 
     Column by column, numbered anew after each: sorting whole rows takes ten times as long.
     """

@@ -1,8 +1,8 @@
-"""The memory layout that everybody shares: one record per node, per job, per share.
+"""The memory layout that all rooms share: one record per node, per job, per share.
 
 The simulator keeps its state in these records, a snapshot is a copy of them, a draft edits a
-copy, and the compiled kernels of the policies read and write them. Hence one implementation
-of every rule, whoever calls it.
+copy, and the compiled kernels of the policies read and write them. So every rule is implemented
+once, for Python and for compiled code.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import numpy as np
 
 NODE: Final = np.dtype(
     [
-        ("gpus", np.int32),  # how many it has
-        ("free", np.int32),  # how many nobody holds; 0 while the node is down
+        ("gpus", np.int32),  # the number it has
+        ("free", np.int32),  # GPUs that no job holds; 0 while the node is down
         ("type", np.int32),  # index into Cluster.gpu_types
         ("rack", np.int32),
         ("up", np.bool_),
@@ -45,7 +45,7 @@ JOB: Final = np.dtype(
     [
         ("uid", np.int64),  # the backend's number for the job; never reused
         ("status", np.int32),
-        ("user", np.int32),  # −1: nobody in particular
+        ("user", np.int32),  # −1: unknown
         ("model", np.int32),
         ("curve", np.int32),  # its speed in Snapshot.curves, −1: unknown
         ("gpu_type", np.int32),  # the only type it runs on, −1: any
@@ -93,7 +93,7 @@ JOB: Final = np.dtype(
 SLACK: Final = 1e-9
 """Rounding that fractional CPU and memory demands may add up to before they count."""
 
-# What happened, as a log or a journal keeps it.
+# What happened, as a log, a journal or a plan numbers it; journals on disk keep these numbers.
 ARRIVE: Final = 0
 START: Final = 1
 STOP: Final = 2
@@ -111,7 +111,7 @@ EVENT: Final = np.dtype(
         ("time_s", np.float64),
         ("job", np.int32),  # or the node, for NODE_DOWN and NODE_UP
         ("kind", np.int16),
-        ("entries", np.int32),  # how many shares in the log belong to it
+        ("entries", np.int32),  # the number of shares in the log that belong to it
     ],
     align=True,
 )

@@ -1,9 +1,13 @@
-"""What must be done to get from what is to what is wanted."""
+"""The changes that lead from a snapshot to a decision."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
+
+from rota.core.layout import MOVE, RESIZE, START, STOP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -11,10 +15,9 @@ if TYPE_CHECKING:
     from rota.core.decision import Decision
     from rota.core.types import Ints
 
-STOP: Final = 0
-RESIZE: Final = 1
-MOVE: Final = 2
-START: Final = 3
+TURN: Final = np.zeros(1 + max(START, STOP, MOVE, RESIZE), np.int64)
+"""By kind of change: when its turn is, in a plan that is carried out one change after another."""
+TURN[[STOP, RESIZE, MOVE, START]] = range(4)
 
 Share: TypeAlias = "tuple[tuple[int, int, int], ...]"
 """(node, workers, servers) triples, by node."""
@@ -38,7 +41,7 @@ class Resize:
 
 @dataclass(frozen=True)
 class Move:
-    """Go on with as many workers and servers, elsewhere."""
+    """Go on with the same numbers of workers and servers on other nodes."""
 
     uid: int
     share: Share
@@ -68,7 +71,8 @@ class Plan:
     """The difference between a decision and a snapshot; empty when nothing changes.
 
     Iterating yields actions in an order that can be carried out one by one: stops first,
-    starts last. The arrays say the same for a backend that works on arrays.
+    starts last. The arrays list the same, with the event numbers of `layout`, for a backend that
+    works on arrays.
     """
 
     decision: Decision

@@ -1,4 +1,4 @@
-"""The two seams: who decides, and who carries out."""
+"""The two seams: a policy decides, a backend carries out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class Policy(Protocol):
-    """Decides who holds what; it never touches a backend."""
+    """Decides what each job holds; it never touches a backend."""
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """The allocation wanted from now on, given all that may be known now."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Time, cluster, jobs and who holds what; read-only.
+    """Time, cluster, jobs and what each job holds; read-only.
 
     It is of the same kind whether it comes from the simulator or from a real cluster.
     """

@@ -1,7 +1,7 @@
 """What is known, or believed, of speed: tables that a snapshot carries and kernels read.
 
 The models behind the tables live in `rota.perf`; here is only their common form, so that a
-measured table, a fitted formula and an online estimate are the same thing to everybody else.
+measured table, a fitted formula and an online estimate look the same to all other rooms.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ RANKS: Final = 1
 LINKS: Final = 2
 """Max-min fair shares of NICs, rack uplinks and spine."""
 MACHINES: Final = 3
-"""Like RANKS, but for all who share a machine, weighed by the share of it they hold."""
+"""Like RANKS, but between all jobs on a machine, weighed by the share of it that they hold."""
 
 
 class Contention(NamedTuple):
@@ -89,7 +89,7 @@ class Contention(NamedTuple):
 
 
 def no_contention(curves: Curves | None = None) -> Contention:
-    """Nobody slows anybody down."""
+    """Laws by which no job slows another one down."""
     none, rows = np.zeros(0), 1 if curves is None else len(curves.names) + 1
     return Contention(
         PAIRS, np.full((rows, 1, 1), -1, np.int64), np.zeros((0, 0)), none, none, 0.0, none, none,

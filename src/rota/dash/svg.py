@@ -1,32 +1,35 @@
 """Small charts as SVG text; colours, fonts and dark mode come from the page's style sheet.
 
-A chart is drawn in its own units, 1 to a pixel at natural size, and scales with the page.
-Policy k is drawn in one of the classes `c0` … `c6` and, from the fifth on, with dashes too.
+Horizontal places are percentages and vertical ones pixels. So a chart fills the page at every
+width while its text keeps its size. Curves cannot use percentages: they are drawn in an inner
+picture that is stretched, with strokes that are not. Policy k is drawn in one of the classes
+`c0` … `c6` and, from the fifth on, with dashes too.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Final
 
-from rota.dash import units
+from rota.dash.axes import change_axis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rota.dash.axes import Axis
+
 COLOURS: Final = 7
 _PER_DASH: Final = 4
-"""So many policies in a row share a kind of line, which tells the first 16 apart."""
+"""Policies in a row that share a kind of line, which tells the first 16 apart."""
 _DASHES: Final = ("", "7 3", "2 3", "9 3 2 3")
-_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 14, 34, 46
-_WIDTH, _HEIGHT = 520, 300
-_ROUND_TIMES: Final = (
-    (1e-3, "1 ms"), (1e-2, "10 ms"), (0.1, "0.1 s"), (1, "1 s"), (10, "10 s"), (60, "1 min"),
-    (600, "10 min"), (3600, "1 h"), (36000, "10 h"), (86400 * 4, "4 d"), (86400 * 40, "40 d"),
-    (86400 * 400, "400 d"), (86400 * 4000, "4000 d"),
-)  # fmt: skip
+ROW_LABEL: Final = 14
+"""Characters of the text that stands before a row."""
+WIDE: Final = 1000
+"""Width of an inner picture in its own units; it is stretched to the width of the chart."""
+_TOP, _FOOT, _HEIGHT = 10, 240, 284
+_MOST_TICKS: Final = 5
+"""If there are more marks, a narrow page shows the text of every second one."""
 
 
 @dataclass(frozen=True)
@@ -37,51 +40,13 @@ class Line:
     colour: int
     x: Sequence[float]
     y: Sequence[float | None]
+    filled: bool = False
+    """Whether the area below it is shaded."""
 
 
-@dataclass(frozen=True)
-class Axis:
-    """A scale from `low` to `high`, its label and where it has marks."""
-
-    label: str
-    low: float
-    high: float
-    ticks: Sequence[tuple[float, str]]
-    log: bool = False
-
-    def at(self, value: float) -> float:
-        """Where a value lies: 0 at the low end, 1 at the high end."""
-        low, high = self.low, self.high
-        if self.log:
-            value, low, high = (math.log(max(v, 1e-300)) for v in (value, low, high))
-        return min(1.0, max(0.0, (value - low) / (high - low))) if high > low else 0.5
-
-
-def log_time_axis(label: str, low_s: float, high_s: float) -> Axis:
-    """Seconds on a logarithmic scale, with marks at round times."""
-    low_s = max(low_s, 1e-3)
-    high_s = max(high_s, 2 * low_s)
-    ticks = [(s, text) for s, text in _ROUND_TIMES if low_s <= s <= high_s]
-    return Axis(label, low_s, high_s, ticks, log=True)
-
-
-def time_axis(label: str, high_s: float) -> Axis:
-    """Seconds from 0 on, marked in the unit that suits them."""
-    unit, size = units.unit_of(high_s)
-    step = _nice_step(high_s / size / 5)
-    marks = [k * step for k in range(int(high_s / size / step + 1e-9) + 1)]
-    return Axis(f"{label} ({unit})", 0.0, high_s, [(mark * size, f"{mark:g}") for mark in marks])
-
-
-def share_axis(label: str) -> Axis:
-    """Shares from 0 to 1, in percent."""
-    return Axis(label, 0.0, 1.0, [(k / 4, f"{25 * k} %") for k in range(5)])
-
-
-def _nice_step(rough: float) -> float:
-    """The smallest of 1, 2, 5 × a power of ten that is at least `rough`."""
-    power = 10.0 ** math.floor(math.log10(rough)) if rough > 0 else 1.0
-    return next(k * power for k in (1, 2, 5, 10) if k * power >= rough * (1 - 1e-9))
+def percent(share: float) -> str:
+    """A horizontal place or width, of a share of the chart's width."""
+    return f"{100 * share:.2f}".rstrip("0").rstrip(".") + "%"
 
 
 def swatch(colour: int) -> str:
@@ -100,66 +65,83 @@ def _stroke(colour: int) -> str:
 
 def chart(name: str, title: str, about: str, lines: Sequence[Line], x: Axis, y: Axis) -> str:
     """A line chart; `name` is unique on the page, `about` says in words what it shows."""
-    parts = [*_axes(x, y)]
+    curves = []
     for line in lines:
         path = _path(line, x, y)
+        if line.filled:
+            area = _path(line, x, y, closed=True)
+            curves.append(f'<path class="area c{line.colour % COLOURS}" d="{area}"/>')
         if path:
             label = f"<title>{escape(line.label)}</title>"
-            parts.append(f'<path {_stroke(line.colour)} d="{path}">{label}</path>')
-    return frame(name, title, about, _WIDTH, _HEIGHT, parts)
+            curves.append(f'<path {_stroke(line.colour)} d="{path}">{label}</path>')
+    return frame(name, title, about, _HEIGHT, [*_axes(x, y), stretched("".join(curves), _HEIGHT)])
 
 
 def frame(
-    name: str, title: str, about: str, width: float, height: float, parts: Sequence[str]
+    name: str, title: str, about: str, height: float, parts: Sequence[str], kind: str = ""
 ) -> str:
-    """A picture with its title; `name` is unique on the page, `about` says what it shows."""
+    """A figure with its title; `name` is unique on the page, `about` says what it shows."""
     return (
-        f'<svg class="chart" viewBox="0 0 {width:g} {height:g}" role="img" '
+        f'<figure><figcaption class="head">{escape(title)}</figcaption>'
+        f'<svg class="chart{f" {kind}" if kind else ""}" height="{height:g}" role="img" '
         f'aria-labelledby="{name}-t {name}-d"><title id="{name}-t">{escape(title)}</title>'
-        f'<desc id="{name}-d">{escape(about)}</desc>'
-        f'<text class="head" x="0" y="16">{escape(shortened(title, 62))}</text>'
-        f"{''.join(parts)}</svg>"
+        f'<desc id="{name}-d">{escape(about)}</desc>{"".join(parts)}</svg></figure>'
     )
 
 
-def _x(axis: Axis, value: float) -> float:
-    return _LEFT + axis.at(value) * (_WIDTH - _LEFT - _RIGHT)
+def stretched(inside: str, height: float, *, y: float = 0, width: float = WIDE) -> str:
+    """An inner picture, `width` units wide, that fills the chart's width; `height` in pixels."""
+    return (
+        f'<svg class="stretched" y="{y:g}" width="100%" height="{height:g}" '
+        f'viewBox="0 0 {width:g} {height:g}" preserveAspectRatio="none">{inside}</svg>'
+    )
 
 
-def _y(axis: Axis, value: float) -> float:
-    return _HEIGHT - _BOTTOM - axis.at(value) * (_HEIGHT - _TOP - _BOTTOM)
+def time_marks(axis: Axis, top: float, foot: float) -> list[str]:
+    """Vertical lines at the marks of a horizontal axis, their texts, and its label below."""
+    parts = []
+    for number, (value, text) in enumerate(axis.ticks):
+        at = percent(axis.at(value))
+        kind = "mid odd" if number % 2 and len(axis.ticks) > _MOST_TICKS else "mid"
+        parts.append(f'<line class="grid" x1="{at}" x2="{at}" y1="{top:g}" y2="{foot:g}"/>')
+        parts.append(f'<text class="{kind}" x="{at}" y="{foot + 17:g}">{escape(text)}</text>')
+    parts.append(
+        f'<text class="mid name" x="50%" y="{foot + 36:g}">{escape(axis.label)}</text>'
+    )  # fmt: skip
+    return parts
 
 
 def _axes(x: Axis, y: Axis) -> list[str]:
-    foot, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
     parts = []
     for value, text in y.ticks:
         at = _y(y, value)
-        parts.append(f'<path class="grid" d="M{_LEFT} {at:.1f}H{right}"/>')
-        parts.append(f'<text class="end" x="{_LEFT - 7}" y="{at + 4:.1f}">{text}</text>')
-    for value, text in x.ticks:
-        at = _x(x, value)
-        parts.append(f'<path class="grid" d="M{at:.1f} {_TOP}V{foot}"/>')
-        parts.append(f'<text class="mid" x="{at:.1f}" y="{foot + 17}">{text}</text>')
-    middle = (_LEFT + right) / 2
-    parts.append(f'<path class="axis" d="M{_LEFT} {foot}H{right}"/>')
-    parts.append(f'<text class="mid name" x="{middle}" y="{_HEIGHT - 8}">{escape(x.label)}</text>')
-    turn = f'transform="translate(13 {(_TOP + foot) / 2}) rotate(-90)"'
+        parts.append(f'<line class="grid" x1="0" x2="100%" y1="{at:.1f}" y2="{at:.1f}"/>')
+        parts.append(f'<text class="end" x="-7" y="{at + 4:.1f}">{escape(text)}</text>')
+    parts += time_marks(x, _TOP, _FOOT)
+    parts.append(f'<line class="axis" x1="0" x2="100%" y1="{_FOOT}" y2="{_FOOT}"/>')
+    turn = f'transform="translate(-50 {(_TOP + _FOOT) / 2}) rotate(-90)"'
     parts.append(f'<text class="mid name" {turn}>{escape(y.label)}</text>')
     return parts
 
 
-def _path(line: Line, x: Axis, y: Axis) -> str:
-    """The points as a path; those that lie within a third of a pixel of the last are left out."""
+def _y(axis: Axis, value: float) -> float:
+    return _FOOT - axis.at(value) * (_FOOT - _TOP)
+
+
+def _path(line: Line, x: Axis, y: Axis, *, closed: bool = False) -> str:
+    """The points as a path; those that lie within a third of a unit of the last are left out."""
     steps: list[str] = []
-    pen, last = "M", (-9.0, -9.0)
-    for value, height in zip(line.x, line.y, strict=True):
+    pen, last, begun = "M", (-9.0, -9.0), 0.0
+    for value, height in (*zip(line.x, line.y, strict=True), (0.0, None)):
         if height is None:
+            if closed and pen == "L":
+                steps.append(f"V{_FOOT}H{begun:.1f}Z")
             pen = "M"
             continue
-        at = (_x(x, value), _y(y, height))
+        at = (WIDE * x.at(value), _y(y, height))
         if pen == "L" and abs(at[0] - last[0]) + abs(at[1] - last[1]) < 1 / 3:
             continue
+        begun = at[0] if pen == "M" else begun
         steps.append(f"{pen}{at[0]:.1f} {at[1]:.1f}")
         pen, last = "L", at
     return "".join(steps)
@@ -176,53 +158,31 @@ class Interval:
     text: str
 
 
-_CHANGES: Final = (
-    -0.99, -0.95, -0.9, -0.8, -0.65, -0.5, -0.35, -0.2, -0.1, -0.05, -0.02, 0.0, 0.02, 0.05, 0.1,
-    0.25, 0.5, 1.0, 2.0, 4.0, 9.0, 19.0, 99.0,
-)  # fmt: skip
-
-
 def forest(name: str, title: str, about: str, axis_label: str, rows: Sequence[Interval]) -> str:
-    """Relative differences with their intervals; the scale is that of the ratio's logarithm."""
-    left, right, row_height, top = 220, 640, 26, 34
+    """Relative differences with their intervals, a row each, on one axis."""
     low = min(0.97, *(max(1 + row.ends[0], 0.005) for row in rows)) / 1.04
     high = max(1.03, *(1 + row.ends[1] for row in rows)) * 1.04
-    axis = Axis(axis_label, low, high, _spaced(low, high), log=True)
-    foot = top + row_height * len(rows)
-
-    def at(ratio: float) -> float:
-        return left + axis.at(1 + ratio) * (right - left)
-
-    parts = []
-    for value, text in axis.ticks:
-        kind = "axis" if value == 1 else "grid"
-        parts.append(f'<path class="{kind}" d="M{at(value - 1):.1f} {top - 6}V{foot}"/>')
-        parts.append(f'<text class="mid" x="{at(value - 1):.1f}" y="{foot + 15}">{text}</text>')
+    axis, row_height = change_axis(axis_label, low, high), 40
+    foot = 4 + row_height * len(rows)
+    same = percent(axis.at(1.0))
+    parts = [
+        *time_marks(axis, 0, foot),
+        f'<line class="axis" x1="{same}" x2="{same}" y1="0" y2="{foot}"/>',
+    ]
     for k, row in enumerate(rows):
-        y = top + row_height * (k + 0.5)
+        y = 4 + row_height * k
         colour = f"c{row.colour % COLOURS}"
+        left, middle, right = (
+            percent(axis.at(1 + r)) for r in (row.ends[0], row.ratio, row.ends[1])
+        )
         parts.append(
             f"<g><title>{escape(f'{row.label}: {row.text}')}</title>"
-            f'<text class="end label" x="{left - 12}" y="{y + 4}">'
-            f"{escape(shortened(row.label, 30))}</text>"
-            f'<path class="line {colour}" d="M{at(row.ends[0]):.1f} {y}H{at(row.ends[1]):.1f}"/>'
-            f'<circle class="dot {colour}" cx="{at(row.ratio):.1f}" cy="{y}" r="4.5"/>'
-            f'<text class="label" x="{right + 12}" y="{y + 4}">{escape(row.text)}</text></g>'
+            f'<text class="label" x="0" y="{y + 13}">{escape(shortened(row.label, 30))}</text>'
+            f'<text class="end label" x="100%" y="{y + 13}">{escape(row.text)}</text>'
+            f'<line class="line {colour}" x1="{left}" x2="{right}" y1="{y + 26}" y2="{y + 26}"/>'
+            f'<circle class="dot {colour}" cx="{middle}" cy="{y + 26}" r="5"/></g>'
         )
-    middle = (left + right) / 2
-    parts.append(f'<text class="mid name" x="{middle}" y="{foot + 34}">{escape(axis_label)}</text>')
-    return frame(name, title, about, 860, foot + 42, parts)
-
-
-def _spaced(low: float, high: float) -> list[tuple[float, str]]:
-    """Marks at round changes that do not crowd: 0 first, then outwards."""
-    width = math.log(high / low)
-    kept = [change for change in _CHANGES if low <= 1 + change <= high and change]
-    chosen = [0.0]
-    for change in sorted(kept, key=abs, reverse=True):  # large ones frame the picture
-        if all(abs(math.log((1 + change) / (1 + other))) > width / 8 for other in chosen):
-            chosen.append(change)
-    return [(1 + c, "0 %" if c == 0 else units.change(c).replace(".0 %", " %")) for c in chosen]
+    return frame(name, title, about, foot + 44, parts, "forest")
 
 
 def shortened(text: str, most: int) -> str:

@@ -1,31 +1,33 @@
-"""The library inside a training job: its workers come and go while it runs.
+"""Trainings that gain and lose workers while they run.
 
-`Elastic` belongs in the training script and needs torch; `Job` is the scheduler's side.
+`Elastic` is for the training script and needs torch; `ElasticJob` is the scheduler's side.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
-from rota.elastic.job import Job
-from rota.elastic.protocol import Change, JobSpec, Limits, Member, Result, Status
+from rota.elastic.job import ElasticJob
+from rota.elastic.protocol import Change, JobSpec, Member, Result, Status, TimeLimits
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
-    from rota.elastic.trainer import Elastic
+    from rota.elastic.training import Elastic
 
-__all__ = ["Change", "Elastic", "Job", "JobSpec", "Limits", "Member", "Result", "Status"]
+__all__ = ["Change", "Elastic", "ElasticJob", "JobSpec", "Member", "Result", "Status", "TimeLimits"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "Elastic":
         try:
-            from rota.elastic.trainer import Elastic
+            from rota.elastic.training import Elastic
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise
             raise ConfigError(
-                "Elastic needs torch, which is not installed: pip install 'rota[elastic]'."
+                f"Elastic needs torch, which {sys.executable} does not have; try: "
+                f"{sys.executable} -m pip install 'rota[elastic]'"
             ) from None
         return Elastic
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

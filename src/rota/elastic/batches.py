@@ -1,6 +1,6 @@
-"""Which samples each worker takes: one order per epoch, cut anew for every step.
+"""Which samples each worker takes: one order per epoch, of which each step takes the next part.
 
-The order depends on the seed and the epoch alone, not on who is there. So workers may come and go
+The order depends on the seed and the epoch alone, not on the workers. So workers may join and leave
 within an epoch, and every sample is still taken exactly once.
 """
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 RULES: Final = {"constant": None, "linear": 1.0, "sqrt": 0.5, "batch": 0.0}
-"""What follows the number of workers: nothing, or the batch and the learning rate's power of it."""
+"""How batch and learning rate follow the number of workers n: None keeps both; with a power p the
+batch grows by n and the learning rate by n ** p."""
 
 
 class Position(NamedTuple):
-    """How far a training has come."""
+    """The progress of a training."""
 
     step: int = 0
     epoch: int = 0
@@ -31,14 +32,14 @@ class Position(NamedTuple):
     samples: int = 0
     """Samples done in all."""
     workers: int = 1
-    """For how many workers the learning rate is set."""
+    """Number of workers for which the learning rate is set."""
 
 
 class Batch(NamedTuple):
     """One worker's share of one step.
 
-    A worker for which nothing is left gets one sample whose gradient does not count, so that
-    it can keep step with the others: then `share` is 0.
+    A worker for which no samples are left gets one whose gradient does not count, so that it makes
+    the same steps as the others: then `share` is 0.
     """
 
     indices: NDArray[np.int64]
@@ -79,7 +80,7 @@ class Batches:
         return min(wanted, self.samples - at.taken)
 
     def factor(self, workers: int) -> float:
-        """By how much the learning rate exceeds that of one worker."""
+        """The learning rate, relative to that of one worker."""
         power: float = RULES[self.rule] or 0.0
         return math.pow(workers, power)
 
@@ -88,15 +89,15 @@ class Batches:
         return at.epoch >= self.epochs
 
     def after(self, at: Position, workers: int) -> Position:
-        """Where the training is after one more step."""
+        """The position after one more step."""
         total = self.total(at, workers)
         ended = at.taken + total >= self.samples
         taken = 0 if ended else at.taken + total
         return Position(at.step + 1, at.epoch + ended, taken, at.samples + total, at.workers)
 
 
-class Dealer:
-    """Deals out shares; keeps the order of the present epoch."""
+class ShareSampler:
+    """Draws each worker's share of a step; caches the order of the present epoch."""
 
     def __init__(self, batches: Batches) -> None:
         self.batches = batches
@@ -104,7 +105,7 @@ class Dealer:
         self._order: NDArray[np.int64] = np.arange(0)
 
     def share(self, at: Position, rank: int, workers: int) -> Batch:
-        """What the worker of this rank takes in the next step."""
+        """The samples of the worker of this rank in the next step."""
         plan = self.batches
         if at.epoch != self._epoch:
             self._epoch = at.epoch

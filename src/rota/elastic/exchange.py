@@ -1,4 +1,4 @@
-"""How the gradients of several workers meet: the seam between a training and its group."""
+"""How the gradients of several workers are combined: the interface of a training to its group."""
 
 from __future__ import annotations
 
@@ -9,65 +9,66 @@ if TYPE_CHECKING:
 
     import torch
 
-    from rota.elastic.protocol import Limits
+    from rota.elastic.protocol import TimeLimits
 
 
-class Lost(Exception):  # noqa: N818, it is an event
-    """The others do not answer; the step does not count."""
+class PeerLost(Exception):  # noqa: N818, it is an event
+    """Other members do not answer; the step does not count."""
 
 
 class Exchange(Protocol):
-    """Whatever lets workers train one model together.
+    """Lets several workers train one model together.
 
-    `connect` and `cut` are called from other threads than the one that trains.
+    `connect` and `cut` are called from other threads than the training thread.
     """
 
     rank: int
     size: int
     """Workers in the group."""
     serves: bool
-    """Whether this member keeps parameters, and takes no samples."""
+    """Whether this member is a parameter server, which takes no samples."""
     parking: bool
-    """Whether the state is to be kept after this step: the first worker says so, before it, and all
-    who have a part of the state learn of it in the step."""
+    """Whether the state is to be saved after this step. The first worker sets it before the step,
+    and all members that keep a part of the state learn of it in the step."""
     shards: Mapping[str, tuple[int, ...]]
     """Which parameters each server keeps; nothing without servers."""
 
-    def connect(self, number: int, members: list[dict[str, Any]], limits: Limits) -> Any:
-        """Meet the members of a group to come, beside the present one."""
+    def connect(self, number: int, members: list[dict[str, Any]], limits: TimeLimits) -> Any:
+        """Connect to the members of the next group, while the present one still trains."""
         ...
 
     def catch_up(self, at: int) -> None:
-        """Come to a step that others have come to, before the group was lost."""
+        """Bring this member to `at` steps, as others had made before the group was lost."""
         ...
 
-    def adopt(self, circle: Any, order: dict[str, Any]) -> None:
-        """Train with those who were met."""
+    def adopt(self, group: Any, order: dict[str, Any]) -> None:
+        """Train in a connected group from now on."""
         ...
 
     def leave(self, *, lost: bool = False) -> None:
-        """Train with nobody; `lost` says that calls may still wait for the others."""
+        """Leave the group; `lost` says that calls may still wait for other members."""
         ...
 
     def cut(self) -> None:
-        """Let whatever waits for the others raise Lost at once."""
+        """Let every call that waits for other members raise PeerLost at once."""
         ...
 
     def weight(self, samples: int, total: int) -> float:
-        """What the gradient of a mean over so many samples counts for."""
+        """The factor for the gradient of a mean over `samples` of the `total` of a step."""
         ...
 
     def backward(self, loss: torch.Tensor) -> None:
-        """Add to this worker's gradients; those of others are not asked for."""
+        """Add to this worker's own gradients, without communication."""
         ...
 
     def update(self, loss: torch.Tensor | None = None) -> None:
-        """One step with the gradients of all, after a last backward; may raise Lost.
+        """Make one step with the gradients of all workers; may raise PeerLost.
 
-        The only place where gradients meet, once per step of each worker.
+        A last `loss` is added first. This is the only call that combines gradients; every worker
+        makes it once per step.
         """
         ...
 
     def serve(self) -> None:
-        """One step of a member that keeps parameters; may raise Lost."""
+        """Make one step of a parameter server; may raise PeerLost."""
         ...

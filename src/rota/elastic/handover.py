@@ -1,4 +1,4 @@
-"""Who gives what to whom in a change, and which server keeps which parameters."""
+"""Which member sends which parts of the state to which other, and which server keeps what."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ if TYPE_CHECKING:
 
 Shards = dict[str, tuple[int, ...]]
 """Numbers of the parameters that each server keeps."""
-Gifts = dict[tuple[str, str], tuple[int, ...] | None]
-"""From giver to taker: some parameters, or None for everything."""
+Transfers = dict[tuple[str, str], tuple[int, ...] | None]
+"""By (sender, receiver): numbers of parameters, or None for the whole state."""
 
 
-def copies(givers: Sequence[str], takers: Sequence[str]) -> Gifts:
-    """Everything, to all takers, the givers in turn."""
-    return {(givers[k % len(givers)], taker): None for k, taker in enumerate(takers)}
+def copies(senders: Sequence[str], receivers: Sequence[str]) -> Transfers:
+    """The whole state to all receivers, from the senders in turn."""
+    return {(senders[k % len(senders)], name): None for k, name in enumerate(receivers)}
 
 
 def rebalance(
     sizes: Sequence[int], before: Mapping[str, Sequence[int]], servers: Sequence[str]
 ) -> Shards:
-    """Spread the parameters over `servers`, moving few.
+    """Spread the parameters evenly over `servers`, and move few of them.
 
     Parameters without a server go to the least loaded one, the largest first. Then, as in DL2,
-    the most loaded server gives to the least loaded the parameter closest to half of what lies
-    between them, as long as that brings them nearer.
+    the most loaded server gives the least loaded one the parameter whose size is closest to half
+    of their difference, as long as that makes the difference smaller.
     """
     held = {name: list(before.get(name, ())) for name in servers}
     load = {name: sum(sizes[k] for k in keys) for name, keys in held.items()}
@@ -35,38 +35,38 @@ def rebalance(
         held[name].append(key)
         load[name] += sizes[key]
     while True:
-        rich, poor = max(servers, key=load.__getitem__), min(servers, key=load.__getitem__)
-        gap = load[rich] - load[poor]
-        fitting = [key for key in held[rich] if 0 < sizes[key] < gap]
+        most, least = max(servers, key=load.__getitem__), min(servers, key=load.__getitem__)
+        gap = load[most] - load[least]
+        fitting = [key for key in held[most] if 0 < sizes[key] < gap]
         if not fitting:
             return {name: tuple(sorted(keys)) for name, keys in held.items()}
         key = min(fitting, key=lambda k: (abs(gap - 2 * sizes[k]), k))
-        held[rich].remove(key)
-        held[poor].append(key)
-        load[rich] -= sizes[key]
-        load[poor] += sizes[key]
+        held[most].remove(key)
+        held[least].append(key)
+        load[most] -= sizes[key]
+        load[least] += sizes[key]
 
 
 def moves(
     before: Mapping[str, Sequence[int]],
     after: Mapping[str, Sequence[int]],
     spare: str,
-    newcomers: Sequence[str],
-) -> Gifts:
+    new: Sequence[str],
+) -> Transfers:
     """Parameters that change their server.
 
-    `spare` gives those whose server is gone. Newcomers without any get the rest of the state
-    all the same, so that they know where the training has come to.
+    `spare` sends those whose server is gone. A new server without parameters is sent the rest of
+    the state, so that it knows at which step the training is.
     """
     owner = {key: name for name, keys in before.items() for key in keys}
     found: dict[tuple[str, str], list[int]] = {}
     for name, keys in after.items():
         for key in keys:
-            giver = owner.get(key, spare)
-            if giver != name:
-                found.setdefault((giver, name), []).append(key)
-    gifts: Gifts = {pair: tuple(keys) for pair, keys in found.items()}
-    for name in newcomers:
-        if not any(taker == name for _, taker in found):
-            gifts[next(iter(before), spare), name] = ()
-    return gifts
+            sender = owner.get(key, spare)
+            if sender != name:
+                found.setdefault((sender, name), []).append(key)
+    transfers: Transfers = {pair: tuple(keys) for pair, keys in found.items()}
+    for name in new:
+        if not any(receiver == name for _, receiver in found):
+            transfers[next(iter(before), spare), name] = ()
+    return transfers

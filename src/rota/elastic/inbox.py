@@ -1,4 +1,4 @@
-"""What a member has been told and has still to do; no sockets, no threads."""
+"""Orders of the agent that a member has still to carry out; no sockets, no threads."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Event:
-    """What a member is to do at the end of a step."""
+    """What a member has to do at the end of a step."""
 
     do: Literal["go", "switch", "break", "halt", "release"]
     facts: Mapping[str, Any]
 
 
 class Inbox:
-    """Orders of the agent, until it is time for them."""
+    """Keeps orders of the agent until they are due."""
 
     def __init__(self) -> None:
         self.step = -1
-        """Steps done; -1 before the state of the job is here."""
+        """Steps done; -1 before this member has the state of the job."""
         self.parked, self.released = True, False
-        """Parked: not to go on before the agent has spoken."""
+        """Parked: do not train before the next order of the agent."""
         self._hold_at = self._halt_at = math.inf
         self._switch: dict[str, Any] | None = None
         self._break: dict[str, Any] | None = None
 
     def due(self) -> bool:
-        """Whether something is to happen before the next step."""
+        """Whether something has to be done before the next step."""
         return self.parked or self.step >= self._hold_at
 
     def take(self, message: dict[str, Any]) -> None:
-        """Keep an order."""
+        """Take in an order."""
         op = message["op"]
         if op == "hold":
             self._hold_at = self.step + AHEAD
@@ -54,7 +54,7 @@ class Inbox:
             self._halt_at = self._hold_at = math.inf
 
     def event(self) -> Event | None:
-        """What is to be done now; "go" if nothing is, None if it is not known yet."""
+        """What to do now: "go" to train on, None to wait for the agent."""
         if self.released:
             return Event("release", {})
         if self._break is not None:

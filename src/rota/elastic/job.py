@@ -1,4 +1,4 @@
-"""A running job as its scheduler sees it: launch, find, resize, observe, stop. Needs no torch."""
+"""The scheduler's side of a running job: launch, find, resize, observe, stop. Needs no torch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.elastic.files import decode_as, read_file, replace_file
-from rota.elastic.greeting import call_on
+from rota.elastic.handshake import open_connection
 from rota.elastic.protocol import (
     AGENT_FILE,
     ENDED,
@@ -28,31 +27,35 @@ from rota.elastic.protocol import (
     encode_line,
 )
 from rota.errors import ConfigError, DamagedError, JobError
+from rota.files import decode_as, read_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from rota.elastic.cradle import Cradle
+    from rota.elastic.agent_forkserver import AgentForkServer
     from rota.elastic.protocol import JobSpec
 
 _ANSWER_S: Final = 10.0
 LAUNCH_S: Final = 20.0
-"""An agent that does not answer after so long has not started."""
+"""Seconds in which a new agent must answer."""
 AGENT_KILLED: Final = "The job's agent was killed, or could not write its result."
 _LOOK_S: Final = 0.02
 
 
 @dataclass(frozen=True)
-class Job:
-    """A job with an agent; every call opens its own connection, so nothing is kept open."""
+class ElasticJob:
+    """A job with an agent; every call opens and closes its own connection."""
 
     folder: Path
 
     @classmethod
-    def launch(cls, folder: Path | str, spec: JobSpec, cradle: Cradle | None = None) -> Job:
+    def launch(
+        cls, folder: Path | str, spec: JobSpec, fork_server: AgentForkServer | None = None
+    ) -> ElasticJob:
         """Start an agent that outlives the caller, and return when it answers.
 
-        It is born in `cradle`, if it can be; then that takes no time.
+        If `fork_server` has the job's Python and modules, the agent is forked from it, which takes
+        milliseconds.
         """
         folder = Path(folder).absolute()
         if (folder / JOB_FILE).exists():
@@ -60,20 +63,26 @@ class Job:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             replace_file(folder / JOB_FILE, asdict(spec))
-            error = cradle.launch(folder) if cradle and cradle.fits(spec) else _spawn(folder)
+            if fork_server is not None and fork_server.fits(spec):
+                error = fork_server.launch(folder)
+            else:
+                error = _spawn(folder)
         except OSError as problem:
             raise JobError(f"{folder}: the job cannot be launched: {problem.strerror}.") from None
         except subprocess.TimeoutExpired:
             raise JobError(f"{folder}: the agent did not start within {LAUNCH_S:g} s.") from None
         if error is not None:
             (folder / JOB_FILE).unlink(missing_ok=True)  # so that it can be tried again
-            said = error.strip().splitlines() or ["it said nothing."]
-            raise JobError(f"{folder}: the agent did not start: {said[-1]}")
+            said = (error.strip().splitlines() or ["it printed nothing."])[-1]
+            why = f"the agent ({sys.executable} -m rota.elastic.agent) did not start: {said}"
+            if said.startswith("error: "):  # it has started, and found the reason itself
+                why = f"the job cannot be launched: {said.removeprefix('error: ')}"
+            raise JobError(f"{folder}: {why}")
         return cls(folder)
 
     @classmethod
-    def find(cls, folder: Path | str) -> Job:
-        """A job that somebody launched before, over or not."""
+    def find(cls, folder: Path | str) -> ElasticJob:
+        """A job that was launched before, whether it is over or not."""
         folder = Path(folder).absolute()
         if not (folder / JOB_FILE).exists():
             raise ConfigError(f"{folder} holds no job: {JOB_FILE} is missing.")
@@ -81,13 +90,13 @@ class Job:
 
     @property
     def result(self) -> Result | None:
-        """How the job ended, or None while it runs."""
+        """How the job ended; None while it runs."""
         try:
             if found := self._result():
                 return found
             if _locked(self.folder / LOCK_FILE):
                 return None
-            # The agent may have written its result between the two looks.
+            # The agent may have written its result since the first look.
             return self._result() or Result(state="failed", step=0, samples=0, error=AGENT_KILLED)
         except DamagedError as error:
             if _locked(self.folder / LOCK_FILE):
@@ -99,7 +108,7 @@ class Job:
         return None if (facts := read_file(path)) is None else decode_as(Result, facts, path)
 
     def observe(self) -> Status:
-        """The job now; after its end, how it ended."""
+        """The present status of the job; after its end, how it ended."""
         result = self.result
         if result is None:
             try:
@@ -112,13 +121,13 @@ class Job:
         )
 
     def resize(self, members: Iterable[Member | str]) -> int:
-        """Ask for exactly these members; the number of the request is returned at once."""
+        """Ask for exactly these members; returns the number of the request at once."""
         wanted = [Member(item) if isinstance(item, str) else item for item in members]
         answer = self._ask({"op": "resize", "members": [asdict(member) for member in wanted]})
         return int(answer["target"])
 
     def settle(self, timeout_s: float = 120.0) -> Status:
-        """Wait until the last request is done, as far as it can be."""
+        """Wait until the last request is done; members that could not join are in `refused`."""
         until_s = monotonic() + timeout_s
         while True:
             status = self.observe()
@@ -151,13 +160,13 @@ class Job:
         address = decode_as(Address, facts, path)
         hello = {"op": "hello", "protocol": PROTOCOL}
         try:
-            with call_on((address.host, address.port), address.token, _ANSWER_S) as link:
+            with open_connection((address.host, address.port), address.token, _ANSWER_S) as link:
                 link.settimeout(_ANSWER_S)
                 link.sendall(encode_line(hello) + encode_line(request))
                 with link.makefile("rb") as lines:
                     for _ in range(2):
                         line = lines.readline(MOST_LINE)
-                        answer = decode_line(line) if line else {"error": "it hung up"}
+                        answer = decode_line(line) if line else {"error": "the agent hung up"}
                         if not answer.get("ok"):
                             break
         except OSError as error:
@@ -171,7 +180,7 @@ class Job:
 
 
 def _spawn(folder: Path) -> str | None:
-    """Start an agent as a program of its own; what it says if it cannot."""
+    """Start an agent as a program of its own; its error, or None if it has started."""
     agent = subprocess.run(
         [sys.executable, "-m", "rota.elastic.agent", "--detach", str(folder)],
         stdin=subprocess.DEVNULL,
@@ -185,7 +194,7 @@ def _spawn(folder: Path) -> str | None:
 
 
 def _locked(path: Path) -> bool:
-    """Whether a living agent holds the lock."""
+    """Whether a running agent holds the lock."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

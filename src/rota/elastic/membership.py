@@ -1,4 +1,4 @@
-"""A member's part in every change: it connects, holds, switches, gives or takes the state."""
+"""A member's part in every change: it connects, holds, switches, sends or receives the state."""
 
 from __future__ import annotations
 
@@ -7,59 +7,59 @@ import threading
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.elastic.allreduce import AllReduce
-from rota.elastic.group import first_line
-from rota.elastic.link import Link
+from rota.elastic.agent_link import AgentLink
+from rota.elastic.exchange_allreduce import AllReduceExchange
+from rota.elastic.exchange_servers import ServerExchange
+from rota.elastic.listener import MemberListener
 from rota.elastic.parking import ENV_PARK, Parking
-from rota.elastic.servers import Servers
-from rota.elastic.state import receive, send
-from rota.elastic.transfer import Door
+from rota.elastic.state_codec import receive, send
+from rota.elastic.worker_group import first_line
 from rota.errors import JobError, RotaError
 
 if TYPE_CHECKING:
+    from rota.elastic.agent_link import MemberIdentity
     from rota.elastic.exchange import Exchange
-    from rota.elastic.link import Seating
     from rota.elastic.replica import Replica
 
 _WRITE_S: Final = 10.0
-"""For a state that is being written when its writer wants to go."""
+"""Seconds to finish writing a parked state before the process ends."""
 
 
 class Membership:
-    """One process's place in a job, for as long as it has one."""
+    """One process as a member of a job, from its start to its release."""
 
-    def __init__(self, seating: Seating, replica: Replica, *, unused: bool) -> None:
-        self.name, self.replica = seating.name, replica
+    def __init__(self, identity: MemberIdentity, replica: Replica, *, unused: bool) -> None:
+        self.name, self.replica = identity.name, replica
         self.released = False
         self.number = 0
-        """Of the group it is in, or about to enter."""
+        """Number of the group that it is in, or about to join."""
         self._whole = False  # has the state of the job
         self._ready: dict[int, Any] = {}  # groups that are connected, by number
         self._stale, self._lock = -1, threading.Lock()
-        self._door = Door(seating.host, seating.token)
-        card = {"host": seating.host, "state_port": self._door.port}
-        self.link = Link(seating, card, replica.outline())
+        self._listener = MemberListener(identity.host, identity.token)
+        card = {"host": identity.host, "state_port": self._listener.port}
+        self.link = AgentLink(identity, card, replica.outline())
         self.exchange: Exchange
         if self.link.mode == "servers":
-            self.exchange = Servers(replica, seating.name, seating.kind, self._door)
+            self.exchange = ServerExchange(replica, identity.name, identity.kind, self._listener)
         else:
-            self.exchange = AllReduce(replica, seating.name, self._door, unused=unused)
+            self.exchange = AllReduceExchange(replica, identity.name, self._listener, unused=unused)
         folder = os.environ.get(ENV_PARK)
         every_s = self.link.park_every_s
-        self._parking = Parking(folder, seating.token, every_s) if folder else None
+        self._parking = Parking(folder, identity.token, every_s) if folder else None
         self.link.on_prepare, self.link.on_drop = self._connect, self._forget
-        self.link.on_shut, self.link.on_cut = self._door.shut, self.exchange.cut
+        self.link.on_cancel, self.link.on_cut = self._listener.cancel, self.exchange.cut
         self._stepped_s = perf_counter()
         self.link.progress = self._progress
         self.link.start()
 
     def begin(self) -> None:
-        """Say that this member is warm, and wait for its first group."""
+        """Report that this member is ready, and wait for its first group."""
         self.link.say("ready")
-        self.attend(perf_counter())
+        self.follow_orders(perf_counter())
 
     def stepped(self, check: bool) -> None:
-        """A step is done; take part in whatever is to happen before the next."""
+        """Report a step, and carry out what is due before the next one."""
         began_s = self._stepped_s = perf_counter()
         step = self.replica.position.step
         if check:
@@ -67,48 +67,48 @@ class Membership:
         if self._parking is not None:
             self._keep(self._parking)
         if self.link.done(step):
-            self.attend(began_s)
+            self.follow_orders(began_s)
 
     def _keep(self, parking: Parking) -> None:
-        """Now and then, keep the state while training goes on."""
+        """Save the state from time to time, while training goes on."""
         exchange = self.exchange
         if exchange.parking:
             exchange.parking = False
             try:
                 parking.keep(self.replica, self.name if exchange.serves else "", exchange.shards)
             except (RotaError, RuntimeError) as error:
-                print(f"The state of the training cannot be kept: {error}", flush=True)
+                print(f"The state of the training cannot be saved: {error}", flush=True)
         elif exchange.rank == 0 and not exchange.serves:
             exchange.parking = parking.due()
 
     def lost(self, error: str, began_s: float) -> None:
-        """The others do not answer: tell the agent, and wait for a new group."""
+        """Other members do not answer: tell the agent, and wait for a new group."""
         self.link.park()
         self.exchange.leave(lost=True)
         self.link.say("trouble", number=self.number, error=error)
-        self.attend(began_s)
+        self.follow_orders(began_s)
 
     def finish(self) -> None:
-        """No more samples: wait until all have seen the last one."""
+        """No more samples: wait until all members have trained the last one."""
         self.link.park()
         self.link.say("finished", **self._progress(), sum=self._sum())
-        self.attend(perf_counter())
+        self.follow_orders(perf_counter())
 
     def fail(self, error: str) -> None:
         """Tell the agent that the script has raised."""
         self.link.say("failed", error=error)
 
     def close(self) -> None:
-        """Leave everything."""
+        """Leave the group, and close all connections."""
         self._forget(self.number + 1_000_000)
         if self._parking is not None:
             self._parking.finish(_WRITE_S)
         self.exchange.leave()
-        self._door.close()
+        self._listener.close()
         self.link.close()
 
-    def attend(self, began_s: float) -> None:
-        """Do what the agent says, until it is time to train or to go."""
+    def follow_orders(self, began_s: float) -> None:
+        """Carry out orders of the agent until the member may train again, or is released."""
         while (event := self.link.next()).do != "go":
             if event.do == "release":
                 self.released = True
@@ -120,7 +120,7 @@ class Membership:
             elif event.do == "break":
                 self._forget(event.facts["number"])
                 self.exchange.leave(lost=True)
-                self._door.open()
+                self._listener.reset()
                 step = self.replica.position.step if self._whole else -1
                 self.link.say("broken", number=event.facts["number"], step=step)
             elif event.do == "switch":
@@ -128,30 +128,30 @@ class Membership:
         self.link.phase = "work"
 
     def _park(self) -> None:
-        """Keep the state of a training that is stopped, if there is a place for it."""
+        """Save the state of a training that is stopped, if ROTA_PARK is set."""
         parking, exchange = self._parking, self.exchange
         if parking is None or not (exchange.serves or exchange.rank == 0):
             return
         try:
             parking.park(self.replica, self.name if exchange.serves else "", exchange.shards)
         except (OSError, RotaError) as error:
-            # The daemon will see that it is missing; ending is more important.
-            print(f"The state of the training cannot be kept: {error}", flush=True)
+            # The daemon will see that it is missing; this process must end all the same.
+            print(f"The state of the training cannot be saved: {error}", flush=True)
 
     def _switch(self, order: Any, began_s: float) -> None:
         self.number = number = order["number"]
         with self._lock:
-            circle = self._ready.pop(number, None)
+            group = self._ready.pop(number, None)
         self.exchange.leave()
         try:
             if self._whole and order["broken"]:
                 self.exchange.catch_up(order["at"])
             self._hand_over(number, order["transfers"])
-            if circle is None:  # it leaves, as soon as it is released
+            if group is None:  # not in the new group: wait to be released
                 self.link.park()
                 return
-            self.replica.suit(circle.size)
-            self.exchange.adopt(circle, order)
+            self.replica.scale_for(group.size)
+            self.exchange.adopt(group, order)
         except (OSError, JobError) as error:
             self.link.park()
             self.link.say("trouble", number=number, error=first_line(error))
@@ -167,7 +167,7 @@ class Membership:
         )
 
     def _hand_over(self, number: int, transfers: list[dict[str, Any]]) -> None:
-        """Give what others need and take what this member needs, both at a time."""
+        """Send state to members that need it, and receive what this one needs at the same time."""
         limits = self.link.limits
         given = [item for item in transfers if item["giver"] == self.name]
         taken = [item for item in transfers if item["taker"] == self.name]
@@ -176,10 +176,10 @@ class Membership:
         def give() -> None:
             try:
                 for item in given:
-                    link = self._door.guest("state", number, item["taker"], limits.transfer_s)
-                    send(link, self.replica.part(item["keys"]))
-                    link.recv(1)  # the taker has it all
-                    self._door.release([link])
+                    link = self._listener.accept("state", number, item["taker"], limits.transfer_s)
+                    send(link, self.replica.extract(item["keys"]))
+                    link.recv(1)  # the receiver has got everything
+                    self._listener.release([link])
                     link.close()
             except (OSError, JobError) as error:
                 errors.append(error)
@@ -197,46 +197,46 @@ class Membership:
             raise errors[0]
 
     def _take(self, number: int, taken: list[dict[str, Any]], limit_s: float) -> None:
-        news = not self._whole
+        new = not self._whole
         for item in taken:
             whole = item["keys"] is None
             self._whole = self._whole and not whole
             where = (item["host"], item["port"])
-            link = self._door.visit("state", number, self.name, where, limit_s)
-            found = receive(link, self.replica.places(item["keys"]))
+            link = self._listener.connect("state", number, self.name, where, limit_s)
+            found = receive(link, self.replica.targets(item["keys"]))
             link.sendall(b"+")
-            self._door.release([link])
+            self._listener.release([link])
             link.close()
-            self.replica.take(found, item["keys"], news=news)
+            self.replica.load(found, item["keys"], with_position=new)
         self._whole = True
 
     def _connect(self, message: dict[str, Any]) -> None:
-        """Meet the members of a group to come, in a thread of its own."""
+        """Connect to the members of the next group, in a thread of its own."""
         number = message["number"]
         try:
-            circle = self.exchange.connect(number, message["members"], self.link.limits)
+            group = self.exchange.connect(number, message["members"], self.link.limits)
         except (RuntimeError, OSError, JobError) as error:
             self.link.say("prepared", number=number, error=first_line(error))
             return
         with self._lock:
             stale = number <= self._stale
             if not stale:
-                self._ready[number] = circle
+                self._ready[number] = group
         if stale:
-            circle.close()
+            group.close()
         else:
             self.link.say("prepared", number=number)
 
     def _forget(self, number: int) -> None:
-        """Give up groups that will not be, up to this number."""
+        """Close groups that were given up, up to this number."""
         with self._lock:
             self._stale = max(self._stale, number)
             gone = [self._ready.pop(k) for k in list(self._ready) if k <= number]
-        for circle in gone:
-            circle.close()
+        for group in gone:
+            group.close()
 
     def _sum(self) -> int | None:
-        """What members compare; servers know only a part of the parameters."""
+        """Checksum that workers compare; None for servers, which have only some parameters."""
         return None if self.exchange.serves else self.replica.checksum()
 
     def _progress(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What members may say to their agent: every message is looked at before anybody acts on it."""
+"""What members may send to their agent; every message is checked before it is used."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _NEEDED: Final[dict[str, tuple[str, ...]]] = {
 
 
 def check_message(message: dict[str, Any]) -> None:
-    """Refuse what a member cannot mean."""
+    """Refuse a message with unknown, missing or impossible values."""
     op = message.get("op")
     needed = _NEEDED.get(op) if isinstance(op, str) else None
     if needed is None:
-        raise ConfigError(f"There is no message {op!r} of a member.")
+        raise ConfigError(f"A member cannot send a message {op!r}.")
     for key in needed:
         if key not in message:
             raise ConfigError(f"The message {op} needs {key}.")
@@ -54,7 +54,7 @@ def check_message(message: dict[str, Any]) -> None:
 
 
 def read_hello(message: dict[str, Any]) -> tuple[str, dict[str, Any], Outline]:
-    """Name, card and outline of a member that introduces itself."""
+    """Name, card (its address) and outline of a member that says hello."""
     name, card, facts = (message.get(key) for key in ("name", "card", "outline"))
     if not isinstance(name, str):
         raise ConfigError(f"A member cannot be called {name!r:.80}.")
@@ -71,7 +71,7 @@ def read_hello(message: dict[str, Any]) -> tuple[str, dict[str, Any], Outline]:
     except (KeyError, TypeError, AttributeError):
         sound = False
     if not sound:
-        raise ConfigError(f"The outline of {name:.80} makes no sense.")
+        raise ConfigError(f"The outline of {name:.80} is not valid.")
     return name, card, outline
 
 

@@ -1,4 +1,4 @@
-"""What a member is about to train, in few words: by them the agent sees that all train the same."""
+"""A summary of what a member trains, by which the agent checks that all train the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outline:
-    """A model and its data, without a single number of either."""
+    """The form of a model and its data, without their contents."""
 
     sizes: tuple[int, ...]
     """Elements of each parameter."""
@@ -33,7 +33,7 @@ class Outline:
         return int(self.plan["samples"] * self.plan["epochs"])
 
     def check(self, name: str, other: Outline, other_name: str) -> None:
-        """Refuse a member that trains something else than another one."""
+        """Refuse a member that does not train the same as another one."""
         if self.plan != other.plan:
             key = next(key for key in self.plan if self.plan[key] != other.plan.get(key))
             raise ConfigError(

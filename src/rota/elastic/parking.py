@@ -1,12 +1,12 @@
-"""The state of a training on disk: at a stop, and now and then while it trains.
+"""The state of a training on disk ("parked"): at a stop, and regularly while it trains.
 
     FOLDER/whole-RUN-STEP.state   from the first worker: parameters, buffers, optimizer, …
     FOLDER/NAME-RUN-STEP.state    from each parameter server: what it keeps, with its moments
     FOLDER/parked.json            written last: the step, and which files belong to it
 
-The files have the form in which members hand the state to each other; nothing is pickled. Each
-appears whole or not at all, and those of the former step go when all of the next are there: who
-dies at any moment leaves a whole state behind, once there has been one.
+The files have the format in which members send the state to each other; nothing is pickled. Each
+appears whole or not at all, and those of the former step are removed when all of the next are
+there. So after the first save a process that is killed at any moment leaves a whole state behind.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.elastic.files import read_file, replace_bytes, replace_file
 from rota.errors import JobError, RotaError
+from rota.files import read_file, replace_bytes, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from rota.elastic.replica import Replica
 
 ENV_PARK: Final = "ROTA_PARK"
-"""Folder into which a training that is stopped puts its state."""
+"""Folder to which a training writes its state."""
 ENV_RESUME: Final = "ROTA_RESUME"
-"""Folder with the state of a training that was stopped; the first members go on from there."""
+"""Folder with the state of a stopped training, from which the first members continue."""
 MANIFEST: Final = "parked.json"
 _WHOLE: Final = "whole"
 _SHARDS_S: Final = 60.0
-"""For the servers to write their parts; then the former state stays."""
+"""Seconds for the servers to write their parts; after that the former state stays."""
 _WRITING: Final = threading.Lock()
-_RARELY: Final = 20.0
-"""Training goes on for so many times as long as a copy in memory takes, before the next."""
+_LEAST_RATIO: Final = 20.0
+"""Least time from one copy of the state to the next, as a multiple of the time a copy takes."""
 
 
 def parked(folder: Path | str) -> bool:
@@ -44,7 +44,7 @@ def parked(folder: Path | str) -> bool:
 
 
 def _files(place: Path) -> list[str]:
-    """The parts of a parked state; none if it is not whole."""
+    """Names of the files of a parked state; none if it is not whole."""
     try:
         names: list[str] = (read_file(place / MANIFEST) or {"files": []})["files"]
         return names if all((place / f"{name}.state").exists() for name in names) else []
@@ -53,11 +53,11 @@ def _files(place: Path) -> list[str]:
 
 
 class Parking:
-    """Keeps the state of a training that goes on: copied between two steps, written by a thread."""
+    """Saves the state of a training: copied between two steps, written by a thread."""
 
     def __init__(self, folder: str, token: str, every_s: float) -> None:
         self._place, self._every_s = Path(folder), every_s
-        # What another run has left behind is never taken for a part of this one's state.
+        # So that files of another run are never taken for a part of this run's state.
         self._run = sha256(token.encode()).hexdigest()[:8]
         self._due_s = monotonic() + every_s
         self._writer: threading.Thread | None = None
@@ -65,24 +65,24 @@ class Parking:
     def park(self, replica: Replica, name: str, shards: Mapping[str, tuple[int, ...]]) -> None:
         """Write this member's part of the state; `name` is the server's, or empty for a worker.
 
-        `shards` says which parameters each server keeps; there are none without servers.
+        `shards` gives the parameters that each server keeps; it is empty without servers.
         """
         self.finish(_SHARDS_S)
         end = f"{self._run}-{replica.position.step}"
         _store(_part(replica, name, shards), self._place, name, end, shards)
 
     def due(self) -> bool:
-        """Whether it is time to keep the state again, and the last one is on disk."""
+        """Whether it is time to save the state again, and the last one is on disk."""
         return monotonic() >= self._due_s and self._every_s > 0 and not self._writes()
 
     def keep(self, replica: Replica, name: str, shards: Mapping[str, tuple[int, ...]]) -> None:
-        """Copy this member's part of the state, and write it behind the caller's back."""
+        """Copy this member's part of the state, and write it in a thread."""
         if self._writes():
-            return  # the others will do without this one
+            return  # still busy: this save stays incomplete, and the former one is kept
         began_s = monotonic()
         tree = _copied(_part(replica, name, shards))
         took_s = monotonic() - began_s
-        self._due_s = monotonic() + max(self._every_s, _RARELY * took_s)
+        self._due_s = monotonic() + max(self._every_s, _LEAST_RATIO * took_s)
         facts = (tree, self._place, name, f"{self._run}-{replica.position.step}", dict(shards))
         self._writer = threading.Thread(target=_try_to_store, args=facts, daemon=True)
         self._writer.start()
@@ -98,12 +98,12 @@ class Parking:
 
 def _part(replica: Replica, name: str, shards: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     if name:
-        return {"keys": list(shards[name]), **replica.part(shards[name])}
-    return replica.part(None)
+        return {"keys": list(shards[name]), **replica.extract(shards[name])}
+    return replica.extract(None)
 
 
 def _copied(tree: Any) -> Any:
-    """A tree that training does not change any more."""
+    """A copy of a tree, which training does not change."""
     if hasattr(tree, "detach"):
         return tree.detach().clone()
     if isinstance(tree, dict):
@@ -119,13 +119,13 @@ def _try_to_store(*facts: Any) -> None:
         _store(*facts)
     except (OSError, RotaError) as error:
         # The former state is still there.
-        print(f"The state of the training cannot be kept: {error}", flush=True)
+        print(f"The state of the training cannot be saved: {error}", flush=True)
 
 
 def _store(
     tree: Any, place: Path, name: str, end: str, shards: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Write a part; with the last part, which is the worker's, the state is whole."""
+    """Write one part; the worker's part waits for all others and completes the state."""
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
     if name:
         _write(place / f"{name}-{end}.state", tree)
@@ -141,7 +141,7 @@ def _store(
     with _WRITING:
         replace_file(place / MANIFEST, {"step": int(step), "files": files})
     for old in place.iterdir():
-        # What servers of this run write already for a later step stays.
+        # Files that servers of this run have already written for a later step stay.
         head, _, when = old.stem.rpartition("-")
         later = head.endswith(f"-{run}") and when.isdecimal() and int(when) > int(step)
         if old.suffix in (".state", ".part") and old.stem not in files and not later:
@@ -149,30 +149,31 @@ def _store(
 
 
 def resume(replica: Replica, folder: str) -> None:
-    """Go on from a parked state."""
+    """Load a parked state, to continue its training."""
     place = Path(folder)
     files = _files(place)
     if not files:
         raise JobError(f"{place} does not hold the whole state of a training.")
     try:
-        replica.take(_read(place / f"{files[0]}.state", replica.places(None)), None, news=True)
+        whole = _read(place / f"{files[0]}.state", replica.targets(None))
+        replica.load(whole, None, with_position=True)
         for name in files[1:]:
             shard = _read(place / f"{name}.state", ())
-            # Servers know more than workers of the learning rate, too.
-            replica.take(shard, shard["keys"], news=True)
+            # The servers' learning rate counts, not the worker's.
+            replica.load(shard, shard["keys"], with_position=True)
     except (OSError, ValueError, KeyError) as error:
         raise JobError(f"{place} is not a state of this training: {error}.") from None
 
 
 def _write(path: Path, tree: Any) -> None:
-    from rota.elastic.state import parts_of
+    from rota.elastic.state_codec import parts_of
 
     with _WRITING:
         replace_bytes(path, parts_of(tree))
 
 
 def _read(path: Path, into: Any) -> Any:
-    from rota.elastic.state import read
+    from rota.elastic.state_codec import read
 
     with path.open("rb", buffering=0) as file:
         return read(file.readinto, into)

@@ -1,4 +1,4 @@
-"""One connection of an agent: a member, or somebody who asks."""
+"""One connection of an agent, with its buffers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rota.elastic.protocol import MOST_LINE, encode_line
 
 
 class Peer:
-    """One connection: a member, or somebody who asks."""
+    """A connection from a member, or from a scheduler that asks."""
 
     def __init__(self, link: socket.socket) -> None:
         link.setblocking(False)
@@ -18,7 +18,7 @@ class Peer:
         self.known, self.member = False, ""
 
     def read(self) -> list[bytes] | None:
-        """The lines that have come in, or None if the peer is gone."""
+        """The complete lines that have arrived; None if the connection has ended."""
         try:
             data = self.link.recv(1 << 16)
         except BlockingIOError:
@@ -29,7 +29,7 @@ class Peer:
         return None if not data or len(self.inbox) > MOST_LINE else lines
 
     def write(self, message: dict[str, Any]) -> None:
-        """Send as much as the peer takes, and keep the rest."""
+        """Send what the peer takes now, and keep the rest."""
         self.outbox += encode_line(message)
         self.flush()
 
@@ -39,4 +39,4 @@ class Peer:
         except BlockingIOError:
             pass
         except OSError:
-            self.outbox = b""  # its end will be read
+            self.outbox = b""  # the next read will find that it has ended

@@ -1,15 +1,15 @@
-"""What a scheduler and a running job say to each other: files, environment, messages.
+"""What a scheduler and a running job exchange: files, environment variables, messages.
 
-A job has one agent process. It starts the workers of its host, knows all members and leads every
-change; it needs no scheduler to live. The scheduler finds it by a file in the job's folder and
-speaks JSON lines with it over TCP: one request per line, one answer per line, in order.
+A job has one agent process. It starts the workers of its host, knows all members and controls every
+change; it goes on without a scheduler. The scheduler finds it by a file in the job's folder and
+exchanges JSON lines with it over TCP: one request per line, one answer per line, in order.
 
     FOLDER/job.json      what to run (`JobSpec`); written by the scheduler, read by the agent
     FOLDER/agent.json    where the agent listens (`Address`), readable by its owner only
     FOLDER/result.json   how it ended (`Result`); exists exactly when the job is over
     FOLDER/agent.log     what the agent did, one line each
     FOLDER/logs/NAME.log what member NAME printed
-    FOLDER/agent.lock    locked as long as the agent lives
+    FOLDER/agent.lock    locked while the agent runs
 
     request                                          answer, besides "ok": true
     {"op": "hello", "protocol": 2}                   {"protocol": 2, "pid": …}
@@ -18,8 +18,8 @@ speaks JSON lines with it over TCP: one request per line, one answer per line, i
     {"op": "stop", "grace_s": 30}                    {}
 
 A request that cannot be carried out is answered {"ok": false, "error": "one line"}. Before
-anything else both sides prove that they know the token of agent.json (`rota.elastic.greeting`);
-then comes hello. How members speak with the agent is in `rota.elastic.coordinator`.
+anything else both sides prove that they know the token of agent.json (`rota.elastic.handshake`);
+then comes hello. Messages between members and agent are in `rota.elastic.coordinator`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from typing import Any, Final, Literal, get_args
 from rota.errors import ConfigError
 
 PROTOCOL: Final = 2
-"""Raised when old and new could misunderstand each other."""
+"""Increased by a change that makes old and new versions incompatible."""
 MOST_LINE: Final = 1 << 20
-"""Bytes in a line; whoever sends more is cut off."""
+"""Bytes in a line; a connection that sends more is closed."""
 
 AHEAD: Final = 2
-"""Steps that a member may go on while the others are asked where they are."""
+"""Steps that a member may still do after it was asked to hold."""
 
 JOB_FILE: Final = "job.json"
 AGENT_FILE: Final = "agent.json"
@@ -49,10 +49,10 @@ LOCK_FILE: Final = "agent.lock"
 LOGS: Final = "logs"
 
 ENV_AGENT: Final = "ROTA_AGENT"
-"""host:port of the agent. Without it a script runs alone, as a single worker."""
+"""host:port of the agent; without it a script trains alone, as a single worker."""
 ENV_TOKEN: Final = "ROTA_TOKEN"
-"""The word that members and agent know each other by. The environment of a process is readable by
-its own user alone; the token is in no command line, in no message and in no log."""
+"""The secret by which members and agent authenticate each other. Only its own user can read the
+environment of a process; the token is in no command line, in no message and in no log."""
 ENV_MEMBER: Final = "ROTA_MEMBER"
 """The member's name, one per process."""
 ENV_KIND: Final = "ROTA_KIND"
@@ -71,7 +71,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 class Member:
     """One process of a job that the scheduler wants to exist.
 
-    Names are never reused within a job: who was lost or has left does not come back.
+    Names are never reused within a job: a member that was lost or has left does not come back.
     """
 
     name: str
@@ -79,7 +79,8 @@ class Member:
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of the process, such as CUDA_VISIBLE_DEVICES."""
     outside: bool = False
-    """Started by somebody else, on another host perhaps, with the ROTA_* environment."""
+    """Not started by the agent but from outside, possibly on another host, with the ROTA_*
+    environment."""
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
@@ -97,21 +98,21 @@ class Member:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """How long the agent waits, in seconds, before it does without."""
+class TimeLimits:
+    """Seconds that the agent waits in each situation, before it acts."""
 
     start_s: float = 120.0
-    """From the start of a process to its being ready; then it is ended and not joined."""
+    """From the start of a process until it is ready; then it is killed and left out."""
     connect_s: float = 20.0
-    """For members to connect with one another; then the change is tried again."""
+    """For members to connect to one another; then the change is tried again."""
     transfer_s: float = 120.0
-    """For newcomers to receive the state; then they are ended."""
+    """For new members to receive the state; then they are killed."""
     silent_s: float = 30.0
-    """Between two signs of life of a member; then it is ended and counts as lost."""
+    """Between two messages of a member; then it is killed and counts as lost."""
     leave_s: float = 30.0
-    """For a member that leaves to end by itself; then it is ended."""
+    """For a member that leaves to end by itself; then it is killed."""
     stall_s: float = 1800.0
-    """Between two steps of a job; then whoever holds up the others is ended."""
+    """Between two steps of a job; then the members that block the others are killed."""
 
     def __post_init__(self) -> None:
         for item in fields(self):
@@ -127,27 +128,28 @@ class JobSpec:
     """What the agent is to run."""
 
     command: tuple[str, ...]
-    """Starts one member, such as ("python", "train.py"); every member runs the same."""
+    """Starts one member, such as ("python", "train.py"); the same for every member."""
     members: tuple[Member, ...]
-    """Who is there from the first step on."""
+    """The members of the first group."""
     mode: Mode = "allreduce"
-    """How gradients meet: among the workers, at parameter servers, or, in a plain job, as its
-    script has it, which does not use rota.elastic."""
+    """How gradients are combined: by all-reduce among the workers, or at parameter servers. The
+    script of a plain job does not use rota.elastic, and communicates in its own way."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of every member."""
     cwd: str = "."
-    """Where members run, relative to the job's folder."""
+    """Working directory of the members, relative to the job's folder."""
     threads: int = 1
     """OMP_NUM_THREADS of every member."""
     preload: tuple[str, ...] = ()
-    """Modules to import once, such as "torch": members are then forked, in milliseconds."""
+    """Modules to import once, such as "torch"; members are then forked, in milliseconds."""
     bind: str = "127.0.0.1"
-    """Address at which the agent listens; that of the host, if members run on others."""
+    """Address at which the agent listens; the host's own, if members run on other hosts."""
     port: int = 0
     """Port at which the agent listens; 0 lets the kernel choose."""
     park_every_s: float = 300.0
-    """Seconds after which a training with ROTA_PARK keeps its state again; 0: only at a stop."""
-    limits: Limits = field(default_factory=Limits)
+    """Seconds between two times that a training with ROTA_PARK saves its state; 0: only at a
+    stop."""
+    limits: TimeLimits = field(default_factory=TimeLimits)
 
     def __post_init__(self) -> None:
         if not self.command:
@@ -159,7 +161,7 @@ class JobSpec:
             known = ", ".join(get_args(Mode))
             raise ConfigError(f"job.mode={self.mode!r} is unknown; there are {known}.")
         if not 0 <= self.port < 65536:
-            raise ConfigError(f"job.port={self.port} is no port; 0 lets the kernel choose.")
+            raise ConfigError(f"job.port={self.port} is not a port; 0 lets the kernel choose.")
         if not (isinstance(self.park_every_s, int | float) and 0 <= self.park_every_s < 1e9):
             raise ConfigError(
                 f"job.park_every_s={self.park_every_s!r} is not a number of seconds; 0 is never."
@@ -168,7 +170,7 @@ class JobSpec:
         check_members(self.members, self.mode)
         if self.mode == "plain" and (guest := next((m for m in self.members if m.outside), None)):
             raise ConfigError(
-                f"Member {guest.name} is outside, but in a plain job the agent starts everybody."
+                f"Member {guest.name} is outside, but in a plain job the agent starts all members."
             )
 
     @classmethod
@@ -184,7 +186,7 @@ class JobSpec:
                     "command": tuple(facts["command"]),
                     "preload": tuple(facts.get("preload", ())),
                     "members": decode_members(facts["members"]),
-                    "limits": Limits(**facts.get("limits", {})),
+                    "limits": TimeLimits(**facts.get("limits", {})),
                 }
             )
         except KeyError as error:
@@ -195,7 +197,7 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class Address:
-    """Where an agent listens, and the word that it wants to hear first."""
+    """Where an agent listens, and the token that it expects."""
 
     host: str
     port: int
@@ -206,7 +208,7 @@ class Address:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One change of the members that has come to pass."""
+    """One completed change of the members."""
 
     generation: int
     cause: Literal["start", "resize", "loss"]
@@ -216,7 +218,7 @@ class Change:
     step: int = 0
     """Steps done when it happened."""
     pause_s: float = 0.0
-    """Longest time that a member which stayed did no work."""
+    """Longest time that a member which stayed did not train."""
     took_s: float = 0.0
     """From the request, or the loss, to the first step of the new group."""
 
@@ -232,15 +234,15 @@ class Status:
     samples: int = 0
     """Samples done, over all workers and epochs."""
     samples_per_s: float = 0.0
-    """Of the last seconds; 0 until a step has been heard of after a change."""
+    """Average of the last seconds; 0 after a change until a step is reported."""
     ago_s: float = 0.0
-    """Since the end of the last step that was heard of."""
+    """Seconds since the end of the last step that was reported."""
     total: int = 0
-    """Samples of the whole training, over all epochs; 0 before the members have said so."""
+    """Samples of the whole training, over all epochs; 0 before a member has told."""
     busy_s: float = 0.0
-    """From the first group to the last step heard of, without the pauses of changes."""
+    """Seconds from the first group to the last reported step, without the pauses of changes."""
     changes: int = 0
-    """How often the members have changed since the first group."""
+    """Number of changes of the members since the first group."""
     paused_s: float = 0.0
     """Sum of the pauses of these changes."""
     generation: int = 0
@@ -252,11 +254,11 @@ class Status:
     target: int = 0
     """Number of the last request to resize; the first members are request 0."""
     reached: int = -1
-    """The last request that has come to pass; equal to `target` when nothing is left to do."""
+    """Number of the last request that is done; equal to `target` when nothing is left to do."""
     pids: Mapping[str, int] = field(default_factory=dict)
     """Process ids of the members on the agent's host."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Members that were wanted and could not join, or were lost: why, by name."""
+    """Why members that were wanted could not join, or were lost; by name."""
     last: Change | None = None
     error: str = ""
     """Why the job has failed."""
@@ -286,9 +288,9 @@ class Result:
 
 
 def check_env(env: Mapping[str, str], whose: str) -> None:
-    """Refuse an environment that no process can be given."""
+    """Refuse an environment that no process can have."""
     if not isinstance(env, Mapping):
-        raise ConfigError(f"{whose}: {env!r} is no environment; give names and values.")
+        raise ConfigError(f"{whose}: {env!r} is not an environment; give names and values.")
     for key, value in env.items():
         try:
             good = b"\0" not in os.fsencode(key) + os.fsencode(value) and "=" not in key
@@ -299,7 +301,7 @@ def check_env(env: Mapping[str, str], whose: str) -> None:
 
 
 def check_members(members: tuple[Member, ...], mode: Mode) -> None:
-    """Refuse a list of members that no job of this mode could have."""
+    """Refuse a list of members that a job of this mode cannot have."""
     names = [member.name for member in members]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ConfigError(f"Two members are called {twice!r}; every process has its own name.")
@@ -319,7 +321,7 @@ def decode_members(facts: Any) -> tuple[Member, ...]:
         return tuple(Member(**item) for item in facts)
     except TypeError:
         raise ConfigError(
-            f"{facts!r:.200} is no list of members; each is "
+            f"{facts!r:.200} is not a list of members; each is "
             '{"name": …, "kind": "worker" | "server", "env": {…}, "outside": false}.'
         ) from None
 

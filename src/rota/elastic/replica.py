@@ -1,4 +1,4 @@
-"""What is trained, as one member holds it: model, optimizer, schedule, and where it has come to."""
+"""What one member trains: model, optimizer, schedule and position in the data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Replica:
-    """A whole copy of the training's state."""
+    """One member's copy of the state of the training."""
 
     def __init__(
         self,
@@ -53,17 +53,17 @@ class Replica:
         """Parameters and buffers of the model, each once."""
         return [*self.model.parameters(), *self.model.buffers()]
 
-    def places(self, keys: Sequence[int] | None) -> list[torch.Tensor]:
-        """Where the tensors of `part(keys)` belong, as far as they have a place."""
+    def targets(self, keys: Sequence[int] | None) -> list[torch.Tensor]:
+        """Tensors into which the first tensors of `extract(keys)` can be received directly."""
         return self.tensors() if keys is None else [self.parameters[key] for key in keys]
 
-    def part(self, keys: Sequence[int] | None) -> dict[str, Any]:
-        """What another member needs: everything, or some parameters and what belongs to them.
+    def extract(self, keys: Sequence[int] | None) -> dict[str, Any]:
+        """What another member needs: the whole state, or some parameters with their moments.
 
-        The tensors that have a place come first.
+        The tensors of `targets(keys)` come first.
         """
         state = {
-            "values": [tensor.detach() for tensor in self.places(keys)],
+            "values": [tensor.detach() for tensor in self.targets(keys)],
             "position": self.position._asdict(),
             "scheduler": self.scheduler and self.scheduler.state_dict(),
         }
@@ -74,13 +74,16 @@ class Replica:
         carry = {name: thing.state_dict() for name, thing in self.carry.items()}
         return {**state, "optimizer": self.optimizer.state_dict(), "carry": carry}
 
-    def take(self, state: Mapping[str, Any], keys: Sequence[int] | None, *, news: bool) -> None:
-        """Take over what another member has given; tensors that lie in place stay there.
+    def load(
+        self, state: Mapping[str, Any], keys: Sequence[int] | None, *, with_position: bool
+    ) -> None:
+        """Load what `extract(keys)` of another member gave.
 
-        `news` says that schedule and position are to be taken over as well.
+        Tensors that were received in place are not copied. `with_position` loads schedule and
+        position as well; a whole state always includes them.
         """
         with torch.no_grad():
-            for own, given in zip(self.places(keys), state["values"], strict=True):
+            for own, given in zip(self.targets(keys), state["values"], strict=True):
                 if own.data_ptr() != given.data_ptr():
                     own.copy_(given)
         if keys is None:
@@ -90,7 +93,7 @@ class Replica:
         else:
             for key, moments in zip(keys, state["moments"], strict=True):
                 self.optimizer.state[self.parameters[key]] = moments
-        if not (news or keys is None):
+        if not (with_position or keys is None):
             return
         if keys is not None:
             held = self.optimizer.state_dict()["state"]
@@ -100,35 +103,35 @@ class Replica:
         self.position = Position(**state["position"])
 
     def update(self) -> None:
-        """One step of the optimizer, and of the schedule."""
+        """Make one step of the optimizer and of the schedule."""
         self.optimizer.step()
         if self.scheduler is not None:
             self.scheduler.step()
 
     def clip(self, square: float | None = None) -> None:
-        """Limit the norm of all gradients; `square` is its square, if they are not all here."""
+        """Limit the norm of all gradients; `square` is the squared norm if only some are here."""
         if self.clip_norm is None:
             return
         if square is None:
             nn.utils.clip_grad_norm_(self.parameters, self.clip_norm)
             return
-        ratio = self.clip_norm / (math.sqrt(square) + 1e-6)  # as torch has it
+        ratio = self.clip_norm / (math.sqrt(square) + 1e-6)  # as in torch
         if not ratio >= 1.0:
             for parameter in self.parameters:
                 if parameter.grad is not None:
                     parameter.grad.mul_(ratio)
 
     def square_norm(self) -> float:
-        """The square of the norm of the gradients that are here."""
+        """The squared norm of the gradients that are here."""
         found = [p.grad for p in self.parameters if p.grad is not None]
         return sum(float(grad.detach().float().norm()) ** 2 for grad in found)
 
-    def clear(self) -> None:
-        """Forget all gradients."""
+    def zero_grad(self) -> None:
+        """Drop all gradients."""
         self.optimizer.zero_grad(set_to_none=True)
 
-    def suit(self, workers: int) -> None:
-        """Set the learning rate for so many workers, as the rule of the batches has it."""
+    def scale_for(self, workers: int) -> None:
+        """Scale the learning rate for a number of workers, by the rule of the batches."""
         ratio = self.batches.factor(workers) / self.batches.factor(self.position.workers)
         if ratio != 1.0:
             for group in self.optimizer.param_groups:
@@ -140,7 +143,7 @@ class Replica:
         self.position = self.position._replace(workers=workers)
 
     def checksum(self) -> int:
-        """A number that differs when a single bit of a parameter does."""
+        """A number that changes when a single bit of a parameter does."""
         total = 0
         with torch.no_grad():
             for k, parameter in enumerate(self.parameters):
@@ -152,7 +155,7 @@ class Replica:
         return total & 0xFFFFFFFFFFFFFFFF
 
     def outline(self) -> Outline:
-        """What is trained here, for comparison with other members."""
+        """A summary of what is trained, for comparison with other members."""
         named = [*self.model.named_parameters(), *self.model.named_buffers()]
         forms = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in named]
         digest = sha256(repr(forms).encode()).hexdigest()[:12]
@@ -161,7 +164,7 @@ class Replica:
 
 
 def _check(model: nn.Module, optimizer: Optimizer, carry: Mapping[str, Any]) -> None:
-    """Refuse what cannot be handed over whole."""
+    """Refuse a model, an optimizer or other things whose state cannot be sent whole."""
     for module in model.modules():
         kind = type(module).__name__
         if kind in ("FullyShardedDataParallel", "DistributedDataParallel") or any(
@@ -181,7 +184,7 @@ def _check(model: nn.Module, optimizer: Optimizer, carry: Mapping[str, Any]) -> 
     if foreign := sum(id(p) not in known for p in held):
         raise ConfigError(f"The optimizer holds {foreign} parameters that are not the model's.")
     if len({p.device for p in held}) != 1:
-        raise ConfigError("The parameters lie on several devices; give each worker one.")
+        raise ConfigError("The parameters are on several devices; put them on one per worker.")
     for name, thing in carry.items():
         if not (hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")):
             raise ConfigError(f"carry[{name!r}] has no state_dict() and load_state_dict().")

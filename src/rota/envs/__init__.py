@@ -1,16 +1,16 @@
-"""The gymnasium face: lenses, one cluster, many clusters at once, and policies made of lenses."""
+"""Gymnasium environments: lenses, one cluster, many clusters at once, and policies by a lens."""
 
 from rota.envs.book import Book
-from rota.envs.copied import Copied
-from rota.envs.deploy import Actor, LensPolicy
 from rota.envs.lens import Lens
-from rota.envs.pool import Pool
+from rota.envs.lens_policy import Actor, LensPolicy
+from rota.envs.perfect_copy import PerfectCopy
 from rota.envs.rewards import Reward
 from rota.envs.single import SchedEnv
 from rota.envs.vector import BatchEnv
 from rota.envs.view import View
+from rota.envs.world_pool import WorldPool
 
 __all__ = [
-    "Actor", "BatchEnv", "Book", "Copied", "Lens", "LensPolicy", "Pool", "Reward", "SchedEnv",
-    "View",
+    "Actor", "BatchEnv", "Book", "Lens", "LensPolicy", "PerfectCopy", "Reward", "SchedEnv", "View",
+    "WorldPool",
 ]  # fmt: skip

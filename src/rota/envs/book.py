@@ -1,4 +1,4 @@
-"""The round being written: how many tasks every job shall have, and what that leaves free."""
+"""The round being written: how many tasks each job is to have, and what that leaves free."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from rota.core.types import Floats, Ints
 
 
 class Book(NamedTuple):
-    """A batch of rounds in the making. Room is counted over all nodes that are up, together.
+    """A batch of rounds that are being written.
 
-    Where tasks go is decided once the round is over (`rota.envs.pack_kernels`).
+    Free room is the sum over all nodes that are up. Which node each task goes to is decided when
+    the round ends (`rota.envs.pack_kernels`).
     """
 
     workers: Ints  # (B, J) wanted
@@ -24,7 +25,7 @@ class Book(NamedTuple):
     gpus: Floats  # (B,)
     memory_gb: Floats  # (B,)
     rows: Ints  # (B, W) the jobs that the lens shows, −1: none
-    shown: Ints  # (B,) how many of them there are
+    shown: Ints  # (B,) the number of them
     edits: Ints  # (B,) actions since the round began
 
 

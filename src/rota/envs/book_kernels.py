@@ -1,4 +1,4 @@
-"""What lenses do to a book: begin a round, ask for room, take it."""
+"""What lenses do to a book: begin a round, check for room, take it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 @inline
 def is_pinned(job: Any, now_s: float) -> bool:
-    """Whether a running job may not be touched yet."""
+    """Whether a running job may not be changed yet."""
     return job["status"] == RUNNING and now_s < job["since_s"] + job["min_run_s"]
 
 
 @inline
 def fewest_workers(job: Any) -> int:
-    """What a job must have to run at all."""
+    """The fewest workers that a job runs with."""
     return max(1, job["min_workers"])
 
 
 @inline
 def has_room(book: Book, b: int, job: Any, workers: int, servers: int) -> bool:
-    """Whether so many more tasks of the job fit into what is free."""
+    """Whether this many more tasks of the job fit into what is free."""
     return (
         workers * job["gpus_per_worker"] <= book.free_gpus[b]
         and workers * job["cpus_per_worker"] + servers * job["cpus_per_server"]
@@ -40,7 +40,7 @@ def has_room(book: Book, b: int, job: Any, workers: int, servers: int) -> bool:
 
 @inline
 def take(book: Book, b: int, j: int, job: Any, workers: int, servers: int) -> None:
-    """Give job j so many more tasks."""
+    """Give job j this many more tasks."""
     book.workers[b, j] += workers
     book.servers[b, j] += servers
     book.free_gpus[b] -= workers * job["gpus_per_worker"]
@@ -52,7 +52,7 @@ def take(book: Book, b: int, j: int, job: Any, workers: int, servers: int) -> No
 
 @part
 def count_room(view: View, book: Book, b: int) -> None:
-    """Everything that is up is free."""
+    """Count all nodes that are up as free."""
     gpus, cpus, memory_gb = 0, 0.0, 0.0
     nodes = view.nodes[b]
     for n in range(nodes.size):
@@ -66,10 +66,10 @@ def count_room(view: View, book: Book, b: int) -> None:
 
 @part
 def open_book(view: View, book: Book, b: int, least_first: bool) -> None:
-    """Begin a round: a job that may not be touched keeps what it has.
+    """Begin a round: a job that may not be changed yet keeps what it has.
 
-    With `least_first` every other job, first come first served, gets the least it runs with while
-    there is room, before any gets more; so no series of actions can lock a job out.
+    With `least_first` every other job gets its minimum first, in order of submission and while
+    there is room. So no series of actions can keep a job from running.
     """
     count_room(view, book, b)
     book.edits[b] = 0
@@ -92,11 +92,11 @@ def open_book(view: View, book: Book, b: int, least_first: bool) -> None:
 
 @inline
 def dominant_share(book: Book, b: int, job: Any, workers: int, servers: int) -> float:
-    """The largest part of any resource of the cluster that so many tasks take."""
+    """The largest part of any resource of the cluster that these tasks take."""
     share = 0.0
     if book.gpus[b] > 0.0:
         share = workers * job["gpus_per_worker"] / book.gpus[b]
-    if book.cpus[b] > 0.0:  # infinite: nobody counts them, the share is 0
+    if book.cpus[b] > 0.0:  # infinite: CPUs are not counted, and the share is 0
         cpus = workers * job["cpus_per_worker"] + servers * job["cpus_per_server"]
         share = max(share, cpus / book.cpus[b])
     if book.memory_gb[b] > 0.0:
@@ -107,5 +107,5 @@ def dominant_share(book: Book, b: int, job: Any, workers: int, servers: int) -> 
 
 @inline
 def free_part(free: float, total: float) -> float:
-    """How much of a resource is free, from 0 to 1; what nobody counts is all free."""
+    """The free part of a resource, from 0 to 1; a resource that is not counted is all free."""
     return max(0.0, free / total) if 0.0 < total < np.inf else 1.0

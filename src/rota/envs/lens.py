@@ -22,30 +22,30 @@ Arrays: TypeAlias = "dict[str, Any]"
 
 
 class Lens(Protocol):
-    """The same in training and when deployed, so that what was trained is what runs.
+    """The same code in training and when deployed, so that a network acts as it was trained.
 
     Every method works on a whole batch with one call into compiled code and fills arrays that
-    the caller keeps.
+    the caller owns.
     """
 
     @property
     def window(self) -> int:
-        """How many jobs it shows, W."""
+        """The number of jobs that it shows, W."""
         ...
 
     @property
     def observation_space(self) -> spaces.Dict:
-        """Of one cluster."""
+        """The observations of one cluster."""
         ...
 
     @property
     def action_space(self) -> spaces.Space[Any]:
-        """Of one cluster."""
+        """The actions of one cluster."""
         ...
 
     @property
     def mask_shape(self) -> tuple[int, ...]:
-        """Of the mask of one cluster."""
+        """The shape of one cluster's mask."""
         ...
 
     def open(self, view: View, book: Book, which: Bools) -> None:
@@ -53,7 +53,7 @@ class Lens(Protocol):
         ...
 
     def encode(self, view: View, book: Book, out: Arrays) -> None:
-        """Fill `out` with what there is to see."""
+        """Fill `out` with the observations."""
         ...
 
     def mask(self, view: View, book: Book, out: Bools) -> None:
@@ -61,7 +61,7 @@ class Lens(Protocol):
         ...
 
     def act(self, view: View, book: Book, actions: Ints, ended: Bools) -> None:
-        """One edit per cluster; ended[b] tells whether its round is over."""
+        """One edit per cluster; ended[b] says whether its round is over."""
         ...
 
     def script(self, view: View, book: Book, workers: Ints, servers: Ints, out: Ints) -> None:
@@ -72,7 +72,7 @@ class Lens(Protocol):
 class Caller:
     """Calls kernels on whole batches; the machine code of each is looked up once.
 
-    Nothing is checked on the way, so whoever lets arrays in from outside must.
+    It checks nothing: code that accepts arrays from outside must check them (`check_array`).
     """
 
     def __init__(self) -> None:

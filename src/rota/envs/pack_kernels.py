@@ -1,9 +1,9 @@
-"""Where tasks go, once it is clear how many every job gets.
+"""Which node each task goes to, given how many tasks each job gets.
 
-Nobody moves without need: tasks stay where they are, and only what is new is placed. If that
-leaves somebody short although there is room in total, everybody is laid out afresh. Workers on
-GPUs go first, since only they are bound to GPUs; servers and workers without GPUs go where CPUs
-are not needed to feed free GPUs. So what the nodes have together can be used.
+Tasks stay where they are, and only new ones are placed. If a job then has too few although there
+is room in total, all jobs are placed again from nothing. Workers with GPUs are placed first,
+since only they need GPUs; servers and workers without GPUs go where their CPUs are not needed
+beside free GPUs. So the room of all nodes together can be used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MANY: Final = 1 << 30
 
 @inline
 def wanted_workers(job: Any, workers: int) -> int:
-    """What a job that asks for so many can be given; 0 if it would not run."""
+    """The workers that a job with this many wanted gets; 0 if it would not run with them."""
     return min(workers, job["max_workers"]) if workers >= fewest_workers(job) else 0
 
 
@@ -51,15 +51,15 @@ def put(d: DraftArrays, job: Any, j: int, n: int, workers: int, servers: int) ->
 def lift(
     d: DraftArrays, job: Any, j: int, workers: int, servers: int, used: int, keep: bool
 ) -> int:
-    """Take job j up and give it room for new shares; with `keep`, leave lying what it still wants.
+    """Remove job j's shares and reserve room for new ones; with `keep`, keep what it still wants.
 
-    Returns the new `used`; unchanged if the job shall hold nothing, or there is no room to write.
+    Returns the new `used`; unchanged if the job is to hold nothing, or there is no room to write.
     """
     at, length = d.at[j], d.length[j]
     room = min(d.nodes.size, workers + servers)
     if workers == 0 or used + room > d.shares.size:
         give(d, job, j, 1)
-        d.at[j], d.length[j] = d.shares.size, 0  # among nobody's new shares
+        d.at[j], d.length[j] = d.shares.size, 0  # outside of the new shares
         return used
     d.at[j], d.length[j] = used, 0
     end = used
@@ -89,7 +89,7 @@ def stands(d: DraftArrays, j: int) -> bool:
 
 @inline
 def lying(d: DraftArrays, j: int) -> tuple[int, int]:
-    """How many workers and servers of job j the draft has placed."""
+    """The workers and servers of job j that the draft has placed."""
     workers, servers = 0, 0
     for k in range(d.at[j], d.at[j] + d.length[j]):
         workers += d.shares[k]["workers"]
@@ -99,7 +99,7 @@ def lying(d: DraftArrays, j: int) -> tuple[int, int]:
 
 @part
 def put_on_gpus(d: DraftArrays, job: Any, j: int, missing: int) -> None:
-    """Place workers with GPUs: beside their own, then on as few nodes as possible."""
+    """Place workers with GPUs: on the job's own nodes first, then on as few nodes as possible."""
     for k in range(d.at[j], d.at[j] + d.length[j]):
         n = d.shares[k]["node"]
         more = min(missing, room_on(d.nodes, n, job))
@@ -136,14 +136,14 @@ def put_on_gpus(d: DraftArrays, job: Any, j: int, missing: int) -> None:
 def cpu_room(
     d: DraftArrays, n: int, wanted_type: int, cpus: float, memory_gb: float, kept_per_gpu: float
 ) -> int:
-    """For how many tasks without GPUs node n has room, if each free GPU keeps so many CPUs."""
+    """The tasks without GPUs that fit on node n, if each free GPU keeps `kept_per_gpu` CPUs."""
     here = d.nodes[n]
     if not here["up"] or (wanted_type != -1 and wanted_type != here["type"]):
         return 0
     room = MANY
     if cpus > 0.0 and here["free_cpus"] < np.inf:
         spare = here["free_cpus"] - kept_per_gpu * here["free"] + SLACK
-        if spare < cpus:  # most nodes that are asked; a division costs more
+        if spare < cpus:  # so it is with most nodes, and a division costs more
             return 0
         if spare < MANY * cpus:
             room = int(spare / cpus)
@@ -156,10 +156,10 @@ def cpu_room(
 def put_on_cpus(
     d: DraftArrays, job: Any, j: int, missing: int, is_server: bool, kept_per_gpu: float, start: int
 ) -> tuple[int, int]:
-    """Place tasks without GPUs: beside the job's own, then first fit from node `start` on.
+    """Place tasks without GPUs: on the job's own nodes first, then first fit from node `start`.
 
-    Returns how many are still missing, and the first node that may have room for more of the
-    kind: with only equals to come, nobody need look at those before it again.
+    Returns how many are still missing, and the first node that may have room for more tasks of
+    this kind: for equal tasks the nodes before it need not be tried again.
     """
     wanted_type = -1 if is_server else job["gpu_type"]
     cpus = job["cpus_per_server"] if is_server else job["cpus_per_worker"]
@@ -188,7 +188,7 @@ def lay_on_cpus(
     servers: Ints,
     used: int, first_new: int, is_server: bool, kept_per_gpu: float,
 ) -> None:  # fmt: skip
-    """Place the missing tasks of one kind of all jobs, first where no GPU goes hungry by it."""
+    """Place the missing tasks of one kind of all jobs, first where free GPUs keep their CPUs."""
     n, eager, last_cpus, last_gb, last_type = 0, 0, -1.0, -1.0, -2
     for i in range(live):
         j = order[i]
@@ -220,7 +220,7 @@ def lay(
     servers: Ints,
     used: int, keep: bool,
 ) -> tuple[int, bool]:  # fmt: skip
-    """Write the draft; with `keep` nobody is moved. Returns the new `used`, and if all fits."""
+    """Write the draft; with `keep` no task moves. Returns the new `used`, and whether all fits."""
     first_new, kept_per_gpu = used, 0.0
     for i in range(live):
         j = order[i]
@@ -257,9 +257,9 @@ def settle_shares(
     servers: Ints,
     first_new: int, used: int,
 ) -> bool:  # fmt: skip
-    """Order new shares by node and take all from jobs that could not run with them.
+    """Order new shares by node and remove those of jobs that could not run with them.
 
-    Returns whether everybody got what he wants.
+    Returns whether every job got what it wants.
     """
     all_fit = True
     for i in range(live):
@@ -301,9 +301,9 @@ def pack(
     servers: Ints,
     used: int,
 ) -> int:  # fmt: skip
-    """Turn wanted counts (J,) into the draft; who does not fit gets less, or nothing.
+    """Turn wanted counts (J,) into the draft; a job that does not fit gets less, or nothing.
 
-    The draft begins with what everybody holds. Returns the new number of shares in use.
+    The draft begins with what every job holds. Returns the new number of shares in use.
     """
     used, all_fit = lay(d, jobs, order, live, now_s, workers, servers, used, True)
     if not all_fit:

@@ -1,6 +1,6 @@
-"""What an agent is paid for: small interchangeable kinds, computed when a round closes.
+"""Kinds of reward, computed when a round ends.
 
-Each is a sum over jobs, so that a learner may credit every job with its own part.
+Each is a sum over jobs, so that a learner can credit each job with its own part.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KINDS: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Reward:
-    """A kind of reward, and the unit in which it counts time."""
+    """A kind of reward and its unit of time."""
 
     kind: str = "jobs"
     """One of `progress`, `jobs`, `fee` and `slowdown`."""
@@ -44,19 +44,19 @@ class Reward:
 
 
 class Score(NamedTuple):
-    """How a batch is being paid; arrays only, so that kernels can take it."""
+    """The rewards of a batch so far; arrays and numbers only, so that kernels can take it."""
 
     kind: int
     unit_s: float
-    since_s: Floats  # (B,) paid up to here
+    since_s: Floats  # (B,) rewards are counted up to this time
     oldest: Ints  # (B,) the first job that had not ended by then
-    level: Floats  # (B, J) what a job had reached by then: progress, or −dollars
+    level: Floats  # (B, J) what each job had reached by then: progress, or −dollars
     gains: Floats  # (B, J) each job's part of the last reward
     total: Floats  # (B,) the return so far
 
 
 def new_score(reward: Reward, batch: int, jobs: int, slot_s: float) -> Score:
-    """Nothing paid yet."""
+    """A score of 0 for every cluster."""
     return Score(
         KINDS[reward.kind], reward.unit_s or slot_s or HOUR_S, np.full(batch, -np.inf),
         np.zeros(batch, np.int64), np.zeros((batch, jobs)), np.zeros((batch, jobs)),

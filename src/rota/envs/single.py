@@ -12,30 +12,30 @@ from rota.envs.vector import BatchEnv
 if TYPE_CHECKING:
     from rota.core.types import Bools
     from rota.envs.lens import Arrays, Lens
-    from rota.envs.pool import Pool
     from rota.envs.rewards import Reward
+    from rota.envs.world_pool import WorldPool
 
 
 class SchedEnv(gymnasium.Env[Any, Any]):
-    """A batch of one that does not begin anew by itself; for other people's learners.
+    """A batch of one without automatic reset, for learners of other libraries.
 
-    Each `reset` draws a world of the pool; `options={"entry": k}` asks for one. Observations are
-    copies, so they may be kept. The mask of allowed actions is in `info["mask"]`, and what
-    `action_masks()` returns, which is where sb3-contrib's MaskablePPO looks for it.
+    Each `reset` draws a world from the pool; `options={"entry": k}` takes the k-th. Observations
+    are copies, so they may be kept. The mask of allowed actions is in `info["mask"]`;
+    `action_masks()` returns it flat, as sb3-contrib's MaskablePPO expects.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
 
     def __init__(
         self,
-        pool: Pool,
+        pool: WorldPool,
         lens: Lens,
         reward: Reward | str = "jobs",
         *,
         max_rounds: int = 100_000,
     ) -> None:
         self.batch = BatchEnv(
-            pool, lens, reward, 1, deal=np.zeros((1, 1), np.int64), max_rounds=max_rounds,
+            pool, lens, reward, 1, entries=np.zeros((1, 1), np.int64), max_rounds=max_rounds,
             autoreset=False,
         )  # fmt: skip
         self.observation_space, self.action_space = lens.observation_space, lens.action_space
@@ -53,7 +53,7 @@ class SchedEnv(gymnasium.Env[Any, Any]):
         return self._one(obs), self._info(info)
 
     def step(self, action: Any) -> tuple[Arrays, float, bool, bool, dict[str, Any]]:
-        """One edit; an action that is not allowed ends the round, or counts for nothing."""
+        """One edit; an action that is not allowed ends the round or does nothing."""
         obs, reward, terminated, truncated, info = self.batch.step(np.asarray(action)[None])
         return (
             self._one(obs), float(reward[0]), bool(terminated[0]), bool(truncated[0]),
@@ -61,7 +61,7 @@ class SchedEnv(gymnasium.Env[Any, Any]):
         )  # fmt: skip
 
     def action_masks(self) -> Bools:
-        """Which actions are allowed now, flat."""
+        """The flat mask of the actions that are allowed now."""
         return self._mask.ravel()
 
     def _one(self, obs: Arrays) -> Arrays:

@@ -1,4 +1,4 @@
-"""Many clusters at once: a gymnasium vector environment whose every step is compiled."""
+"""Many clusters at once: a gymnasium vector environment whose steps are compiled."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rota.core.jobs import JobTable
 from rota.core.layout import JOB, RUNNING, SHARE
 from rota.core.snapshot import Snapshot
 from rota.envs.book import new_book
+from rota.envs.episode_kernels import Ends, EpisodePlan, begin_episodes, close_round
 from rota.envs.lens import Caller, new_arrays
-from rota.envs.pool import words_of
-from rota.envs.promise_kernels import promise
+from rota.envs.potential_kernels import potential
 from rota.envs.rewards import Reward, new_score
-from rota.envs.round_kernels import Deal, Ends, begin_episodes, close_round
 from rota.envs.view import view_of_state
+from rota.envs.world_pool import words_of
 from rota.errors import ConfigError, PolicyError
 from rota.sim.replay_kernels import observe
 from rota.sim.state import one_of_batch
@@ -26,56 +26,56 @@ from rota.sim.world import seen_contention, seen_curves
 if TYPE_CHECKING:
     from rota.core.types import Bools, Floats, Ints
     from rota.envs.lens import Arrays, Lens
-    from rota.envs.pool import Pool
+    from rota.envs.world_pool import WorldPool
     from rota.scenarios.scenario import World
 
 SAMPLED = 4096
-"""Episodes for which entries of the pool are drawn in advance."""
+"""Episodes per cluster for which pool entries are drawn in advance; then they repeat."""
 
 
 class BatchEnv(VectorEnv[Any, Any, Any]):
-    """B clusters, each playing one world of a pool after the other.
+    """B clusters, each of which plays one world of a pool after the other.
 
     A step is one edit of a round in every cluster. When the lens ends the round, the tasks are
-    packed onto nodes, the simulator goes on to the next decision and the reward falls due. A
+    packed onto nodes, the simulator runs to the next decision and the reward is computed. A
     cluster whose jobs have all ended begins its next episode within the same step.
 
-    Observations, rewards and infos are written into the same arrays at every step: copy what
-    must last. `info` holds:
+    Observations, rewards and infos are written into the same arrays at every step: copy them to
+    keep them. `info` holds:
 
     - `mask` (B, …): which actions are allowed;
     - `rows` (B, W): the job that each row of the observation shows, −1: none;
     - `closed` (B,): whether a round ended in this step;
     - `gains` (B, J): each job's part of the reward;
-    - `promised` (B,), if asked for: what the rounds promised after the edit, before time passed;
-    - `_episode` (B,): whether an episode ended, and if any did `episode`, how it went; its mean
-      JCT is infinite if a job was left unfinished;
+    - `potential_after` (B,), if asked for: the potential after the edit, before time passed;
+    - `_episode` (B,): whether an episode ended; if any did, `episode` says how it went. Its mean
+      JCT is infinite if a job has not ended;
     - `final_obs`, if asked for and any ended: the observations before the next episode; with it
-      `final_rows` (B, W), `final_alive` (B, J), and `final_promise` (B,) where promises are told.
+      `final_rows` (B, W), `final_alive` (B, J) and, with potentials, `final_potential` (B,).
     """
 
     def __init__(
         self,
-        pool: Pool,
+        pool: WorldPool,
         lens: Lens,
         reward: Reward | str = "jobs",
         batch: int = 256,
         *,
-        deal: str | Ints = "cycle",
+        entries: str | Ints = "cycle",
         seed: int = 0,
         max_rounds: int = 100_000,
         masks: bool = True,
-        promises: bool = False,
+        potentials: bool = False,
         final_obs: bool | Literal["cut"] = False,
         autoreset: bool = True,
     ) -> None:
-        """Let `batch` clusters play.
+        """Make an environment of `batch` clusters.
 
-        `deal` says which entries of the pool they play: `cycle`, cluster b the entries b, b + B,
-        …; `sample`, random ones; or an array (B, K) of entries by episode. Without `masks` the
-        mask is left as it is, for learners to whom the lens tells what is allowed. `promises`
-        tells what rounds promise after every edit. `final_obs="cut"` gives final observations
-        only when an episode was truncated: what comes after the others is worth nothing.
+        `entries` says which worlds of the pool they play: `cycle`, cluster b the worlds b, b + B,
+        …; `sample`, random ones; or an array (B, K) of worlds by episode. Without `masks` the
+        mask is not filled, for learners that learn from the lens itself what is allowed.
+        `potentials` computes the rounds' potential after every edit. `final_obs="cut"` gives final
+        observations only of truncated episodes: after the others there is nothing to value.
         """
         if batch < 1:
             raise ConfigError(f"batch={batch} must be 1 or more.")
@@ -86,14 +86,15 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, batch)
         self.action_space = batch_space(self.single_action_space, batch)
         self._reward = Reward(kind=reward) if isinstance(reward, str) else reward
-        self._deal, self._seed, self._max_rounds = deal, seed, max_rounds
+        self._entries, self._seed, self._max_rounds = entries, seed, max_rounds
         self._masks, self._final_obs, self._autoreset = masks, final_obs, autoreset
-        self._promises = promises
+        self._potentials = potentials
         self.state = pool.new_state(batch)
         self.view = view_of_state(self.state)
         self.book = new_book(batch, pool.jobs, lens.window)
         self.score = new_score(self._reward, batch, pool.jobs, pool.slot_s)
-        self.deal = Deal(_hands(deal, batch, len(pool), seed), *np.zeros((2, batch), np.int64))
+        found = _entries_by_episode(entries, batch, len(pool), seed)
+        self.plan = EpisodePlan(found, *np.zeros((2, batch), np.int64))
         self.ends = _no_ends(batch, pool.jobs)
         self._words, self._source = words_of(self.state), words_of(pool.state)
         self._obs = new_arrays(lens.observation_space, batch)
@@ -103,32 +104,34 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self._done = np.zeros(batch, np.bool_)
         self._every = np.ones(batch, np.bool_)
         self._home = np.full(batch, pool, object)
-        """The pools that the present episodes are from."""
-        self._promise, self._promised = np.zeros(batch), np.zeros(batch)
+        """For each cluster, the pool that its present episode is from."""
+        self._potential, self._potential_after = np.zeros(batch), np.zeros(batch)
         self._run = Caller()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Arrays, dict[str, Any]]:
-        """Begin the first episode of every cluster anew; a seed draws other entries."""
+        """Begin the first episode of every cluster again; a seed draws other pool entries."""
         del options
         if seed is not None:
             self._seed = int(seed)
-        return self.begin(self._deal)
+        return self.begin(self._entries)
 
-    def begin(self, deal: str | Ints) -> tuple[Arrays, dict[str, Any]]:
-        """The same with other entries of the pool dealt, from now on."""
-        hands = _hands(deal, self.num_envs, len(self.pool), self._seed)
-        self.deal = Deal(hands, np.zeros_like(self.deal.next), np.zeros_like(self.deal.entry))
-        self._deal = deal
+    def begin(self, entries: str | Ints) -> tuple[Arrays, dict[str, Any]]:
+        """Begin again, and play these pool entries from now on."""
+        found = _entries_by_episode(entries, self.num_envs, len(self.pool), self._seed)
+        self.plan = EpisodePlan(
+            found, np.zeros_like(self.plan.begun), np.zeros_like(self.plan.entry)
+        )
+        self._entries = entries
         self._done[:] = True
         self._begin_flagged()
         self.lens.open(self.view, self.book, self._done)
         self._done[:] = False
         self._ended[:] = False
         self.score.gains[:] = 0.0
-        if self._promises:
-            self._promise_of(self._every, self._promise)
+        if self._potentials:
+            self._potential_of(self._every, self._potential)
         return self._look(), self._info()
 
     def step(self, actions: Any) -> tuple[Arrays, Floats, Bools, Bools, dict[str, Any]]:
@@ -136,33 +139,33 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         lens, view, book = self.lens, self.view, self.book
         self._actions[...] = actions
         lens.act(view, book, self._actions, self._ended)
-        if self._promises:
-            self._promise_of(self._every, self._promised)
+        if self._potentials:
+            self._potential_of(self._every, self._potential_after)
         over = self._run(
-            close_round, self.state, view, book, self._ended, self.score, self.deal, self.ends,
+            close_round, self.state, view, book, self._ended, self.score, self.plan, self.ends,
             self._max_rounds,
         )  # fmt: skip
         np.logical_or(self.ends.terminated, self.ends.truncated, out=self._done)
         if over and self.state.clock["overfull"].any():
             raise PolicyError(
-                "Packing has given tasks of a round room that a node did not have, which is a "
-                "defect of ours; please report this, with the scenario and the seed."
+                "Packing put more tasks on a node than it has room for. This is a defect of rota; "
+                "please report it, with the scenario and the seed."
             )
         wanted = self._done if self._final_obs is True else self.ends.truncated
         final = self._final() if over and self._final_obs and wanted.any() else {}
         if over and self._autoreset:
             self._begin_flagged()
         lens.open(view, book, self._ended)
-        if self._promises:
-            self._promise[:] = self._promised
-            self._promise_of(self._ended, self._promise)
+        if self._potentials:
+            self._potential[:] = self._potential_after
+            self._potential_of(self._ended, self._potential)
         obs, info = self._look(), {**self._info(), **final}
         if over:
             info["episode"] = self._episode()
         return obs, self.ends.reward, self.ends.terminated, self.ends.truncated, info
 
-    def swap(self, pool: Pool) -> None:
-        """Take the episodes to come from another pool; those being played go on."""
+    def swap(self, pool: WorldPool) -> None:
+        """Take future episodes from another pool; those being played continue."""
         source = words_of(pool.state)
         if [part.shape[1:] for part in source] != [part.shape[1:] for part in self._source]:
             raise ConfigError(
@@ -183,7 +186,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
                 self.state = self.state._replace(**{name: new})
 
     def keep(self, which: Ints) -> tuple[Arrays, dict[str, Any]]:
-        """Go on with these clusters only, as far as they have come; the others are forgotten."""
+        """Continue with these clusters only, from where they are; drop the others."""
 
         def some(parts: Any) -> Any:
             return type(parts)._make(x[which] if isinstance(x, np.ndarray) else x for x in parts)
@@ -195,22 +198,22 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         arrays = [part[which] for part in state[:-2]]
         self.state = type(state)._make([*arrays, state.speed, net])
         self.view, self._words = view_of_state(self.state), words_of(self.state)
-        self.book, self.score, self.deal, self.ends = map(
-            some, (self.book, self.score, self.deal, self.ends)
+        self.book, self.score, self.plan, self.ends = map(
+            some, (self.book, self.score, self.plan, self.ends)
         )
         self.num_envs = len(which)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._obs = {name: array[which] for name, array in self._obs.items()}
-        for name in ("_mask", "_actions", "_ended", "_done", "_every", "_home", "_promise",
-                     "_promised"):  # fmt: skip
+        for name in ("_mask", "_actions", "_ended", "_done", "_every", "_home", "_potential",
+                     "_potential_after"):  # fmt: skip
             setattr(self, name, getattr(self, name)[which])
         return self._obs, self._info()
 
     def snapshot(self, b: int) -> Snapshot:
-        """What there is to see of cluster b at the beginning of its round, as its world has it.
+        """Cluster b at the beginning of its round, as its world shows it.
 
-        Policies are shown more: `rota.envs.seats` knows what each of them may know.
+        What a certain policy is shown may differ: see `rota.envs.episode_policy`.
         """
         world, seed = self.world(b)
         s = one_of_batch(self.state, b)
@@ -224,24 +227,24 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
 
     def world(self, b: int) -> tuple[World, int]:
         """The world that cluster b plays in, and its seed."""
-        pool, entry = self._home[b], int(self.deal.entry[b])
+        pool, entry = self._home[b], int(self.plan.entry[b])
         return pool.worlds[entry], int(pool.seeds[entry])
 
-    def promise(self) -> Floats:
-        """(B,) The progress that the rounds, as written so far, would bring within one slot.
+    def potential(self) -> Floats:
+        """(B,) The progress that the rounds, as written so far, would make within one slot.
 
-        Summed over jobs, as the reward `progress`; it knows true speeds, so it is for learning
-        only. The same array at every call.
+        It is summed over jobs, as is the reward `progress`. It uses true speeds, so it is for
+        learning only. Every call returns the same array.
         """
-        if not self._promises:  # else they are known already
-            self._promise_of(self._every, self._promise)
-        return self._promise
+        if not self._potentials:  # else every step has computed them
+            self._potential_of(self._every, self._potential)
+        return self._potential
 
-    def _promise_of(self, which: Bools, out: Floats) -> None:
-        self._run(promise, self.state, self.view, self.book, self.score.unit_s, which, out)
+    def _potential_of(self, which: Bools, out: Floats) -> None:
+        self._run(potential, self.state, self.view, self.book, self.score.unit_s, which, out)
 
     def _final(self) -> dict[str, Any]:
-        """Where the clusters stand whose episode ends, as if a round began there."""
+        """The last state of the clusters whose episode ends, observed as if a round began."""
         obs = new_arrays(self.lens.observation_space, self.num_envs)
         self.lens.open(self.view, self.book, self._done)
         self.lens.encode(self.view, self.book, obs)
@@ -249,10 +252,10 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
             "final_obs": obs, "_final_obs": self._done.copy(),
             "final_rows": self.book.rows.copy(), "final_alive": self.alive(),
         }  # fmt: skip
-        if self._promises:
-            promise = np.zeros(self.num_envs)
-            self._promise_of(self._done, promise)
-            info["final_promise"] = promise
+        if self._potentials:
+            potential = np.zeros(self.num_envs)
+            self._potential_of(self._done, potential)
+            info["final_potential"] = potential
         return info
 
     def alive(self) -> Bools:
@@ -265,7 +268,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self._home[self._done] = self.pool
         self._run(
             begin_episodes, self.state, self.view, self._words, self._source, self._done,
-            self.score, self.deal,
+            self.score, self.plan,
         )  # fmt: skip
 
     def _look(self) -> Arrays:
@@ -279,10 +282,10 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
             "mask": self._mask, "rows": self.book.rows, "closed": self._ended,
             "gains": self.score.gains, "_episode": self._done,
         }  # fmt: skip
-        return {**info, "promised": self._promised} if self._promises else info
+        return {**info, "potential_after": self._potential_after} if self._potentials else info
 
     def _episode(self) -> dict[str, Any]:
-        """How the episodes went that ended in this step; other entries are old."""
+        """How the episodes went that ended in this step; the values of other clusters are old."""
         ends = self.ends
         return {
             "jct_s": ends.jct_s, "unfinished": ends.unfinished,
@@ -292,20 +295,22 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         }  # fmt: skip
 
 
-def _hands(deal: str | Ints, batch: int, entries: int, seed: int) -> Ints:
-    """Which entries of the pool the clusters play, by episode (B, K)."""
-    if isinstance(deal, str):
-        if deal == "cycle":
-            return (np.arange(batch)[:, None] + batch * np.arange(entries)) % entries
-        if deal == "sample":
-            return np.random.default_rng(seed).integers(0, entries, (batch, SAMPLED))
-        raise ConfigError(f"deal={deal!r}: say 'cycle', 'sample', or which entries (B, K).")
-    hands = np.array(deal, np.int64)
-    if hands.ndim != 2 or len(hands) != batch or hands.min() < 0 or hands.max() >= entries:
+def _entries_by_episode(entries: str | Ints, batch: int, size: int, seed: int) -> Ints:
+    """Which entries of a pool of `size` worlds the clusters play, by episode (B, K)."""
+    if isinstance(entries, str):
+        if entries == "cycle":
+            return (np.arange(batch)[:, None] + batch * np.arange(size)) % size
+        if entries == "sample":
+            return np.random.default_rng(seed).integers(0, size, (batch, SAMPLED))
         raise ConfigError(
-            f"deal of shape {hands.shape} must be ({batch}, K) entries of a pool of {entries}."
+            f"entries={entries!r} must be 'cycle', 'sample' or an array (B, K) of pool entries."
         )
-    return hands
+    found = np.array(entries, np.int64)
+    if found.ndim != 2 or len(found) != batch or found.min() < 0 or found.max() >= size:
+        raise ConfigError(
+            f"entries of shape {found.shape} must be ({batch}, K) entries of a pool of {size}."
+        )
+    return found
 
 
 def _no_ends(batch: int, jobs: int) -> Ends:

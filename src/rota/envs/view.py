@@ -1,4 +1,4 @@
-"""What a lens reads: the live jobs of a batch of clusters, simulated or real."""
+"""What a lens reads: the waiting and running jobs of a batch of clusters, simulated or real."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ if TYPE_CHECKING:
 
 
 class View(NamedTuple):
-    """A batch of clusters as a lens sees them; the same from the simulator and from a snapshot.
+    """A batch of clusters as a lens reads them; the same from the simulator and from a snapshot.
 
-    Jobs are not settled to now: use `rota.policies.classic.orderings.remaining` and its like.
+    The jobs' progress is not brought up to now: use `rota.ledger.work_kernels.remaining` and the
+    functions beside it.
     """
 
     jobs: Records  # (B, J) JOB
-    order: Ints  # (B, J) live jobs, first `live`, in order of submission
+    order: Ints  # (B, J) the first `live` are the waiting and running jobs, by submission
     live: Ints  # (B,)
     now_s: Floats  # (B,)
     nodes: Records  # (B, N) NODE
 
 
 def view_of_state(state: State) -> View:
-    """What the simulator's memory shows; `live` and `now_s` are kept by whoever lets time pass."""
+    """A view of the simulator's memory; code that lets time pass must update `live` and `now_s`."""
     clock = state.clock[:, 0]
     return View(state.jobs, state.order, clock["live"].copy(), clock["now_s"].copy(), state.nodes)
 

@@ -1,18 +1,17 @@
-"""The actor-critic of DL2 (Peng et al., 2021): one gradient step after the other from a memory.
+"""The actor-critic of DL2 (Peng et al., 2021): gradient steps on states from a replay memory.
 
-Every round is a bandit of its own: all decisions of a round are paid what the round brought,
-and judged by how much more that is than the critic expected. States are remembered with what
-they were paid and replayed by priority. What the network thinks of an action is computed anew
-at every replay, under the mask of that time; nothing corrects for the policy having changed
-since, as in the original. Two things differ from it: there the probabilities of the past took
-the place of the network's output, which bends the gradient, and actions that failed were
-forgotten.
+Every round is a bandit problem: all decisions of a round get the round's reward, and are judged by
+how far it is above the critic's value. States are stored with their rewards and replayed by
+priority. The probability of an action is computed again at every replay, under the mask of that
+time; as in the original, nothing corrects for changes of the policy since. Two things differ from
+the original: it uses the old probabilities in place of the network's output, which distorts the
+gradient, and it forgets actions that failed.
 
-An episode that is cut short needs no care here: a decision is paid what its round brought, and
+Episodes that are cut short need no treatment: a decision gets the reward of its own round, and
 nothing that comes later.
 
-The memory is no part of the state to resume from: after a resume it fills up again before
-anything is learned, and rounds that were under way are lost.
+The memory is not part of the state to resume from: after a resume it is filled again before
+anything is learned, and unfinished rounds are lost.
 """
 
 from __future__ import annotations
@@ -24,51 +23,50 @@ import numpy as np
 import torch
 
 from rota.errors import ConfigError, TrainingError
-from rota.learn.descent import Descent, entropy_of, masked, mean
-from rota.learn.ppo import is_free
-from rota.learn.replay import Replay
+from rota.learn.descent import Descent, entropy_of, is_free, masked, mean
+from rota.learn.replay_memory import ReplayMemory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rota.core.types import Ints
-    from rota.learn.rollout import Rollout
+    from rota.learn.collect import Rollout
 
 
 @dataclass(frozen=True, kw_only=True)
 class ActorCriticConfig:
-    """Settings of the learner; the defaults are DL2's."""
+    """Settings of the actor-critic; the defaults are DL2's."""
 
     steps: int = 16
     """Steps that every cluster plays between two updates."""
     batches: int = 4
     """Gradient steps of an update."""
     batch: int = 256
-    """States in each."""
+    """States of each gradient step."""
     memory: int = 8192
-    """States that are remembered; nothing is learned before there are so many."""
+    """States in the replay memory; nothing is learned before it is full."""
     prioritised: bool = True
-    """Replay what was surprising more often; otherwise all states alike."""
+    """Replay states with large errors more often; otherwise all states equally."""
     critic: bool = True
-    """Judge by what the network expects of a state; otherwise by the mean reward remembered."""
+    """Judge by the network's value of a state; otherwise by the mean reward in the memory."""
     learning_rate: float = 1e-4
-    """Adam's step size; stays."""
+    """Adam's step size; constant."""
     entropy: float = 0.1 / 61
     """Weight of the entropy, per decision; DL2's 0.1 is of its mean over 61 actions."""
     credit: str = "team"
-    """What a decision is paid: "team", what all jobs gained; "own", what its job did."""
+    """The reward of a decision: "team", what all jobs gained; "own", what its job gained."""
     exponent: float = 0.9
-    """Of the surprise, when it becomes a priority."""
+    """Exponent by which an error becomes a priority."""
     correction: float = 0.1
-    """How much of the bias of prioritised replay is taken back at first, from 0 to 1."""
+    """Part of the bias of prioritised replay that is corrected at first, from 0 to 1."""
     correction_step: float = 1e-4
-    """What every gradient step adds to that."""
+    """Increase of that part with every gradient step."""
     value_weight: float = 1.0
     """Weight of the critic's squared error."""
     max_gradient: float = 10.0
     """Longer gradients are shortened to this norm."""
     patience: int = 5
-    """So many updates in a row may fail before training stops."""
+    """Failed updates in a row after which the training stops."""
 
     def __post_init__(self) -> None:
         if self.credit not in ("own", "team"):
@@ -85,13 +83,13 @@ class ActorCriticConfig:
 
 
 LEAST = 0.01
-"""A surprise is never counted as less, so that nothing is forgotten while it is remembered."""
+"""The smallest error that is counted, so that every state in the memory can be drawn."""
 MOST = 4.0
-"""Nor as more than this."""
+"""The largest error that is counted."""
 
 
 class ActorCritic:
-    """Improves a network by what it remembers."""
+    """Improves a network by states from a replay memory."""
 
     def __init__(
         self, network: torch.nn.Module, config: ActorCriticConfig, generator: torch.Generator
@@ -101,21 +99,21 @@ class ActorCritic:
             network, table="actor_critic", rate=config.learning_rate,
             max_gradient=config.max_gradient, patience=config.patience, epsilon=1e-8,
         )  # fmt: skip
-        self.memory = Replay(config.memory)
+        self.memory = ReplayMemory(config.memory)
         self.taken = 0
         """Gradient steps so far."""
         self._open: dict[str, NDArray[Any]] = {}
-        """States whose round is not over: nobody knows yet what they bring."""
+        """States whose round is not over, so that their reward is not known yet."""
 
     def update(self, rollout: Rollout, left: float) -> dict[str, float]:
-        """Remember what was played; once the memory is full, learn. Returns what happened."""
-        del left  # DL2's rate stays as it is
+        """Store the rollout; once the memory is full, learn. Returns facts for the log."""
+        del left  # DL2's step size is constant
         self._remember(rollout)
         facts = {"remembered": len(self.memory) / self.memory.capacity}
         return self.descent.attempt(self._learn) if self.memory.full else facts
 
     def _remember(self, rollout: Rollout) -> None:
-        """Put every state whose round is over into the memory, with what it brought."""
+        """Put every state whose round is over into the memory, with its reward."""
         rows = _rows(rollout)
         if self._open:
             rows = {name: np.concatenate([self._open[name], rows[name]]) for name in rows}
@@ -138,27 +136,30 @@ class ActorCritic:
     def _paid(
         self, rollout: Rollout, live: NDArray[Any], end: Ints, cluster: Ints, job: Ints
     ) -> NDArray[Any]:
-        """What the rounds that ended at these steps brought, in the shape of `live`."""
+        """The rewards of the rounds that ended at these steps, in the shape of `live`."""
         reward = rollout.reward[end, cluster]
         if live.ndim > 1:
             if self.config.credit == "own":
                 return reward
-            # Of all jobs, be they in sight or not.
+            # Of all jobs, in the window or not.
             team = reward if rollout.gains is None else rollout.gains[end, cluster]
             shared: NDArray[Any] = team.sum(1, keepdims=True) * live
             return shared
         if self.config.credit == "team":
             return reward
         if rollout.gains is None:
-            raise TrainingError("Credit for a job's own gain needs games that tell what it was.")
+            raise TrainingError(
+                "actor_critic.credit = 'own' needs an environment that gives each job's gain."
+            )
         gains = rollout.gains[end, cluster]
-        mean = gains.sum(1) / np.maximum((gains != 0).sum(1), 1)  # whoever ends a round gets it
+        # The action that ends a round belongs to no job: it gets the mean.
+        mean = gains.sum(1) / np.maximum((gains != 0).sum(1), 1)
         own_gain = np.take_along_axis(gains, np.maximum(job, 0)[:, None], 1)[:, 0]
         return np.where(job >= 0, own_gain, mean)
 
     def _learn(self) -> dict[str, float]:
         facts = [self._step() for _ in range(self.config.batches)]
-        names = ("entropy", "value_loss", "policy_loss", "surprise")
+        names = ("entropy", "value_loss", "policy_loss", "error")
         return dict(zip(names, np.mean(facts, 0).tolist(), strict=True))
 
     def _step(self) -> tuple[float, float, float, float]:
@@ -169,17 +170,17 @@ class ActorCritic:
         part = {name: torch.from_numpy(array[place]) for name, array in memory.rows.items()}
         beta = min(1.0, c.correction + c.correction_step * self.taken)
         weight = (memory.priority[place] / memory.priority.min()) ** -beta
-        loss, surprise, fact = self._loss(part, torch.from_numpy(weight.astype(np.float32)))
+        loss, error, fact = self._loss(part, torch.from_numpy(weight.astype(np.float32)))
         self.descent.step(loss)
         self.taken += 1
         if c.prioritised:
-            memory.judge(place, np.minimum(surprise + LEAST, MOST) ** c.exponent)
-        return (*fact, float(surprise.mean()))
+            memory.judge(place, np.minimum(error + LEAST, MOST) ** c.exponent)
+        return (*fact, float(error.mean()))
 
     def _loss(
         self, part: dict[str, torch.Tensor], weight: torch.Tensor
     ) -> tuple[torch.Tensor, NDArray[Any], tuple[float, float, float]]:
-        """The loss, the mean surprise of every state, and what to tell."""
+        """The loss, the mean error of every state, and facts for the log."""
         c, live = self.config, part["live"]
         logits, value = self.network(
             {name[5:]: array for name, array in part.items() if name.startswith("seen.")}
@@ -189,7 +190,7 @@ class ActorCritic:
         usual = value.detach() if c.critic else float(self.memory.rows["paid"].mean())
         advantage = reward - usual
         mask = part["mask"][live]
-        chose = (action >= 0) & is_free(mask)  # the others decide nothing
+        chose = (action >= 0) & is_free(mask)  # the others are no decisions
         log_probs = masked(logits[chose], mask[chose])
         taken = log_probs.gather(-1, action[chose].unsqueeze(-1)).squeeze(-1)
         policy_loss = -mean(weight[state[chose]] * advantage[chose] * taken)
@@ -199,26 +200,26 @@ class ActorCritic:
         if c.critic:
             loss = loss + c.value_weight * value_loss
         decisions = torch.bincount(state, minlength=len(live)).clamp(min=1)
-        surprise = torch.zeros(len(live)).index_add(0, state, advantage.abs()) / decisions
+        error = torch.zeros(len(live)).index_add(0, state, advantage.abs()) / decisions
         told = float(entropy.detach()), float(value_loss.detach()), float(policy_loss.detach())
-        return loss, surprise.double().numpy(), told
+        return loss, error.double().numpy(), told
 
     def state(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """What a resumed training needs beside the weights: facts for JSON, and arrays."""
+        """What a resumed training needs apart from the weights: facts for JSON, and arrays."""
         return {"taken": self.taken}, self.descent.state()
 
     def restore(self, facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave, with an empty memory."""
+        """Continue from what `state` gave, with an empty memory."""
         self.taken = int(facts["taken"])
         self.descent.restore(arrays)
 
 
 _BEFORE = -1
-"""In place of the end of a round: it began in a rollout before."""
+"""In place of the step at which a round ends: it began in an earlier rollout."""
 
 
 def _rows(rollout: Rollout) -> dict[str, NDArray[Any]]:
-    """The states of a rollout, oldest first, those without a decision left out."""
+    """The states of a rollout that have a decision, oldest first."""
     steps, batch = rollout.over.shape
     cluster = np.tile(np.arange(batch), (steps, 1))
     job = np.full((steps, batch), -1) if rollout.job is None else rollout.job
@@ -233,7 +234,7 @@ def _rows(rollout: Rollout) -> dict[str, NDArray[Any]]:
 
 
 def _next_end(rollout: Rollout) -> Ints:
-    """(T, B) The step at which the round of each step ends; T if it goes on."""
+    """(T, B) The step at which the round of each step ends; T if not in this rollout."""
     steps = len(rollout.over)
     ends = np.full(rollout.over.shape, steps)
     for t in reversed(range(steps)):
@@ -242,7 +243,7 @@ def _next_end(rollout: Rollout) -> Ints:
 
 
 def _mean_of_live(values: NDArray[Any], live: NDArray[Any]) -> NDArray[np.float64]:
-    """One number for every state."""
+    """The mean of each state's live decisions."""
     if values.ndim == 1:
         return values.astype(np.float64)
     mean: NDArray[np.float64] = (values * live).sum(1) / np.maximum(live.sum(1), 1)

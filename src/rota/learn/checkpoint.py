@@ -19,6 +19,7 @@ from safetensors.numpy import save as _encode
 
 from rota import __version__
 from rota.errors import CheckpointError, TrainingError
+from rota.plugins import OURS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,6 +53,8 @@ class About:
     """Updates so far."""
     scores: Mapping[str, float] = field(default_factory=dict)
     """Its validation, for people."""
+    package: str = OURS
+    """The package that the system comes from."""
     rota: str = __version__
     format: int = FORMAT
 

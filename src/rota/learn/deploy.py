@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from rota.envs import LensPolicy
-from rota.errors import CheckpointError, UnknownNameError
+from rota.errors import CheckpointError, InputError, UnknownNameError
 from rota.learn import checkpoint
-from rota.learn.rollout import look
-from rota.systems.catalogue import system, trained
+from rota.learn.inference import infer
+from rota.plugins import OURS, canonical
 from rota.systems.choice_kernels import GREEDY, pick_rows
+from rota.systems.registry import LEARNED, trained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
     from rota.core.seams import Policy
     from rota.learn.recipe import Recipe
-    from rota.systems.catalogue import System
+    from rota.systems.registry import System
 
 
 def load_policy(path: Path, name: str = "") -> Policy:
@@ -34,10 +35,7 @@ def load_policy(path: Path, name: str = "") -> Policy:
 def load_network(path: Path) -> tuple[System, Any, nn.Module]:
     """What a checkpoint holds: its system, its lens and the network."""
     found = checkpoint.load(path)
-    try:
-        kind = system(found.about.system)
-    except UnknownNameError as error:
-        raise CheckpointError(f"{path}: {error}") from None
+    kind = _system_of(found)
     found.expect(lens=kind.name)
     settings = {key: value for key, value in found.about.lens.items() if key != "name"}
     try:
@@ -49,6 +47,27 @@ def load_network(path: Path) -> tuple[System, Any, nn.Module]:
         ) from None
     found.fill(network)
     return kind, lens, network
+
+
+def _system_of(found: checkpoint.Checkpoint) -> System:
+    """The system that a checkpoint was trained for, by name, from the package that it names."""
+    name, package = found.about.system, str(found.about.package)
+    if name not in LEARNED:
+        missing = (
+            f"Known: {', '.join(LEARNED.names())}." if package == OURS
+            else f"It comes from the package {package!r}: pip install {package}."
+        )  # fmt: skip
+        raise CheckpointError(f"{found.file}: No learned system is called {name!r}. {missing}")
+    here = LEARNED.package(name)
+    if canonical(here) != canonical(package):
+        raise CheckpointError(
+            f"{found.file}: The checkpoint was trained for {name!r} of the package {package!r}, "
+            f"but {name!r} comes from {here!r} here: pip install {package}, and uninstall {here}."
+        )
+    try:
+        return LEARNED.get(name)
+    except InputError as error:
+        raise CheckpointError(f"{found.file}: {error}") from None
 
 
 def as_policy(kind: System, lens: Any, network: Any, name: str) -> LensPolicy:
@@ -84,7 +103,7 @@ def _one_pass(lens: Any, network: Any) -> Callable[..., NDArray[Any]]:
 
     def act(seen: Any, _mask: Any, view: Any, book: Any) -> NDArray[Any]:
         torch.set_num_threads(1)  # one cluster is too little for two, and others need them
-        logits, _, _ = look(network, {**seen, "who": book.rows}, 1)
+        logits, _, _ = infer(network, {**seen, "rows": book.rows}, 1)
         lens.choose(view, book, logits, luck, True, action, log_prob, allowed)
         return action
 
@@ -97,7 +116,7 @@ def _step(network: Any) -> Callable[..., NDArray[Any]]:
 
     def act(seen: Any, mask: Any, _view: Any, _book: Any) -> NDArray[Any]:
         torch.set_num_threads(1)
-        logits, _, _ = look(network, seen, 1)
+        logits, _, _ = infer(network, seen, 1)
         pick_rows(logits, mask, greedy, action, log_prob)
         return action
 

@@ -1,4 +1,4 @@
-"""What all learners share: probabilities under a mask, and steps that can be undone and resumed."""
+"""What all learners share: probabilities under a mask, and gradient steps that can be undone."""
 
 from __future__ import annotations
 
@@ -15,27 +15,32 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NEVER = -1e9
-"""The logit of what is not allowed; finite, so that its share of the entropy is 0 and not NaN."""
+"""The logit of actions that are not allowed; finite, so that their entropy is 0 and not NaN."""
 
 
 def masked(logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Logarithms of the probabilities of what is allowed."""
+    """Log-probabilities of the allowed actions."""
     return torch.log_softmax(logits.masked_fill(~mask, NEVER), -1)
 
 
 def entropy_of(log_probs: torch.Tensor) -> torch.Tensor:
-    """Of each row of logarithms, as `masked` gives them."""
-    # The exponential of what underflows is eight times slower than that of other numbers.
+    """The entropy of each row of log-probabilities, as `masked` gives them."""
+    # exp() is eight times slower where the result underflows.
     return -(log_probs.clamp_min(-80.0).exp() * log_probs).sum(-1)
 
 
 def mean(values: torch.Tensor) -> torch.Tensor:
-    """The mean; 0 of nothing, where torch gives NaN."""
+    """The mean; 0 if there are no values, where torch gives NaN."""
     return values.sum() / max(1, values.numel())
 
 
+def is_free(mask: Any) -> Any:
+    """Which rows of a mask (…, A) allow more than one action, so that there is a choice."""
+    return mask.sum(-1) > 1
+
+
 class Descent:
-    """Adam on a network. An update that leads to values that are not finite is forgotten."""
+    """Adam on a network. An update that leads to values that are not finite is undone."""
 
     def __init__(
         self, network: torch.nn.Module, *, table: str, rate: float, max_gradient: float,
@@ -45,15 +50,15 @@ class Descent:
         self._max_gradient = max_gradient
         self._adam = torch.optim.Adam(network.parameters(), rate, eps=epsilon, fused=True)
         self.failed = 0
-        """Updates in a row that came to nothing."""
+        """Updates in a row that were undone."""
 
     def set_rate(self, rate: float) -> None:
-        """Of the steps to come."""
+        """Set the step size of the next steps."""
         for group in self._adam.param_groups:
             group["lr"] = rate
 
     def step(self, loss: torch.Tensor) -> None:
-        """Go down the gradient."""
+        """One gradient step."""
         if not torch.isfinite(loss):
             raise FloatingPointError
         self._adam.zero_grad(set_to_none=True)
@@ -76,7 +81,7 @@ class Descent:
     def _undo(self, good: dict[str, torch.Tensor]) -> dict[str, float]:
         self.failed += 1
         self._network.load_state_dict(good)
-        self._adam.state.clear()  # its moments may be spoilt as well
+        self._adam.state.clear()  # its moments may not be finite either
         if self.failed >= self._patience:
             raise TrainingError(
                 f"{self.failed} updates in a row led to values that are not finite; lower "
@@ -85,7 +90,7 @@ class Descent:
         return {"failed": float(self.failed)}
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Adam's moments, for whoever resumes."""
+        """Adam's moments, for a resumed training."""
         return {
             f"adam.{number}.{name}": np.asarray(value)
             for number, entry in self._adam.state_dict()["state"].items()
@@ -93,13 +98,13 @@ class Descent:
         }
 
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `state` gave."""
         state: dict[int, dict[str, torch.Tensor]] = {}
         weights = list(self._network.parameters())
         for key, value in arrays.items():
             _, number, name = key.split(".")
             kept, own = torch.from_numpy(np.array(value)), weights[int(number)]
-            # In memory as the weights are, or Adam takes another way.
+            # In the memory layout of the weights, or Adam computes in another order.
             same = torch.empty_like(own).copy_(kept) if kept.shape == own.shape else kept
             state.setdefault(int(number), {})[name] = same.detach()
         self._adam.load_state_dict({**self._adam.state_dict(), "state": state})

@@ -1,1 +1,1 @@
-"""The books that simulator and policies share: free room, holdings, work done and left."""
+"""Bookkeeping that simulator and policies share: free room, what jobs hold, work done and left."""

@@ -1,4 +1,4 @@
-"""A draft as compiled code edits it: who shall hold what, written, taken and given back."""
+"""A draft as compiled code edits it: what each job shall hold, taken and given back."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def give(d: DraftArrays, job: Any, j: int, sign: int) -> None:
 
 @inline
 def fits_on(job: Any, here: Any, workers: int, servers: int) -> bool:
-    """Whether a node has room for so many workers and servers of the job."""
+    """Whether a node has room for these numbers of workers and servers of the job."""
     cpus = workers * job["cpus_per_worker"] + servers * job["cpus_per_server"]
     memory_gb = workers * job["memory_gb_per_worker"] + servers * job["memory_gb_per_server"]
     return (
@@ -75,7 +75,7 @@ def write(d: DraftArrays, job: Any, j: int, count: int, used: int) -> int:
 @inline
 def full_size(job: Any) -> Any:
     """What the job asks for, as `find` counts it: GPUs, or workers if those need none."""
-    # As wide as other sizes, or a kernel would have all that places jobs twice.
+    # An int64 like other sizes, or the code that places jobs would be compiled for two types.
     return np.int64(job["gpus"] if job["gpus_per_worker"] > 0 else job["workers"])
 
 
@@ -105,7 +105,7 @@ def same(job: Any, shares: Records, first: int, count: int) -> bool:
 
 @part
 def same_size(job: Any, shares: Records, first: int, count: int) -> bool:
-    """Whether shares[first : first + count] are as many workers and servers as the job holds."""
+    """Whether shares[first : first + count] have the numbers of workers and servers it holds."""
     workers, servers = 0, 0
     for k in range(first, first + count):
         workers += shares[k]["workers"]

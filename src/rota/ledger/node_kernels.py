@@ -38,7 +38,7 @@ def new_index(nodes: Records) -> Any:
 
 @inline
 def ones(x: Any) -> int:
-    """How many bits of a word are set; the compiler turns this into one instruction."""
+    """The number of set bits of a word; the compiler turns this into one instruction."""
     x = x - ((x >> _ONE) & _M1)
     x = (x & _M2) + ((x >> np.uint64(2)) & _M2)
     x = (x + (x >> np.uint64(4))) & _M4
@@ -53,7 +53,7 @@ def first_bit(word: Any) -> int:
 
 @inline
 def row_of(level: Any, free: int) -> int:
-    """The row of a node with `free` GPUs, inside the index even where books do not balance."""
+    """The row of a node with `free` GPUs; inside the index even if `free` is wrong."""
     return min(max(free, 0), level.shape[0] - 2)
 
 
@@ -88,7 +88,7 @@ def shift(nodes: Records, level: Any, n: int, gpus: int) -> None:
 def hold(
     nodes: Records, level: Any, job: Any, n: int, workers: int, servers: int, sign: int
 ) -> None:
-    """Take (sign −1) or give back (sign 1) what so many workers and servers use on node n."""
+    """Take (sign −1) or give back (sign 1) what these workers and servers use on node n."""
     gpus = workers * job["gpus_per_worker"]
     if gpus != 0 and nodes[n]["up"]:
         shift(nodes, level, n, sign * gpus)
@@ -102,9 +102,9 @@ def hold(
 
 @part
 def suits(nodes: Records, n: int, job: Any, workers: int) -> bool:
-    """Whether node n is of the job's GPU type and has CPUs and memory for so many workers.
+    """Whether node n is of the job's GPU type and has CPUs and memory for that many workers.
 
-    All of its workers bring all of its servers along.
+    If these are all workers of the job, its servers must fit, too.
     """
     if job["gpu_type"] != -1 and job["gpu_type"] != nodes[n]["type"]:
         return False
@@ -125,7 +125,7 @@ def fits_beside(nodes: Records, n: int, job: Any, workers: int, taken: Ints, cou
 
 @part
 def room_on(nodes: Records, n: int, job: Any) -> int:
-    """How many workers of the job node n has room for."""
+    """The number of workers of the job that node n has room for."""
     if job["gpu_type"] != -1 and job["gpu_type"] != nodes[n]["type"]:
         return 0
     workers = job["max_workers"]

@@ -1,4 +1,4 @@
-"""How much a job has done, how much is left, and whether it may be touched."""
+"""How much work a job has done, how much is left, and whether it may be stopped or moved."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def remaining(job: Any, now_s: float) -> float:
 
 @inline
 def service(job: Any, now_s: float) -> float:
-    """GPU-seconds of progress so far."""
+    """GPU-seconds of progress up to now."""
     return job["gpus"] * (job["progress_s"] + job["pace"] * ran_s(job, now_s))
 
 
 @inline
 def pinned(job: Any, now_s: float) -> bool:
-    """Whether the job runs and may not be touched yet."""
+    """Whether the job runs and may not be stopped or moved yet."""
     return job["status"] == RUNNING and now_s < job["since_s"] + job["min_run_s"]

@@ -46,7 +46,7 @@ class AllReduce:
     overlap: float
 
     def gradient_s(self, batch: ArrayLike) -> Floats:
-        """Seconds to compute gradients of so many samples on each GPU."""
+        """Seconds to compute gradients of `batch` samples on each GPU."""
         return np.asarray(self.grad + self.grad_each * np.asarray(batch, np.float64))
 
     def exchange_s(self, nodes: ArrayLike, gpus: ArrayLike) -> Floats:

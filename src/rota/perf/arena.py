@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rota.core.types import Floats
-    from rota.perf.sheet import Profile
+    from rota.perf.profile_file import Profile
 
 _RIDGE: Final = 0.01
 """Pulls coefficients that few rows speak for towards 0, in logarithms."""

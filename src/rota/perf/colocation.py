@@ -16,10 +16,10 @@ from rota.perf.shipped import chosen, shipped
 if TYPE_CHECKING:
     from rota.core.speed import Curves
     from rota.core.types import Floats
-    from rota.perf.sheet import Profile
+    from rota.perf.profile_file import Profile
 
 FLOOR: Final = 0.1
-"""No job falls below this part of its speed, however many share its machine."""
+"""No job falls below this part of its speed, whatever the number of jobs on its machine."""
 MACHINE_DRIFT: Final = Drift(sd=0.1)
 """Half of Alibaba's jobs have step times with a coefficient of variation above .10; a log-normal
 with that coefficient has a standard deviation of √log(1 + .1²) = .0998 in its logarithm."""
@@ -61,7 +61,7 @@ def pair_table(pairs: Profile, solo: Profile, gpu: str) -> tuple[tuple[str, ...]
 def fit_memory(ratio: Floats) -> Floats:
     """Part of a GPU's memory each job type seems to need, (K,): two fit if they add up to ≤ 1.
 
-    A perceptron on who was seen to fit with whom; it only has to separate the two cases.
+    A perceptron on which pairs were seen to fit; it only has to separate the two cases.
     """
     need = np.full(len(ratio), 0.4)
     want = np.where(ratio > 0, -1.0, 1.0) * np.isfinite(ratio)
@@ -99,7 +99,7 @@ def fit_load(ratio: Floats) -> Floats:
 def machine_contention(
     curves: Curves | None = None, *, gpu: str = "v100", strength: float = 1.0
 ) -> Contention:
-    """Everybody on a machine slows everybody else there, the more of it they hold.
+    """Each job on a machine slows the other jobs there, the more of the machine it holds.
 
     A job's speed is multiplied by 1 − strength · load_i · load_j · (part of the GPUs that j holds)
     for each neighbour j. At strength 1 a neighbour that holds the whole machine weighs as much as

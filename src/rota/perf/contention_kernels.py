@@ -1,6 +1,6 @@
 """How much slower a job is beside others: the laws of `rota.core.speed.Contention`, compiled.
 
-A cluster's traffic is kept per node: `guests[n, :many[n]]` are the jobs that send from there,
+A cluster's traffic is kept per node: `senders[n, :many[n]]` are the jobs that send from there,
 `gpus` what each holds there, `kind` (J,) what sort of traffic each of them is.
 """
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 ROUNDING = 1e-9
 MARGIN = 1e-6
-"""Gb/s by which what is wanted of a link stays below what it carries where nobody feels it."""
+"""A link counts as crowded from this many Gb/s below what it carries."""
 
 
 class Traffic(NamedTuple):
-    """Who sends where, with room to work in."""
+    """Which jobs send from which nodes, and scratch arrays."""
 
     laws: Contention
-    guests: Ints  # (N, K) in order of their numbers, so that sums do not depend on who came first
+    senders: Ints  # (N, K) jobs by number, so that sums do not depend on the order of arrival
     gpus: Ints  # (N, K)
     many: Ints  # (N,)
     kind: Ints  # (J,) −1: sends nothing
@@ -41,7 +41,7 @@ def beside(t: Traffic, node_gpus: int, n: int, j: int) -> float:
     """What node n leaves job j of its speed."""
     laws, mine, ratio = t.laws, t.kind[j], 1.0
     for g in range(t.many[n]):
-        o = t.guests[n, g]
+        o = t.senders[n, g]
         if o == j:
             continue
         if laws.mode == PAIRS:
@@ -90,7 +90,7 @@ def capacity(t: Traffic, link: int) -> float:
 
 @inline
 def is_crowded(t: Traffic, link: int) -> bool:
-    """Whether those who send over a link may want more than it carries; else nobody feels it."""
+    """Whether the jobs on a link may want more than it carries; else it slows no job down."""
     return t.load[link] > capacity(t, link) - MARGIN
 
 
@@ -107,7 +107,7 @@ def add_on_links(
     for k in range(first, first + count):
         rack, e = nodes[shares[k]["node"]]["rack"], k - 1
         while e >= first and nodes[shares[e]["node"]]["rack"] != rack:
-            e -= 1  # mostly the one before is of the same rack
+            e -= 1  # mostly the share before is in the same rack
         if e < first:
             column[nodes.size + rack] += much
 
@@ -148,16 +148,16 @@ def is_stuck(t: Traffic, nodes: Records, shares: Records, first: int, count: int
 
 @part
 def share_links(
-    t: Traffic, jobs: Any, nodes: Records, shares: Records, who: Ints, size: int, grows: Bools
+    t: Traffic, jobs: Any, nodes: Records, shares: Records, group: Ints, size: int, grows: Bools
 ) -> None:
-    """Max-min fair rates for jobs who[:size], who share crowded links with nobody else.
+    """Max-min fair rates for jobs group[:size], which share crowded links with no other job.
 
-    Who meets no crowded link has what it wants. The others grow alike until they have that or a
-    link they use is full.
+    A job without a crowded link gets what it wants. The rates of the others rise together until
+    a job has what it wants, or a link it uses is full.
     """
     laws, growing = t.laws, 0
     for i in range(size):
-        j = who[i]
+        j = group[i]
         grows[j] = False
         if t.kind[j] >= 0:
             at, length = jobs[j]["share_at"], jobs[j]["share_len"]
@@ -169,24 +169,24 @@ def share_links(
     for link in range(t.left.size):
         t.left[link], t.busy[link] = capacity(t, link), 0.0
     for i in range(size):
-        if grows[who[i]]:
-            job = jobs[who[i]]
+        if grows[group[i]]:
+            job = jobs[group[i]]
             add_on_links(t.busy, nodes, shares, job["share_at"], job["share_len"], 1.0)
     while growing > 0:
         step = np.inf
         for i in range(size):
-            if grows[who[i]]:
-                step = min(step, laws.traffic_gbps[t.kind[who[i]]] - t.rate[who[i]])
+            if grows[group[i]]:
+                step = min(step, laws.traffic_gbps[t.kind[group[i]]] - t.rate[group[i]])
         for link in range(t.left.size):
             if t.busy[link] > 0.0:
                 step = min(step, t.left[link] / t.busy[link])
         for link in range(t.left.size):
             t.left[link] -= t.busy[link] * step
         for i in range(size):
-            if grows[who[i]]:
-                t.rate[who[i]] += step
+            if grows[group[i]]:
+                t.rate[group[i]] += step
         for i in range(size):
-            j = who[i]
+            j = group[i]
             at, length = jobs[j]["share_at"], jobs[j]["share_len"]
             wanted = laws.traffic_gbps[t.kind[j]]
             if grows[j] and t.rate[j] >= wanted - ROUNDING:

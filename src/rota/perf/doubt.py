@@ -1,4 +1,4 @@
-"""What is not known of speeds: errors of estimation, and sizes that nobody measured."""
+"""What is not known of speeds: errors of estimation, and sizes that were never measured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def noisy(curves: Curves, sd: float, rng: np.random.Generator) -> Curves:
 def beyond(
     curves: Curves, trace_models: Iterable[str], max_a: int | None, max_w: int | None
 ) -> list[str]:
-    """Sentences on models whose jobs may come to sizes at which nobody measured them.
+    """Sentences on models whose jobs may come to sizes at which they were never measured.
 
     `max_a` servers or nodes and `max_w` workers are the most that a job may get; None: as many as
     the table goes up to.

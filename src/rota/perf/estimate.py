@@ -14,7 +14,7 @@ from rota.core.jobs import JobTable
 from rota.core.layout import RUNNING
 from rota.core.speed import Curves
 from rota.errors import ConfigError
-from rota.perf.pools import LEAST, TERMS, Pools, learn, shape, terms, times
+from rota.perf.shape_pools import LEAST, TERMS, ShapePools, learn, shape, terms, times
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rota.core.types import Bools, Floats, Ints, Records
 
 SIGHT_S: Final = 60.0
-"""So much running in one configuration counts as one sighting; less of it, too."""
+"""Running time in one configuration that counts as one sighting; a shorter time does so, too."""
 LEAST_S: Final = 1.0
 """Less running than this is not looked at yet: rounding would be mistaken for speed."""
 MOST_SIGHTS: Final = 100.0
@@ -34,12 +34,12 @@ ANY_SCALE: Final = 1.0
 
 MORE_WORKERS: Final = 1024
 MORE_SERVERS: Final = 64
-"""No job is thought of with so many more than it asks for, whatever it says."""
+"""Curves end where a job has this many more than it asks for, whatever its limits say."""
 
 BOOK: Final = np.dtype(
     [
         ("uid", np.int64),
-        ("pool", np.int64),  # of its model, see Pools
+        ("pool", np.int64),  # of its model, see ShapePools
         ("seen_s", np.float64),  # last sight
         ("progress_s", np.float64),  # at last sight
         # The configuration it is in: servers or nodes, workers, running time, work done.
@@ -85,7 +85,7 @@ class Estimator:
         if not 0 < noise < np.inf:
             raise ConfigError(f"noise={noise} must be above 0: nothing is seen without error.")
         self.by_nodes, self.noise = by_nodes, noise
-        self.pools = Pools(by_nodes=by_nodes, noise=noise)
+        self.pools = ShapePools(by_nodes=by_nodes, noise=noise)
         self.book: Records = np.zeros(0, BOOK)
         # uid → (a, w) → running time and work done there.
         self.cells: dict[int, dict[tuple[int, int], tuple[float, float]]] = {}
@@ -96,7 +96,7 @@ class Estimator:
         """The same snapshot, with what can be known of speed by now; JOB.curve is the job's row."""
         rows = snapshot.jobs.rows
         self._stretch(snapshot)
-        same_jobs = self._turn_page(rows)
+        same_jobs = self._line_up(rows)
         able = (rows["max_servers"] > 0) | self.by_nodes
         due = self._watch(rows, able, snapshot.time_s)
         if due.size or not same_jobs or self.curves is None:
@@ -123,7 +123,7 @@ class Estimator:
         Raises KeyError, TypeError or ValueError where that is not what `pack` gives.
         """
         self.book = kept["book"].astype(BOOK, casting="equiv")
-        self.book["seen_s"] = np.inf  # progress since then is nobody's
+        self.book["seen_s"] = np.inf  # progress since then is not counted
         self.cells = {}
         for uid, a, w, run_s, work_s in kept["cells"].astype(CELL, casting="equiv").tolist():
             self.cells.setdefault(uid, {})[a, w] = run_s, work_s
@@ -151,10 +151,10 @@ class Estimator:
         spread[:, :, 1:, 1:] = np.sqrt(variance).reshape(-1, 1, A - 1, W - 1)
         return spread
 
-    # Watching.
+    # Observing.
 
-    def _turn_page(self, rows: Records) -> bool:
-        """Line the book up with these jobs; True if they are the same as before."""
+    def _line_up(self, rows: Records) -> bool:
+        """Give the book one row for each of these jobs; True if they are the same as before."""
         old = self.book
         if np.array_equal(old["uid"], rows["uid"]):
             return True
@@ -164,7 +164,7 @@ class Estimator:
         book[at >= 0] = old[at[at >= 0]]
         for j in np.flatnonzero(at < 0):
             book[j]["uid"], book[j]["pool"] = rows[j]["uid"], self.pools.of(int(rows[j]["model"]))
-            book[j]["seen_s"] = np.inf  # progress before its first sight is nobody's
+            book[j]["seen_s"] = np.inf  # progress before its first sight is not counted
         for uid in place:  # those that have ended
             self.cells.pop(uid, None)
         self.book = book
@@ -189,7 +189,7 @@ class Estimator:
         return np.flatnonzero(seen & (first | more))
 
     def _switch(self, j: int, a: int, w: int) -> None:
-        """Job j is in another configuration now: put the old one away, take out the new one."""
+        """Job j is in another configuration now: store the old one, load the new one."""
         job = self.book[j]
         cells = self.cells.setdefault(int(job["uid"]), {})
         if job["run_s"] >= LEAST_S:
@@ -218,7 +218,7 @@ class Estimator:
             found[int(job["a"]), int(job["w"])] = float(job["run_s"]), float(job["work_s"])
         return found
 
-    # Believing.
+    # Fitting.
 
     def _fit(self, due: Ints, reference: Floats) -> None:
         """Fit the curves of these jobs (D,) anew, and let others know."""
@@ -300,7 +300,7 @@ class Estimator:
 
 
 def _most_workers(snapshot: Snapshot) -> Ints:
-    """How many workers each job (J,) can have: no more than its limit, nor than there is room."""
+    """The most workers each job (J,) can have: its limit, or less where there is no room."""
     rows, cluster = snapshot.jobs.rows, snapshot.cluster
     room = rows["workers"] + float(MORE_WORKERS)
     for name, has in (("gpus", cluster.gpus), ("cpus", cluster.cpus)):
@@ -313,7 +313,7 @@ def _most_workers(snapshot: Snapshot) -> Ints:
 
 
 def _sights(run_s: Floats | float) -> Floats:
-    """How many sightings so much running counts as."""
+    """The number of sightings that this running time counts as."""
     return np.clip(np.asarray(run_s) / SIGHT_S, 1.0, MOST_SIGHTS)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from rota.core.types import Floats
-    from rota.perf.sheet import Profile
+    from rota.perf.profile_file import Profile
 
 TENTHS: Final = 10
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rota.core.types import Floats
-    from rota.perf.sheet import Profile
+    from rota.perf.profile_file import Profile
 
 COUNTS: Final = (2, 4, 8)
 PLACES: Final = ("together", "spread")
@@ -56,7 +56,7 @@ def _gain(rows: Profile, one: dict[str, float]) -> list[float]:
 
 
 def gavel_speed(one: float, gains: Sequence[Sequence[float]], batch: int, gpus: Floats) -> Floats:
-    """Speed on so many GPUs; between the counts that ran it is a power of the count.
+    """Speed on `gpus` GPUs; between the counts that ran it is a power of the count.
 
     Beyond the largest it goes on as it went on average from one GPU to there.
     """

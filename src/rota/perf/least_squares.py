@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _TINY: Final = 1e-12
 _HUBER: Final = 1.345
-"""Residuals beyond so many robust standard deviations count by their size, not its square."""
+"""Robust standard deviations beyond which a residual counts by its size, not its square."""
 
 
 def robust_nnls(A: Floats, b: Floats, *, rounds: int = 12) -> Floats:

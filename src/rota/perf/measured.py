@@ -1,4 +1,4 @@
-"""The measured tables that ship, in a compact form of our own; NOTICE says where they come from.
+"""The measured tables that ship, in a compact form; NOTICE says where they come from.
 
 `data/dl2_measured.csv` has one row per model and number of servers, and a column per number of
 workers; an empty cell was not run. `data/deepshare_measured.json` has the runs of six jobs alone,
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rota.perf.sheet import Profile
+from rota.perf.profile_file import Profile
 from rota.perf.shipped import shipped
 
 if TYPE_CHECKING:

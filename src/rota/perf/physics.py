@@ -17,7 +17,7 @@ SIGHTS: Final = ("true", "noisy", "observed", "hidden")
 
 @dataclass(frozen=True)
 class Drift:
-    """Machines whose speed wanders: log ξ is AR(1) with standard deviation `sd`."""
+    """Machines whose speed ξ changes over time: log ξ is AR(1) with standard deviation `sd`."""
 
     sd: float
     step_s: float = 300.0

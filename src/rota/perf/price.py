@@ -27,9 +27,9 @@ GPUS_OF_HOST: Final = {
     "a2-highgpu": "A100", "a2-megagpu": "A100", "a2-ultragpu": "A100-80GB", "a3-highgpu": "H100",
     "a3-edgegpu": "H100", "a3-megagpu": "H100-MEGA", "a3-ultragpu": "H200", "a4-highgpu": "B200",
 }  # fmt: skip
-"""Google's machine families with GPUs; their names end in how many: `a2-highgpu-8g`."""
+"""Google's machine families with GPUs; their names end in the number: `a2-highgpu-8g`."""
 GPUS_OF_G2: Final = {24: 2, 48: 4, 96: 8}
-"""L4s of the `g2-standard` machine with so many vCPUs; all others have one."""
+"""By vCPUs: L4s of a `g2-standard` machine; all others have one."""
 
 _OURS: Final = ("cloud", "gpu_type", "on_demand_usd_per_gpu_h", "spot_usd_per_gpu_h", "source",
                 "date")  # fmt: skip

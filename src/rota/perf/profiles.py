@@ -15,13 +15,13 @@ import numpy as np
 
 from rota.errors import InputError, UnknownNameError
 from rota.perf import measured
-from rota.perf.sheet import Column, read_profile
+from rota.perf.profile_file import ProfileColumn, read_profile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rota.core.types import Bools, Floats, Ints
-    from rota.perf.sheet import Profile
+    from rota.perf.profile_file import Profile
 
 DL2_MODELS: Final = (
     "resnet-50", "vgg-16", "resnext-110", "inception-bn", "seq2seq", "cnn-text-classification",
@@ -90,11 +90,11 @@ def _dl2_file(data: Path) -> Profile:
     return read_profile(
         _file(data, "dl2_ps_worker", "dl2_ps_worker_speed.csv.gz"),
         {
-            "model": Column("text", DL2_MODELS),
-            "total_batch_size": Column("count"),
-            "num_ps": Column("count"),
-            "num_workers": Column("count"),
-            "sum_worker_speed": Column("rate"),
+            "model": ProfileColumn("text", DL2_MODELS),
+            "total_batch_size": ProfileColumn("count"),
+            "num_ps": ProfileColumn("count"),
+            "num_workers": ProfileColumn("count"),
+            "sum_worker_speed": ProfileColumn("rate"),
         },
     )
 
@@ -129,15 +129,20 @@ def titan(data: Path, gpu: str) -> dict[str, Steps]:
 def _steps(
     data: Path, profile: str, model: str, known: Mapping[str, Sequence[str]], gpu: str = ""
 ) -> dict[str, Steps]:
-    texts = {name: Column("text", names) for name, names in known.items()}
-    measured = {"local_bsz": Column("count"), "step_time": Column("time")}
+    texts = {name: ProfileColumn("text", names) for name, names in known.items()}
+    measured = {"local_bsz": ProfileColumn("count"), "step_time": ProfileColumn("time")}
     placed = read_profile(
         _file(data, profile, "placements.csv.gz"),
-        {**texts, "placement": Column("text"), **measured},
+        {**texts, "placement": ProfileColumn("text"), **measured},
     )
     scaled = read_profile(
         _file(data, profile, "scalability.csv.gz"),
-        {**texts, "num_nodes": Column("count"), "num_replicas": Column("count"), **measured},
+        {
+            **texts,
+            "num_nodes": ProfileColumn("count"),
+            "num_replicas": ProfileColumn("count"),
+            **measured,
+        },
     )
     for line, text in zip(placed.line, placed["placement"], strict=True):
         if not text.isdecimal() or "0" in text:
@@ -164,12 +169,12 @@ def pollux_convergence(data: Path) -> Profile:
     return read_profile(
         _file(data, "pollux_t4", "convergence.csv.gz"),
         {
-            "application": Column("text", POLLUX_MODELS),
-            "batch_size": Column("count"),
-            "progress": Column("time"),
-            "iteration": Column("count"),
-            "grad_sqr": Column("real"),
-            "grad_var": Column("real"),
+            "application": ProfileColumn("text", POLLUX_MODELS),
+            "batch_size": ProfileColumn("count"),
+            "progress": ProfileColumn("time"),
+            "iteration": ProfileColumn("count"),
+            "grad_sqr": ProfileColumn("real"),
+            "grad_var": ProfileColumn("real"),
         },
     )
 
@@ -182,13 +187,13 @@ def gavel_solo(data: Path, *, drop_failed: bool = False, keep_failed: bool = Fal
     profile = read_profile(
         _file(data, "gavel", "solo_throughput.csv.gz"),
         {
-            "table": Column("text"),
-            "gpu": Column("text", GAVEL_GPUS),
-            "consolidated": Column("flag"),
-            "job_type": Column("text", GAVEL_FAMILIES),
-            "batch_size": Column("text", blank=True),
-            "num_gpus": Column("count"),
-            "steps_per_s": Column("rate"),
+            "table": ProfileColumn("text"),
+            "gpu": ProfileColumn("text", GAVEL_GPUS),
+            "consolidated": ProfileColumn("flag"),
+            "job_type": ProfileColumn("text", GAVEL_FAMILIES),
+            "batch_size": ProfileColumn("text", blank=True),
+            "num_gpus": ProfileColumn("count"),
+            "steps_per_s": ProfileColumn("rate"),
         },
     )
     profile = profile.some(table="gavel_sim")
@@ -200,13 +205,13 @@ def gavel_pairs(data: Path) -> Profile:
     return read_profile(
         _file(data, "gavel", "pair_throughput.csv.gz"),
         {
-            "gpu": Column("text", GAVEL_GPUS),
-            "job_type_a": Column("text"),
-            "num_gpus_a": Column("count"),
-            "job_type_b": Column("text"),
-            "num_gpus_b": Column("count"),
-            "steps_per_s_a": Column("rate"),
-            "steps_per_s_b": Column("rate"),
+            "gpu": ProfileColumn("text", GAVEL_GPUS),
+            "job_type_a": ProfileColumn("text"),
+            "num_gpus_a": ProfileColumn("count"),
+            "job_type_b": ProfileColumn("text"),
+            "num_gpus_b": ProfileColumn("count"),
+            "steps_per_s_a": ProfileColumn("rate"),
+            "steps_per_s_b": ProfileColumn("rate"),
         },
     )
 
@@ -216,13 +221,13 @@ def arena(data: Path) -> Profile:
     return read_profile(
         _file(data, "arena_large_models", "optimal_iteration_time.csv"),
         {
-            "model": Column("text", ARENA_FAMILIES),
-            "params": Column("text"),
-            "global_batch_size": Column("count"),
-            "gpu": Column("text", ARENA_GPUS),
-            "num_nodes": Column("count"),
-            "num_gpus": Column("count"),
-            "iter_s": Column("time"),
+            "model": ProfileColumn("text", ARENA_FAMILIES),
+            "params": ProfileColumn("text"),
+            "global_batch_size": ProfileColumn("count"),
+            "gpu": ProfileColumn("text", ARENA_GPUS),
+            "num_nodes": ProfileColumn("count"),
+            "num_gpus": ProfileColumn("count"),
+            "iter_s": ProfileColumn("time"),
         },
     )
 
@@ -234,10 +239,10 @@ def deepshare_isolated(data: Path | None = None) -> Profile:
     profile = read_profile(
         _file(data, "deepshare", "isolated_throughput.csv"),
         {
-            "model": Column("text", DEEPSHARE_MODELS),
-            "num_gpus": Column("count"),
-            "num_nodes": Column("count"),
-            "samples_per_s": Column("rate"),
+            "model": ProfileColumn("text", DEEPSHARE_MODELS),
+            "num_gpus": ProfileColumn("count"),
+            "num_nodes": ProfileColumn("count"),
+            "samples_per_s": ProfileColumn("rate"),
         },
     )
     return _without_failed(profile, "samples_per_s", drop_failed=False)
@@ -250,9 +255,9 @@ def deepshare_samples(data: Path | None = None) -> Profile:
     return read_profile(
         _file(data, "deepshare", "total_samples.csv"),
         {
-            "model": Column("text", DEEPSHARE_MODELS),
-            "num_gpus": Column("count"),
-            "total_samples": Column("time"),
+            "model": ProfileColumn("text", DEEPSHARE_MODELS),
+            "num_gpus": ProfileColumn("count"),
+            "total_samples": ProfileColumn("time"),
         },
     )
 
@@ -291,12 +296,12 @@ def deepshare_ratios(data: Path | None = None) -> Floats:
 
 def _pairs_file(data: Path) -> Profile:
     side = {
-        f"{what}_{who}": Column("text" if what == "model" else "count",
+        f"{what}_{who}": ProfileColumn("text" if what == "model" else "count",
                                 DEEPSHARE_MODELS if what == "model" else ())
         for who in "ab" for what in ("model", "num_gpus", "num_nodes")
     }  # fmt: skip
     path = _file(data, "deepshare", "contention_ratio.csv.gz")
-    return read_profile(path, {**side, "ratio_a": Column("share")})
+    return read_profile(path, {**side, "ratio_a": ProfileColumn("share")})
 
 
 def missing_row(file: str, model: str, gpus: int, nodes: int, found: int) -> InputError:

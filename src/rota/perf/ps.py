@@ -6,7 +6,7 @@ takes
     T(p, w) = sample·batch/w + fixed + shared·w/p + sent/p + worker·w + server·p
 
 seconds. Of these, `shared·w/p` is w workers pushing to and pulling from p links, `sent/p` what a
-server does with its part of the gradients whoever sent them, and the last two are barriers and
+server does with its part of the gradients, and the last two are barriers and
 bookkeeping. Without `sent` it is the form of Optimus (Peng et al., 2018).
 Every coefficient is 0 or more, so T is convex along either axis: compute only falls with workers,
 traffic only falls with servers, and speed has one peak.

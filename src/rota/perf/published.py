@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rota.core.types import Floats
-    from rota.perf.sheet import Profile
+    from rota.perf.profile_file import Profile
 
 CLEAN_LIMIT: Final = 24
 """Servers and workers of the largest runs: beyond it the table was never measured."""

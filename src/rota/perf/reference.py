@@ -71,7 +71,7 @@ def best_speed(curves: Curves, cluster: Cluster, ask: Ask) -> float:
 
 
 def _room(cluster: Cluster, ask: Ask) -> Ints:
-    """How many workers of the job each empty node can hold (N,); 0 on GPUs of another type."""
+    """The number of workers of the job that each empty node holds (N,); 0 on other GPU types."""
     room = np.full(len(cluster), float(ask.workers))
     for has, need in (
         (cluster.gpus, ask.gpus_per_worker),
@@ -86,7 +86,7 @@ def _room(cluster: Cluster, ask: Ask) -> Ints:
 
 
 def _spans(room: Ints, workers: int) -> range:
-    """Over how many nodes, with so much room each, the job can be spread."""
+    """The numbers of nodes over which the job can be spread, if they have this room (N,)."""
     total = np.sort(room)[::-1].cumsum()
     if not total.size or total[-1] < workers:
         return range(0)

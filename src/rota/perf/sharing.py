@@ -2,7 +2,7 @@
 
 Beside one other job, a job loses sensitivity × the other's intensity of its speed. Two numbers per
 kind of job stand for a whole table of pairs, say what three or more jobs do to each other (what
-is left multiplies), and can be given to jobs that nobody measured.
+is left multiplies), and can be given to jobs that were never measured.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def rank_contention(
     """Sensitivity × intensity for jobs over two or more nodes.
 
     DeepShare's models have what was fitted, at the nearest placement that was measured. For others
-    `given` may say (sensitivity, intensity); who is in neither is an average job.
+    `given` may say (sensitivity, intensity); a model in neither is an average job.
     """
     known = shipped("deepshare")
     hurt: list[float] = []

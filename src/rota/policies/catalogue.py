@@ -1,51 +1,68 @@
 """Policies by name: `ordering[:setting=value,…][+placement][+elastic][@oracle]`.
 
-Names exist at the edge only; inside the program a policy is an object.
+Names exist at the edge only; inside the program a policy is an object. A name is looked up among
+the orderings, the families, the trained policies that ship and the plug-ins; or it says where a
+policy of one's own is, or a checkpoint.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import inspect
+from functools import cache, partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.core.seams import Policy
-from rota.errors import ConfigError, InputError, RotaError, UnknownNameError
-from rota.policies.aware import AWARE
+from rota.errors import ConfigError, InputError, UnknownNameError
+from rota.plugins import Registry, resolve
 from rota.policies.classic.heuristic import Heuristic
-from rota.policies.classic.orderings import ORDERINGS, SETTINGS
+from rota.policies.classic.orderings import ORDERINGS, SETTINGS, Ordering
 from rota.policies.classic.placing import PLACEMENTS, placement_code
 from rota.policies.classic.rule import ELASTIC, Rule
-from rota.policies.settings import read_settings
+from rota.policies.own import entry_of, load_own, made, parse_own
+from rota.policies.settings import PolicyEntry, read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
+    from rota.core.seams import Policy
 
-LOADERS: Final[list[Callable[[str], Policy | None]]] = []
-"""Asked first for a policy by its name; None: not theirs. So rooms further left add kinds."""
+FAMILIES: Final = ("elastic", "published", "gpu_types", "contention")
+"""Folders of policies with classes of their own. Every module there may list some as POLICIES."""
+LOAD_CHECKPOINT: Final = "rota.learn.deploy:load_policy"
+SHIPPED: Final = "rota.systems.registry:trained"
+SUMMARY: Final = "rota.systems.registry:about_preset"
+"""What further rooms know of trained policies; imported when such a policy is asked for."""
 
 
 def make_policy(name: str) -> Policy:
-    """The policy called `name`: a combination, or your own `FILE.py:Name` or `module:Name`."""
-    for load in LOADERS:
-        found = load(name)
-        if found is not None:
-            return found
-    if ":" in name and "=" not in name:
-        return _load(name)
+    """The policy called `name`, made with the settings that the name carries.
+
+    It may also be a checkpoint, `PATH.ckpt`, or a policy of your own, `FILE.py:Name` or
+    `module:Name`, with settings too: `FILE.py:Name:setting=value`.
+    """
+    if name.endswith(".ckpt"):
+        return _load_checkpoint(Path(name), name)
+    own = parse_own(name)
+    if own is not None and (own.where not in CATALOGUE or find_spec(own.where) is not None):
+        entry = entry_of(load_own(own), name)
+        return made(entry, name, own.what, own.settings, oracle=own.oracle)
     plain, _, view = name.partition("@")
     if view not in ("", "oracle"):
         raise UnknownNameError("view of a policy", view, ["oracle"])
     head, *tail = plain.split("+")
     base, _, wanted = head.partition(":")
-    if base in AWARE:
-        return _aware(name, base, wanted, tail, oracle=bool(view))
-    if base not in ORDERINGS:
-        raise UnknownNameError("policy", base, [*ORDERINGS, *AWARE])
-    ordering = ORDERINGS[base]
+    found = CATALOGUE.get(base)
+    if isinstance(found, Ordering):
+        return _combined(name, found, base, wanted, tail, oracle=bool(view))
+    if tail:
+        raise ConfigError(f"Policy {base!r} places jobs itself; leave {'+'.join(tail)!r} out.")
+    return made(found, name, base, wanted, oracle=bool(view))
+
+
+def _combined(
+    name: str, ordering: Ordering, base: str, wanted: str, tail: list[str], *, oracle: bool
+) -> Policy:
+    """An ordering with a placement and a sizing."""
     fields: dict[str, Any] = dict(ordering.rule)
     own: dict[str, Any] = {}
     takes = {key: SETTINGS[key] for key in ordering.settings}
@@ -59,61 +76,56 @@ def make_policy(name: str) -> Policy:
             f"Policy {name!r} names {len(tail)} placements ({', '.join(tail)}); give one."
         )
     fields["place"] = placement_code(tail[0] if tail else ordering.placement)
-    return Heuristic(name, Rule(**fields), oracle=bool(view), **own)
+    return Heuristic(name, Rule(**fields), oracle=oracle, **own)
 
 
-def _aware(name: str, base: str, wanted: str, tail: list[str], *, oracle: bool) -> Policy:
-    """A policy that knows about speed: its class, made with the settings of its name."""
-    if tail:
-        raise ConfigError(f"Policy {base!r} places jobs itself; leave {'+'.join(tail)!r} out.")
-    known = AWARE[base]
-    module, _, attribute = known.make.partition(":")
-    policy: Policy = getattr(importlib.import_module(module), attribute)(
-        name=name, oracle=oracle, **known.preset, **read_settings(base, wanted, known.settings)
-    )
+@cache
+def family(name: str) -> dict[str, PolicyEntry]:
+    """What the modules of a family list; they are imported when the first of it is asked for."""
+    package = import_module(f"rota.policies.{name}")
+    entries: dict[str, PolicyEntry] = {}
+    for found in iter_modules(package.__path__):
+        module = import_module(f"{package.__name__}.{found.name}")
+        entries |= getattr(module, "POLICIES", {})
+    return entries
+
+
+def speed_aware() -> dict[str, PolicyEntry]:
+    """The policies of all families."""
+    return {name: entry for one in FAMILIES for name, entry in family(one).items()}
+
+
+@cache
+def _trained() -> dict[str, PolicyEntry]:
+    """The trained policies that rota ships."""
+    summary = resolve(SUMMARY)
+    return {
+        name: PolicyEntry(
+            summary(name), "rota train", partial(_load_checkpoint, path), kind="trained"
+        )
+        for name, path in resolve(SHIPPED)().items()
+    }
+
+
+def _load_checkpoint(path: Path, name: str) -> Policy:
+    try:
+        load = resolve(LOAD_CHECKPOINT)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"Policy {name!r} is a trained network and needs {error.name}, which is not "
+            "installed: pip install 'rota[train]'."
+        ) from None
+    policy: Policy = load(path, name)
     return policy
 
 
-def _load(name: str) -> Policy:
-    """A user's own policy; the class is made without arguments, an object is taken as it is."""
-    where, _, attribute = name.rpartition(":")
-    module = _module(where)
-    if not hasattr(module, attribute):
-        found = [key for key, value in vars(module).items() if hasattr(value, "decide")]
-        raise UnknownNameError(f"policy in {where}", attribute, found or ["(none found)"])
-    thing = getattr(module, attribute)
-    try:
-        policy = thing() if inspect.isclass(thing) else thing
-    except RotaError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"Cannot make policy {name!r}: {type(error).__name__}: {error}."
-        ) from error
-    if not isinstance(policy, Policy):
-        raise InputError(f"{name!r} is no policy: it has no method decide(snapshot).")
-    return policy
-
-
-def _module(where: str) -> ModuleType:
-    try:
-        if not where.endswith(".py"):
-            return importlib.import_module(where)
-        path = Path(where)
-        if not path.is_file():
-            raise InputError(f"There is no file {where!r} to load a policy from.")
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        return module
-    except InputError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"Cannot load a policy from {where!r}: {type(error).__name__}: {error}."
-        ) from error
+CATALOGUE: Final[Registry[Ordering | PolicyEntry]] = Registry(
+    "rota.policies",
+    "policy",
+    [lambda: ORDERINGS, *(partial(family, one) for one in FAMILIES), _trained],
+    lambda thing, plugin: entry_of(thing, plugin.package),
+)
+"""Every policy that has a name."""
 
 
 def listing() -> list[dict[str, Any]]:
@@ -124,11 +136,6 @@ def listing() -> list[dict[str, Any]]:
          "settings": {key: SETTINGS[key].help for key in o.settings}}
         for name, o in ORDERINGS.items()
     ]  # fmt: skip
-    aware = [
-        {"kind": "speed-aware", "name": name, "summary": a.summary, "source": a.source,
-         "settings": {key: setting.help for key, setting in a.settings.items()}}
-        for name, a in AWARE.items()
-    ]  # fmt: skip
     placements = [
         {"kind": "placement", "name": name, "summary": text}
         for name, (_, text) in PLACEMENTS.items()
@@ -137,4 +144,19 @@ def listing() -> list[dict[str, Any]]:
         "Jobs with min < max workers start smaller where they must and grow into what is free."
     )
     sizing = {"kind": "sizing", "name": "elastic", "summary": elastic}
-    return [*orderings, *aware, *placements, sizing]
+    trained = [
+        {"kind": "trained", "name": name, "summary": entry.summary}
+        for name, entry in _trained().items()
+    ]
+    aware = [_facts(name, entry) for name, entry in speed_aware().items()]
+    plugged = [
+        {**_facts(name, entry), "kind": "plug-in", "package": CATALOGUE.package(name)}
+        for name, entry in CATALOGUE.plugged()[0].items()
+        if isinstance(entry, PolicyEntry)
+    ]
+    return [*orderings, *aware, *placements, sizing, *trained, *plugged]
+
+
+def _facts(name: str, entry: PolicyEntry) -> dict[str, Any]:
+    return {"kind": entry.kind, "name": name, "summary": entry.summary, "source": entry.source,
+            "settings": {key: setting.help for key, setting in entry.settings.items()}}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Asking a policy: its decision, checked, in time, or an error that names the policy."""
+"""Asking a policy for its decision: in time and checked, or an error that names the policy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rota.core.snapshot import Snapshot
 
 AGAIN_S: Final = 1.0
-"""An alarm that was not heeded rings again after so long."""
+"""Seconds after which an alarm that had no effect rings again."""
 
 
 def name_of(policy: Policy) -> str:
@@ -30,9 +30,9 @@ def ask(
     policy: Policy, snapshot: Snapshot, watch: Watch | Alarm, number: int,
     check: Callable[[Decision, Snapshot], None] = Decision.check,
 ) -> Decision:  # fmt: skip
-    """What `policy` decides in round `number`, counted from 1, checked whoever wrote it.
+    """The decision of `policy` in round `number`, counted from 1; it is always checked.
 
-    Raises a PolicyError for whatever is wrong; what is no Exception passes through.
+    Whatever is wrong raises a PolicyError; only what is no Exception passes through.
     """
     try:
         with watch:
@@ -49,7 +49,7 @@ def ask(
                 f"which is not after now ({snapshot.time_s:g} s)."
             )
     except TooSlow:
-        watch.stop()  # it may have rung while the watch was being left
+        watch.stop()  # it may have rung while the `with` block was being left
         raise PolicyError(
             f"Policy {name_of(policy)!r} had not decided after {watch.seconds:g} s (round "
             f"{number}, {len(snapshot.jobs)} live jobs); does it loop?"
@@ -62,7 +62,7 @@ def ask(
 
 
 def raised(policy: Policy, snapshot: Snapshot, number: int, error: BaseException) -> PolicyError:
-    """The error for a policy that raised one which is not ours."""
+    """The error for a policy that raised an exception of its own."""
     return PolicyError(
         f"Policy {name_of(policy)!r} raised {type(error).__name__} in round {number} at "
         f"{snapshot.time_s:g} s: {error}. --debug shows where."
@@ -76,9 +76,9 @@ class TooSlow(BaseException):
 class Watch:
     """Interrupts its body when it takes longer than `seconds`, at the latest after twice that.
 
-    It works in the main thread only, by an alarm signal that rings once per `seconds` and
-    finds the body it found last time: setting an alarm per body would cost more than most
-    bodies do.
+    It works in the main thread only. One alarm signal rings every `seconds`; a body that was
+    already running at the signal before is interrupted. Setting an alarm per body would cost more
+    than most bodies do.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -102,7 +102,7 @@ class Watch:
         self._seen = self._entered if inside else -1
 
     def stop(self) -> None:
-        """Switch the alarm off and give the signal back, unless somebody else has it by now."""
+        """Switch the alarm off and restore the signal's handler, unless it was replaced since."""
         # An abandoned loop is stopped when it is collected, which may be any time later.
         if self._armed and signal.getsignal(signal.SIGALRM) == self._ring:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
@@ -110,11 +110,11 @@ class Watch:
 
 
 class Alarm:
-    """Interrupts its body after `seconds`, to the point, and refuses one that ended later.
+    """Interrupts its body after exactly `seconds`, and refuses a body that ended later.
 
-    In the main thread the alarm signal is its own while the body runs, and nobody's else.
-    Compiled code is not interrupted before it returns; elsewhere than in the main thread
-    nothing is. What comes too late is refused all the same.
+    In the main thread it uses the alarm signal while the body runs. Compiled code is interrupted
+    only when it returns; in other threads nothing is interrupted. A body that took too long is
+    refused in every case.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -138,7 +138,7 @@ class Alarm:
             raise TooSlow
 
     def stop(self) -> None:
-        """Switch the alarm off and give the signal back."""
+        """Switch the alarm off and restore the signal's handler."""
         if self._inside:
             self._inside = False
             signal.setitimer(signal.ITIMER_REAL, 0.0)

@@ -7,7 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from rota.core.draft import Draft
-from rota.core.plan import MOVE, RESIZE, STOP
+from rota.core.layout import MOVE, RESIZE, STOP
 from rota.errors import ConfigError, PolicyError
 from rota.run.ask import Alarm, ask, name_of, raised
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rota.core.snapshot import Snapshot
 
 RETRY_S: Final = 10.0
-"""A round in which nobody decided is followed by another one after so long at the latest."""
+"""Seconds after which a round in which no policy decided is followed by another one."""
 LONGEST: Final = 500
 """Characters of what is told of one failure."""
 
@@ -31,7 +31,7 @@ class Guard:
     deadline_s: float = 60.0
     """Time to decide, for the policy and for the fallback each."""
     shadow: bool = False
-    """The policy only speaks; what the fallback decides is carried out, if there is one."""
+    """Record what the policy decides; carry out what the fallback decides, if there is one."""
 
     def __post_init__(self) -> None:
         if not self.deadline_s > 0:
@@ -47,21 +47,21 @@ class Ruling:
 
     plan: Plan
     by: str
-    """Who decided it; "" if nobody did."""
+    """The policy that decided it; "" if none did."""
     wake_s: float
     trouble: str = ""
     shadow: Plan | None = None
 
 
 class Guarded:
-    """A policy under a guard: it may fail in any way but one, never to return."""
+    """A policy under a guard: it may fail in any way, except that it never returns."""
 
     def __init__(self, policy: Policy, guard: Guard) -> None:
         self._policy, self._guard = policy, guard
         self._alarm = Alarm(guard.deadline_s)
 
     def rule(self, snapshot: Snapshot, number: int) -> Ruling:
-        """What shall be carried out in round `number`, and who says so; it never raises."""
+        """What is to be done in round `number`, and which policy says so; it never raises."""
         trouble: list[str] = []
         decider = None if self._guard.shadow else self._policy
         for policy in (decider, self._guard.fallback):
@@ -72,13 +72,13 @@ class Guarded:
                 wake_s = answer.decision.wake_s
                 return Ruling(answer, name_of(policy), wake_s, "; ".join(trouble))
             trouble.append(answer)
-        # Nobody failed where nobody was to decide: then the one who only speaks is heard on time.
+        # Without a fallback in shadow mode none was to decide, so none failed: no retry is needed.
         wake_s = snapshot.time_s + RETRY_S if trouble else inf
         nothing = Draft(snapshot).commit(wake_s=wake_s).diff(snapshot)
         return Ruling(nothing, "", wake_s, "; ".join(trouble))
 
     def overhear(self, ruling: Ruling, snapshot: Snapshot, number: int) -> Ruling:
-        """The ruling with what the policy says to it, if it is one that only speaks."""
+        """The ruling, in shadow mode with what the policy would have done."""
         if not self._guard.shadow:
             return ruling
         answer = self._ask(self._policy, snapshot, number)

@@ -1,8 +1,8 @@
-"""The journal: one SQLite file to which a run appends what happens; docs/journal.md has the format.
+"""The journal: one SQLite file to which a run appends what happens (docs/journal-format.md).
 
 Records are kept as BLOBs, many to a row: a compiled simulation writes large chunks, a live loop
 a few small ones per round. Every `add_…` is one transaction, unless several are put `together`.
-Once it has returned, killing the process loses nothing of it.
+Once it has returned, its data survive if the process is killed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import numpy as np
 from rota import __version__
 from rota.core.layout import NODE_DOWN
 from rota.errors import JournalError
-from rota.run.packing import as_json, checksum, pack, write_columns
-from rota.run.store import (
+from rota.run.journal_file import (
     FORMAT,
     LISTED,
     NEEDED,
@@ -34,6 +33,7 @@ from rota.run.store import (
     remove,
     told,
 )
+from rota.run.packing import as_json, checksum, pack, write_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from rota.core.types import Floats, Records
-    from rota.run.store import FileName
+    from rota.run.journal_file import FileName
 
 
 class Journal:
     """The writer's side of a journal; make one with `Journal.create` or `Journal.reopen`.
 
-    As a context manager it closes the file. Without `finish` the file then says that the run
-    did not end, which is what a reader must know after a crash too.
+    As a context manager it closes the file. Without `finish` the file says that the run has not
+    ended, just as it does after a crash.
     """
 
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
@@ -61,9 +61,9 @@ class Journal:
 
     @classmethod
     def create(cls, path: FileName, *, meta: Mapping[str, Any], force: bool = False) -> Journal:
-        """Begin a journal at `path`; `force` replaces a file that is there already.
+        """Create a journal at `path`; `force` replaces a file that exists.
 
-        `meta` must hold `policy` and `total_gpus`; what else it holds is kept too, as JSON.
+        `meta` must hold `policy` and `total_gpus`; further keys are kept too, as JSON.
         """
         path = Path(path)
         missing = [key for key in NEEDED if key not in meta]
@@ -80,12 +80,12 @@ class Journal:
 
     @classmethod
     def reopen(cls, path: FileName, *, meta: Mapping[str, Any] | None = None) -> Journal:
-        """Go on with a journal whose run has not ended, whatever became of its writer.
+        """Continue a journal whose run has not ended, whatever happened to its writer.
 
-        All of it is read and checked once. Should the writer still be there, then of the two
-        the one that writes first goes on, and the other is refused from then on. Facts in `meta`
-        that are no longer what the journal said last are kept beside the earlier ones, as
-        `cluster.2` and so on; `rota.run.store.told` lists them.
+        All of it is read and checked once. If the earlier writer is still there, the one of the
+        two that writes first goes on, and the other gets errors from then on. Facts in `meta`
+        that differ from the last ones in the journal are added as `cluster.2` and so on;
+        `rota.run.journal_file.told` lists them.
         """
         path = Path(path)
         db, before = connect(path, "rw")
@@ -108,7 +108,7 @@ class Journal:
         return journal
 
     def _recall(self, db: sqlite3.Connection) -> None:
-        """Count what is there."""
+        """Count the chunks and records, and collect the names of users."""
         if db.execute("SELECT 1 FROM ending").fetchone():
             raise JournalError(f"The run in the journal {self.path} has ended; begin another one.")
         counts, latest = {}, 0
@@ -127,7 +127,7 @@ class Journal:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Make what is added within one transaction: all of it is kept, or nothing."""
+        """Put all that is added in the body into one transaction: all of it is kept, or nothing."""
         if self._db is None:
             raise JournalError(f"The journal {self.path} is closed; nothing can be added to it.")
         before = (self._chunks, self._jobs, self._events, self._rounds, self._users)
@@ -158,9 +158,9 @@ class Journal:
         """Append jobs; returns the number of the first, by which events name it.
 
         Jobs are numbered from 0 in the order they are added. `user` holds indices into `users`
-        of this call (−1: nobody); the journal keeps one list of names for all calls. `more`
-        holds further columns of numbers, NaN where a call leaves one out; `names`, by column, the
-        texts that codes in it stand for, all of them so far.
+        of this call (−1: none); the journal keeps one list of names for all calls. `more` holds
+        further columns of numbers; a column that a call leaves out is NaN for its jobs. `names`
+        holds, by column, all texts so far that the codes in it stand for.
         """
         ids = np.asarray(job_id, np.str_).tolist()
         new = {name: None for name in users if name not in self._users}
@@ -208,10 +208,10 @@ class Journal:
     def finish(
         self, *, lost_s: Floats | None = None, fee: Floats | None = None, **sums: float
     ) -> None:
-        """Write down that the run has ended, and close; a sum left out follows from the rest.
+        """Write that the run has ended, and close; readers compute the sums that are left out.
 
         `sums` may hold what `SUMS` names; `lost_s` (J,) is the progress lost in failures,
-        `fee` (J,) what each job has cost its user.
+        `fee` (J,) is the price of each job.
         """
         unknown = sorted(sums.keys() - SUMS.keys())
         if unknown:
@@ -257,11 +257,11 @@ class Journal:
             self._chunks += 1
 
     def _settle(self) -> None:
-        """Turn the file and its log into one plain file, which needs no writable folder to read."""
+        """Merge the log into the file, so that reading it needs no writable folder."""
         assert self._db is not None
         self._db.execute("PRAGMA busy_timeout = 0")
-        # All is committed already. A reader that is connected now, or a full disk, only means
-        # that the log stays beside the file.
+        # Everything is committed already. If a reader is connected now, or the disk is full, the
+        # log just stays beside the file.
         try:
             self._db.execute("PRAGMA journal_mode = DELETE")
         except sqlite3.Error:
@@ -270,7 +270,7 @@ class Journal:
 
 
 def _news(before: Mapping[str, Any], meta: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The rows that bring a journal's facts up to date."""
+    """The rows of `meta` for facts that are new or have changed."""
     rows = []
     for key, value in meta.items():
         text, said = as_json(f"meta[{key!r}]", value), told(before, key)

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from rota.run.guard import Guard
 
 IDLE_ROUNDS: Final = 100_000
-"""So many rounds in a row that change nothing and that only the policy asked for: it loops."""
+"""Rounds in a row that only the policy asked for and that change nothing, until it is stopped."""
 
 
 @dataclass(frozen=True)
 class Round:
-    """One turn of the loop: what was seen, what was decided, what changes, how long it took."""
+    """One turn of the loop: snapshot, decision, what changes, and how long it took."""
 
     number: int
     snapshot: Snapshot
@@ -34,11 +34,11 @@ class Round:
     decide_s: float
     apply_s: float
     by: str
-    """Who decided what was carried out; "" if nobody did."""
+    """The policy that decided what was carried out; "" if none did."""
     trouble: str = ""
     """Why the policy did not decide, in one line; under a guard only."""
     shadow: Plan | None = None
-    """What the policy would have done, if it only speaks."""
+    """What the policy would have done, in shadow mode."""
 
     def note(self) -> dict[str, Any]:
         """What a journal keeps of every round: how long it took, and why it is so."""
@@ -99,7 +99,7 @@ def _guarded(policy: Guarded, backend: Backend) -> Iterator[Round]:
         decided_s = perf_counter()
         backend.apply(ruling.plan)
         applied_s = perf_counter()
-        # Only now, so that a policy that only speaks holds nobody up.
+        # Only now, so that a policy in shadow mode delays no job.
         ruling = policy.overhear(ruling, snapshot, number)
         yield Round(
             number, snapshot, ruling.plan, decided_s - began_s, applied_s - decided_s,

@@ -173,7 +173,7 @@ def _group_percentiles(of: Ints, groups: int, values: Floats, percent: float) ->
 
 
 def series(outcome: Outcome, points: int = 400) -> dict[str, Any]:
-    """Utilisation, running and waiting jobs over time, averaged over `points` equal bins.
+    """Utilisation, GPUs, running and waiting jobs over time, averaged over `points` equal bins.
 
     `time_s` is where each bin begins. Exact averages, as long as the run kept every round.
     """
@@ -181,7 +181,8 @@ def series(outcome: Outcome, points: int = 400) -> dict[str, Any]:
     time_s = rounds["time_s"]
     end_s = max(outcome.end_s, time_s[-1]) if len(rounds) else 0.0
     if not len(rounds) or not end_s > time_s[0]:
-        return {"time_s": [], "bin_s": None, "utilisation": [], "running": [], "waiting": []}
+        names = ("time_s", "utilisation", "running", "waiting", "held_gpus", "up_gpus")
+        return {"bin_s": None, **{name: [] for name in names}}
     edges_s = np.linspace(time_s[0], end_s, points + 1)
     knots_s, span_s = np.append(time_s, end_s), np.diff(time_s, append=end_s)
     mean = {}
@@ -197,6 +198,8 @@ def series(outcome: Outcome, points: int = 400) -> dict[str, Any]:
         "utilisation": _numbers(used),
         "running": mean["running"].tolist(),
         "waiting": mean["waiting"].tolist(),
+        "held_gpus": mean["held_gpus"].tolist(),
+        "up_gpus": up.tolist(),
     }
 
 

@@ -1,4 +1,4 @@
-"""How a journal keeps what it is given: records as BLOBs, everything else as JSON."""
+"""How a journal stores data: records as BLOBs, everything else as JSON."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def _plain(value: Any) -> Any:
 
 
 def pack(records: Records) -> bytearray:
-    """The records as they lie in the file: their field types in a line of text, then the bytes.
+    """The records as bytes of the file: a line of text with their field types, then the data.
 
-    Integers are kept as narrow as the chunk allows. That halves the file, and the time to write
-    it; compressing would take longer than it saves.
+    Integers get the narrowest type that holds the chunk. That halves the file and the time to
+    write it; compressing would take longer than it saves.
     """
     dtype = np.dtype([(name, _narrow(records[name])) for name in records.dtype.names or ()])
     types = ",".join(dtype[name].str for name in dtype.names or ()).encode() + b"\n"
     blob = bytearray(len(types) + dtype.itemsize * len(records))
     blob[: len(types)] = types
     out = np.frombuffer(blob, dtype, offset=len(types))
-    for name in dtype.names or ():  # far faster than a cast of whole records
+    for name in dtype.names or ():  # much faster than a cast of whole records
         out[name] = records[name]
     return blob
 
@@ -89,7 +89,7 @@ def unpack(rows: Iterable[sqlite3.Row], name: str, dtype: np.dtype[Any]) -> Reco
 def write_columns(
     jobs: int, more: Mapping[str, ArrayLike] | None, names: Mapping[str, Sequence[str]] | None
 ) -> tuple[str | None, bytearray | None]:
-    """Further columns of some jobs: what they are called, and their content."""
+    """Further columns of some jobs: their names, as JSON, and their packed values."""
     if not more:
         return None, None
     columns = {name: np.asarray(column) for name, column in more.items()}
@@ -113,9 +113,9 @@ def read_columns(rows: Sequence[sqlite3.Row]) -> dict[str, Any]:
     names: dict[str, tuple[str, ...]] = {}
     for text in stated:
         for key, texts in json.loads(text or "{}").get("names", {}).items():
-            names[key] = max(names.get(key, ()), tuple(texts), key=len)  # all of them so far
+            names[key] = max(names.get(key, ()), tuple(texts), key=len)  # each extends the last
     return {
-        # A journal that a newer rota went on with says more of its later jobs: NaN, of the others.
+        # A newer rota may have added columns for the later jobs; the earlier ones get NaN.
         "more": {
             name: np.concatenate([part.get(name, np.full(count, np.nan)) for part, count in parts])
             for name in columns
@@ -125,7 +125,7 @@ def read_columns(rows: Sequence[sqlite3.Row]) -> dict[str, Any]:
 
 
 def _columns_of(rows: Sequence[sqlite3.Row]) -> tuple[dict[str, Any], int]:
-    """The further columns of chunks that have the same ones, and their jobs."""
+    """The further columns of chunks that all have the same ones, and the number of jobs."""
     count = sum(row["count"] for row in rows)
     columns = json.loads(rows[0]["columns"] or "{}").get("columns", [])
     if not columns:

@@ -1,4 +1,4 @@
-"""Reading a journal: whole or as it grows, from any process, whatever became of the writer."""
+"""Reading a journal, whole or while it grows, from any process, even after its writer has died."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 
 from rota.core import layout
 from rota.core.layout import EVENT, ROUND, SHARE
+from rota.run.journal_file import LISTED, SUMS, chunk_rows, connect, reading
 from rota.run.outcome import Outcome
 from rota.run.packing import read_columns, unpack
-from rota.run.store import LISTED, SUMS, chunk_rows, connect, reading
 
 if TYPE_CHECKING:
     import sqlite3
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rota.core.types import Floats, Ints, Records
-    from rota.run.store import FileName
+    from rota.run.journal_file import FileName
 
 
 class Events(NamedTuple):
@@ -41,14 +41,14 @@ class Jobs:
     job_id: Any  # (J,) str
     user: Ints  # (J,) into `users`, −1: none
     users: tuple[str, ...]
-    """Of a chunk: the names it adds to those of the chunks before it."""
+    """In a chunk: the names that it adds to those of earlier chunks."""
     num_gpus: Ints  # (J,)
     submit_s: Floats  # (J,)
     duration_s: Floats  # (J,)
     more: Mapping[str, Any] = field(default_factory=dict)
-    """Further columns (J,), as far as the writer gave any."""
+    """Further columns (J,), if the writer gave any."""
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What codes in them stand for, by column."""
+    """Texts that the codes in such a column stand for, by column."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ Chunk: TypeAlias = JobChunk | EventChunk | RoundChunk
 class JournalView:
     """The reader's side of a journal; made by `read_journal`.
 
-    Each call sees what was committed when it began. Nothing is remembered in between, so a
-    view of a running journal grows with it.
+    Each call sees what was committed when the call began. Nothing is cached, so a view of a
+    journal that is being written grows with it.
     """
 
     def __init__(self, path: Path, db: sqlite3.Connection, meta: Mapping[str, Any]) -> None:
@@ -96,7 +96,7 @@ class JournalView:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has ended; if not it still goes on, or it died."""
+        """Whether the run has ended; if not, it still runs, or it was killed."""
         with reading(self.path):
             return self._db.execute("SELECT 1 FROM ending").fetchone() is not None
 
@@ -139,9 +139,9 @@ class JournalView:
             yield made
 
     def outcome(self) -> Outcome:
-        """How the run went, as far as it got; sums that it did not leave follow from the rounds."""
+        """How the run went so far; sums that its writer left out are computed from the rounds."""
         with reading(self.path):
-            with self._snapshot():
+            with self.frozen():
                 jobs, events, rounds = self.jobs, self.events().events, self.rounds()
                 ending = self._rows("ending")
             J, left = len(jobs.submit_s), dict(ending[0]) if ending else {}
@@ -152,7 +152,7 @@ class JournalView:
             )
             job = events["job"][events["kind"] < layout.NODE_DOWN]
             if len(lost_s) != J or (len(job) and not (job.min() >= 0 and job.max() < J)):
-                raise ValueError(f"it holds {J} jobs, but speaks of others too")
+                raise ValueError(f"it lists {J} jobs, but its events name others")
             return Outcome(
                 policy=str(self.meta["policy"]), seed=int(self.meta.get("seed") or 0),
                 total_gpus=int(self.meta["total_gpus"]), job_id=jobs.job_id, user=jobs.user,
@@ -161,6 +161,18 @@ class JournalView:
                 series=rounds,
                 **_fates(events, J), **(_sums(events, rounds) | sums),
             )  # fmt: skip
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let all calls in the body see the same state of the file, even while it is written."""
+        if self._db.in_transaction:  # within another `frozen`
+            yield
+            return
+        self._db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._db.execute("ROLLBACK")
 
     def close(self) -> None:
         """Close the file."""
@@ -178,17 +190,9 @@ class JournalView:
     def _rows(self, table: str, since: int = 0, until: int = 2**62) -> list[sqlite3.Row]:
         return list(chunk_rows(self._db, table, since, until))
 
-    @contextmanager
-    def _snapshot(self) -> Iterator[None]:
-        self._db.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._db.execute("ROLLBACK")
-
 
 def read_journal(path: FileName) -> JournalView:
-    """Open a journal for reading, be it finished, being written, or left behind by a crash."""
+    """Open a journal for reading: finished, still being written, or left by a crash."""
     path = Path(path)
     return JournalView(path, *connect(path, "ro"))
 
@@ -198,14 +202,14 @@ def follow(
 ) -> Iterator[Chunk]:
     """Yield the chunks after `since` as they are written, until the run has ended.
 
-    A writer that died looks like one that is slow; `patience_s` without news ends the iteration
-    too. To go on later, give the `id` of the last chunk seen.
+    A writer that died cannot be told from a slow one, so `patience_s` without a new chunk ends
+    the iteration too. To continue later, give the `id` of the last chunk as `since`.
     """
     heard_s = time.monotonic()
     while True:
-        # Opened anew each time, so that a finishing writer can tidy up its log in between.
+        # Opened anew each time, so that a finishing writer can remove its log in between.
         with read_journal(path) as view:
-            finished = view.finished  # asked first: whatever came before the end is then there
+            finished = view.finished  # read first: all chunks before the end are there then
             for chunk in view.chunks(since):
                 since, heard_s = chunk.id, time.monotonic()
                 yield chunk
@@ -247,7 +251,7 @@ _AS_CHUNK: Final[Mapping[str, Callable[[Sequence[sqlite3.Row]], Chunk]]] = {
 
 
 def _fates(events: Records, jobs: int) -> dict[str, Any]:
-    """What became of each job (J,), as far as the events tell."""
+    """Start, end and preemptions of each job (J,), from the events."""
     kind, job, time_s = events["kind"], events["job"], events["time_s"]
     started_s, done_s = np.full((2, jobs), np.nan)
     whose, first = np.unique(job[kind == layout.START], return_index=True)
@@ -262,9 +266,9 @@ def _fates(events: Records, jobs: int) -> dict[str, Any]:
 
 
 def _sums(events: Records, rounds: Records) -> dict[str, Any]:
-    """What a run that died did not add up itself.
+    """The sums of a run that has left none.
 
-    What a round says is taken to hold until the next one, the last until the last event.
+    The numbers of a round hold until the next round, those of the last until the last event.
     """
     times_s = np.concatenate((events["time_s"], rounds["time_s"]))
     begin_s, end_s = (float(times_s.min()), float(times_s.max())) if len(times_s) else (0.0, 0.0)
@@ -272,7 +276,7 @@ def _sums(events: Records, rounds: Records) -> dict[str, Any]:
     held, up, stray = (
         float(rounds[name] @ span_s) for name in ("held_gpus", "up_gpus", "stray_gpus")
     )
-    if len(rounds):  # nobody holds anything before the first round, but the nodes are up
+    if len(rounds):  # before the first round no GPU is held, but the nodes are up
         up += float(rounds["up_gpus"][0] * (rounds["time_s"][0] - begin_s))
     count = np.bincount(events["kind"], minlength=layout.NODE_UP + 1).tolist()
     return {

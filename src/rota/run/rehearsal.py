@@ -1,4 +1,4 @@
-"""A policy's first rounds, played before anybody waits for them.
+"""A policy's first rounds, played before any job waits for them.
 
 What a policy imports, loads and compiles when it is first asked may take seconds, and longer where
 nothing is compiled yet. A daemon has that behind it before it takes a job.
@@ -24,7 +24,7 @@ _MOST_S: Final = 600.0
 
 
 def rehearse(policy: Policy, cluster: Cluster) -> None:
-    """Have a policy decide on jobs that nobody has; it is used up then.
+    """Have a policy decide about made-up jobs; make a new one for real jobs afterwards.
 
     There are none, they wait, one runs, and its speed has been seen.
     """

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import io
 import zipfile
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from rota.files import replace_bytes
 from rota.perf.estimate import Estimator
 
 if TYPE_CHECKING:
@@ -60,17 +61,15 @@ class Speeds:
         arrays: dict[str, Records] = {"models": np.array(list(self.models), np.str_)}
         for by_nodes, estimator in self._by.items():
             arrays |= {f"{int(by_nodes)}.{name}": a for name, a in estimator.pack().items()}
-        part = self.path.with_suffix(".part")
+        packed = io.BytesIO()
+        np.savez(packed, allow_pickle=False, **arrays)
         try:
-            with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as to:
-                np.savez(to, allow_pickle=False, **arrays)
-            part.replace(self.path)
+            replace_bytes(self.path, [packed.getbuffer()])
             self._failed = False
         except OSError as error:
             if not self._failed:
                 self._say(f"{self.path} cannot be written: {error.strerror}; tried again")
             self._failed = True
-            part.unlink(missing_ok=True)
 
     def _read(self) -> None:
         with self.path.open("rb") as file, np.load(file, allow_pickle=False) as kept:

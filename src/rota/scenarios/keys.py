@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rota.core.cluster import MAX_GPUS_PER_NODE
 from rota.policies.classic.placing import PLACEMENTS
+from rota.scenarios.speed_laws import FITTED, SPEED_MODELS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MOST_JOBS: Final = 1_000_000
 YEAR_S: Final = 365 * 86400.0
@@ -24,6 +28,8 @@ class Key:
     low: float = -math.inf
     high: float = math.inf
     choices: tuple[str, ...] = ()
+    more: Callable[[], list[str]] | None = None
+    """Further choices, those of plug-ins."""
     of: tuple[str, ...] = ()
     """Kinds of its table to which it means something; none: to all."""
     required: bool = False
@@ -32,7 +38,7 @@ class Key:
     def wants(self) -> str:
         """What a value must be, in words."""
         if self.choices:
-            return f"one of {', '.join(map(repr, self.choices))}"
+            return f"one of {', '.join(map(repr, self._allowed))}"
         if self.kind is str:
             return "a text that is not empty"
         if self.kind is bool:
@@ -42,6 +48,10 @@ class Key:
             return f"{number} from {self.low:g} to {self.high:g}"
         return f"{number} of {self.low:g} or more" if math.isfinite(self.low) else number
 
+    @property
+    def _allowed(self) -> tuple[str, ...]:
+        return (*self.choices, *(self.more() if self.more else ()))
+
     def accepts(self, value: Any) -> bool:
         """Whether a value is of the kind and in the range."""
         if self.kind is bool:
@@ -49,7 +59,7 @@ class Key:
         if self.kind is str:
             if not isinstance(value, str) or not value.strip():
                 return False
-            return not self.choices or value in self.choices
+            return not self.choices or value in self.choices or value in self._allowed
         kinds = (int,) if self.kind is int else (int, float)
         if not isinstance(value, kinds) or isinstance(value, bool):
             return False
@@ -69,13 +79,22 @@ def _one_of(*choices: str, default: str | None = None, **rest: Any) -> Key:
 
 
 PRESET_NAMES: Final = ("philly", "venus", "pai", "poisson", "bursty", "diurnal")
-FAMILIES: Final = (
-    "trace", "ps", "dl2-measured", "dl2-clean", "deepshare", "deepshare-measured", "all-reduce",
-    "gavel",
-)  # fmt: skip
+FAMILIES: Final = ("trace", *FITTED)
+PLUGGED: Final = "one of a plug-in"
+"""What stands for every speed model of a plug-in where keys say what they go with."""
 PS: Final = ("ps", "dl2-measured", "dl2-clean")
-"""Families by servers and workers; the others know how many nodes a job spans."""
-_CURVED: Final = FAMILIES[1:]
+"""Families by servers and workers; the others depend on the number of nodes a job spans."""
+_CURVED: Final = (*FITTED, PLUGGED)
+
+
+def _plugged_families() -> list[str]:
+    return [plugin.name for plugin in SPEED_MODELS.plugins()]
+
+
+def kind_of(table: str, chosen: str) -> str:
+    """What keys call a chosen kind: its name, unless it is a plug-in's."""
+    return PLUGGED if table == "speed" and chosen not in FAMILIES else chosen
+
 
 TOP: Final = {
     "version": _whole(1, 1, 1_000_000, required=True),
@@ -123,7 +142,7 @@ TABLES: Final[dict[str, dict[str, Key]]] = {
         "price_per_gpu_h": _number(None, 0.0, 1e6),
     },
     "speed": {
-        "family": _one_of(*FAMILIES, default="trace"),
+        "family": _one_of(*FAMILIES, default="trace", more=_plugged_families),
         "sight": _one_of("true", "noisy", "observed", "hidden", default="true", of=_CURVED),
         "sight_error": _number(0.0, 0.0, 9.0, of=_CURVED),
         "scaling": _number(1.0, 0.0, 9.0),

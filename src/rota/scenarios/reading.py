@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.errors import ConfigError, UnknownNameError
-from rota.scenarios.keys import CHOOSER, PS, TABLES, TOP
+from rota.plugins import Registry
+from rota.scenarios.keys import CHOOSER, PLUGGED, PS, TABLES, TOP, kind_of
 from rota.traces.clusterfile import check_node, check_node_key, read_toml_text, unknown_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rota.plugins import Plugin
     from rota.scenarios.keys import Key
 
 FOLDER: Final = Path(__file__).parent / "data"
@@ -59,7 +61,7 @@ def _path(text: str) -> tuple[str, ...]:
 
 
 @dataclass
-class Draft:
+class LayeredSettings:
     """Settings as they come together from a file and its bases."""
 
     tables: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -75,23 +77,40 @@ class Draft:
         return self.origin.get(path) or self.origin.get(path[:1]) or self.file
 
 
+def _shipped() -> dict[str, Path]:
+    return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
+
+
+def _plugged(thing: Any, plugin: Plugin) -> Path:
+    """The file of another package's scenario: NAME.toml, or a folder with that file in it."""
+    path = Path(thing)
+    path = path / f"{plugin.name}.toml" if path.is_dir() else path
+    if path.name != f"{plugin.name}.toml" or not path.is_file():
+        raise FileNotFoundError(f"there is no file {plugin.name}.toml at {path}")
+    return path
+
+
+SCENARIO_FILES: Final = Registry("rota.scenarios", "scenario", [_shipped], _plugged)
+"""The files of ours and of those of plug-ins."""
+
+
 def names() -> list[str]:
-    """The scenarios that rota ships."""
-    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+    """The scenarios that have a name: those that rota ships, then those of plug-ins."""
+    return SCENARIO_FILES.names()
 
 
 def find(name: str | Path, beside: Path | None = None) -> Path:
-    """The file of a scenario: one of ours by name, or a path, from `beside` if given."""
+    """The file of a scenario: by name, or a path, from `beside` if given."""
     path = Path(name)
     is_path = isinstance(name, Path) or path.suffix == ".toml" or len(path.parts) > 1
     if not is_path:
-        if str(name) in names():
-            return FOLDER / f"{name}.toml"
-        raise UnknownNameError("scenario (`rota scenarios` lists them)", str(name), names())
+        if str(name) not in SCENARIO_FILES:
+            raise UnknownNameError("scenario (`rota scenarios` lists them)", str(name), names())
+        return SCENARIO_FILES.get(str(name))
     return path if beside is None else beside / path
 
 
-def read(path: Path) -> Draft:
+def read(path: Path) -> LayeredSettings:
     """A file's settings over those of its base, checked but without defaults."""
     chain: list[Path] = [path]
     loaded = [_loaded(path)]
@@ -108,7 +127,7 @@ def read(path: Path) -> Draft:
             )
         chain.append(path)
         loaded.append(_loaded(path))
-    draft = Draft()
+    draft = LayeredSettings()
     for content, lines in reversed(loaded):
         _lay_over(draft, content, lines)
     return draft
@@ -126,7 +145,7 @@ def change_of(text: str) -> tuple[tuple[str, str], Any]:
         return (table, key), value
 
 
-def change(draft: Draft, text: str) -> None:
+def change(draft: LayeredSettings, text: str) -> None:
     """Lay a single setting over those of the files."""
     (table, key), value = change_of(text)
     file, about = draft.file, f"{draft.file} with {text!r}"
@@ -188,7 +207,7 @@ def _check_nodes(lines: Lines, value: Any) -> None:
         check_node(f"{lines.where('node', str(number))}: [[node]]", entry)
 
 
-def _lay_over(draft: Draft, content: Mapping[str, Any], lines: Lines) -> None:
+def _lay_over(draft: LayeredSettings, content: Mapping[str, Any], lines: Lines) -> None:
     """Add a file's settings to those of its base."""
     draft.file = lines.file
     draft.top = {key: value for key, value in content.items() if key in TOP}
@@ -212,7 +231,7 @@ def _lay_over(draft: Draft, content: Mapping[str, Any], lines: Lines) -> None:
     draft.aliases |= content.get("aliases", {})
 
 
-def settled(draft: Draft) -> dict[str, dict[str, Any]]:
+def settled(draft: LayeredSettings) -> dict[str, dict[str, Any]]:
     """All tables with their defaults; refuses keys that mean nothing to the chosen kind."""
     for key, rule in TOP.items():
         if rule.required and key not in draft.top:
@@ -226,8 +245,9 @@ def settled(draft: Draft) -> dict[str, dict[str, Any]]:
                     f"{draft.where(name)}: [{name}] {key} is missing; it must be {rule.wants}."
                 )
         chosen = given.get(chooser, known[chooser].default) if chooser else ""
+        kind = kind_of(name, chosen)
         for key in given:
-            if known[key].of and chosen not in known[key].of:
+            if known[key].of and kind not in known[key].of:
                 raise ConfigError(
                     f"{draft.where(name, key)}: [{name}] {key} means nothing where "
                     f"{chooser} = {chosen!r}; it goes with {' or '.join(known[key].of)}."
@@ -236,13 +256,13 @@ def settled(draft: Draft) -> dict[str, dict[str, Any]]:
             key: float(value) if rule.kind is float and value is not None else value
             for key, rule in known.items()
             for value in [given.get(key, rule.default)]
-            if value is not None and (not rule.of or chosen in rule.of)
+            if value is not None and (not rule.of or kind in rule.of)
         }
     _check_between(draft, full)
     return full
 
 
-def _check_between(draft: Draft, full: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_between(draft: LayeredSettings, full: Mapping[str, Mapping[str, Any]]) -> None:
     """What one key means for another."""
     cluster, workload = full["cluster"], full["workload"]
     if draft.nodes:
@@ -270,23 +290,25 @@ def _check_between(draft: Draft, full: Mapping[str, Mapping[str, Any]]) -> None:
             f"{TABLES['workload']['preset'].wants}."
         )
     family, kind = full["speed"]["family"], workload["kind"]
+    plugged = kind_of("speed", family) == PLUGGED
     fits = {"dl2": PS, "busy": PS, "deepshare": ("deepshare", "deepshare-measured")}
-    if kind in fits and family not in fits[kind]:
+    if kind in fits and family not in fits[kind] and not (plugged and fits[kind] is PS):
         raise ConfigError(
             f"{draft.where('speed', 'family')}: [speed] family = {family!r} knows nothing of the "
             f"jobs of [workload] kind = {kind!r}; give {' or '.join(map(repr, fits[kind]))}."
         )
-    if full["contention"]["model"] == "pairs" and not family.startswith("deepshare"):
+    if full["contention"]["model"] == "pairs" and (plugged or not family.startswith("deepshare")):
         raise ConfigError(
             f"{draft.where('contention', 'model')}: [contention] model = 'pairs' needs the ratios "
             "that come with [speed] family = 'deepshare' or 'deepshare-measured'."
         )
-    if full["contention"]["model"] == "ranks" and family in ("trace", *PS):
+    by_servers = family in PS or (plugged and kind in fits)
+    if full["contention"]["model"] == "ranks" and (family == "trace" or by_servers):
         raise ConfigError(
             f"{draft.where('contention', 'model')}: [contention] model = 'ranks' needs speeds by "
             "nodes: [speed] family = 'deepshare', 'all-reduce' or 'gavel'."
         )
-    if full["contention"]["model"] == "links" and family in PS:
+    if full["contention"]["model"] == "links" and by_servers:
         raise ConfigError(
             f"{draft.where('contention', 'model')}: [contention] model = 'links' needs speeds by "
             f"nodes, which family = {family!r} does not have."

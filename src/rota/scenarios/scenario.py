@@ -12,10 +12,10 @@ from rota.perf.physics import Billing, Drift, Physics
 from rota.policies.classic.orderings import ORDERINGS
 from rota.policies.classic.placing import PLACEMENTS
 from rota.scenarios import reading
-from rota.scenarios.speeds import contention_of, curves_of
+from rota.scenarios.speed_laws import contention_of, curves_of
 from rota.scenarios.tables import MEASURED, tables_folder
 from rota.scenarios.workloads import draw_jobs
-from rota.sim import Conditions
+from rota.sim.setup import PLAIN, Conditions
 from rota.traces.clusterfile import build_cluster
 
 if TYPE_CHECKING:
@@ -36,12 +36,12 @@ _DIGITS: Final = 12
 
 @dataclass(frozen=True)
 class World:
-    """What one seed makes of a scenario: all that a simulation needs."""
+    """All that a simulation needs beside a policy; what one seed makes of a scenario."""
 
     cluster: Cluster
     trace: Trace
     when: Conditions
-    physics: Physics
+    physics: Physics = PLAIN
 
 
 @dataclass(frozen=True)

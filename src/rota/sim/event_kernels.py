@@ -1,6 +1,6 @@
-"""Time that we own: what happens by itself, and when.
+"""Simulated time: what happens by itself, and when.
 
-Rates are constant between events, so no step size enters: the clock jumps.
+Rates are constant between events, so there is no step size: the clock jumps from event to event.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import numpy as np
 from rota.core.layout import ARRIVE, NODE_DOWN, NODE_UP, WAITING
 from rota.jit import inline, kernel, only_with, part
 from rota.ledger.node_kernels import build, first_bit, ones
-from rota.sim.job_kernels import GONE, copy_share, fail, finish, kill, lasts_s, log
-from rota.sim.pace_kernels import drift_s, next_multiple, rerate, wander
+from rota.sim.job_kernels import GONE, fail, finish, kill, lasts_s
+from rota.sim.log_kernels import copy_share, log
+from rota.sim.pace_kernels import drift_now, drift_s, next_multiple, rerate
 
 if TYPE_CHECKING:
     from rota.core.types import Records
@@ -26,7 +27,7 @@ MOST_IDLE = 1000
 
 @part
 def fault(s: State, node: int, up: bool) -> None:
-    """A node goes down, and with it everybody who sits there; or it comes back empty."""
+    """A node goes down, which kills all jobs on it; or it comes back empty."""
     clock = s.clock[0]
     log(s, NODE_UP if up else NODE_DOWN, node, 0, 0)
     if s.nodes[node]["up"] == up:
@@ -128,17 +129,17 @@ def happen(s: State) -> None:
 
 @part
 def drift_until(s: State, limit_s: float) -> None:
-    """Let the machines' speed wander until the next event, or `limit_s`."""
-    # If nothing is to come, everybody stands still, and wandering speeds will not change that.
+    """Let the machines' speed drift until the next event, or `limit_s`."""
+    # If no event is to come, all jobs stand still, and other speeds will not change that.
     while drift_s(s) < min(next_event_s(s), limit_s) < np.inf:
         pass_time(s, drift_s(s))
-        wander(s)
+        drift_now(s)
 
 
 @only_with("net")
 @inline
 def drift(s: State, limit_s: float) -> None:
-    """The same, if they wander at all; not worth a call with the whole state if not."""
+    """The same, if there is drift; inlined, since passing the whole state costs more than this."""
     if s.clock[0]["drift_step_s"] < np.inf:
         drift_until(s, limit_s)
 
@@ -162,7 +163,7 @@ def to_next_slot(s: State) -> bool:
         drift(s, end_s)
         soon_s = next_event_s(s)
         if soon_s > end_s:
-            # With nobody running and nothing to come, only something new can change a decision,
+            # With no job running and no event to come, the next decision would be the same,
             # unless the policy asks for another round.
             if clock["arrived"] > clock["ended"] and (
                 clock["running"] > 0 or soon_s < np.inf or moved or clock["wake_s"] < np.inf
@@ -206,7 +207,7 @@ def advance(s: State) -> bool:
 
 @part
 def tidy(s: State, room: int) -> bool:
-    """Make room for so many further shares by forgetting dead ones; False if there is none."""
+    """Make room for that many further shares by dropping unused ones; False if there is none."""
     clock = s.clock[0]
     if clock["used"] + room <= s.shares.size:
         return True

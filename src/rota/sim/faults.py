@@ -47,7 +47,7 @@ class Faults:
     def of_nodes(
         self, nodes: int, begin_s: float, horizon_s: float, rng: np.random.Generator
     ) -> Records:
-        """All failures and repairs (F,) of so many nodes up to `horizon_s`, in order of time."""
+        """All failures and repairs (F,) of that many nodes up to `horizon_s`, by time."""
         if not np.isfinite(self.node_mtbf_s):
             return np.zeros(0, FAULT)
         expected = nodes * (horizon_s - begin_s) / (self.node_mtbf_s + self.node_repair_s)
@@ -70,7 +70,7 @@ class Faults:
         return np.array(sorted(rows), FAULT)
 
     def of_jobs(self, jobs: int, rng: np.random.Generator) -> Floats:
-        """Run time up to each failure (J, retries + 1) of so many jobs; (J, 0) if never."""
+        """Run time up to each failure (J, retries + 1) of that many jobs; (J, 0) if never."""
         if not np.isfinite(self.job_mtbf_s):
             return np.zeros((jobs, 0))
         return rng.exponential(self.job_mtbf_s, (jobs, self.retries + 1))

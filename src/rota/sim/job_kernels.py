@@ -1,7 +1,7 @@
 """What a change does to a job: start, go on elsewhere, stop, fail, finish.
 
-A job's progress is written down (settled) only when its rate changes, so a job that nobody
-disturbs ends at exactly start + duration.
+A job's progress is written down (settled) only when its pace changes, so a job whose pace never
+changes ends at exactly start + duration.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from rota.jit import inline, part
 from rota.ledger.draft_kernels import same, same_size
 from rota.ledger.node_kernels import hold
 from rota.ledger.work_kernels import ran_s
+from rota.sim.log_kernels import log
 from rota.sim.net_kernels import join, leave
 from rota.sim.rate_kernels import close_bill, fee_rate, is_alike, lone_pace
 
@@ -85,44 +86,6 @@ def drop(s: State, j: int) -> None:
         sift(s.running, s.truth, clock["running"], k)
 
 
-@inline
-def copy_share(to: Records, k: int, source: Records, e: int) -> None:
-    """to[k] = source[e], field by field, which compiles far faster."""
-    to[k]["node"], to[k]["workers"] = source[e]["node"], source[e]["workers"]
-    to[k]["servers"] = source[e]["servers"]
-
-
-@inline
-def log(s: State, kind: int, j: int, first: int, count: int) -> None:
-    """Write an event down, with shares[first : first + count], if somebody keeps a log."""
-    if s.events.size > 0:
-        write_down(s.events, s.entries, s.shares, s.clock[0], kind, j, first, count)
-
-
-@part
-def write_down(
-    events: Records,
-    entries: Records,
-    shares: Records,
-    clock: Any,
-    kind: int,
-    j: int,
-    first: int,
-    count: int,
-) -> None:
-    """Append an event and its shares to the log; what does not fit is counted as lost."""
-    if clock["events"] >= events.size or clock["entries"] + count > entries.size:
-        clock["lost"] += 1
-        return
-    event = events[clock["events"]]
-    event["time_s"], event["job"] = clock["now_s"], j
-    event["kind"], event["entries"] = kind, count
-    for k in range(count):
-        copy_share(entries, clock["entries"] + k, shares, first + k)
-    clock["events"] += 1
-    clock["entries"] += count
-
-
 @part
 def settle(job: Any, true: Any, now_s: float) -> None:
     """Write down what a job has done and had up to now."""
@@ -142,7 +105,7 @@ def settle(job: Any, true: Any, now_s: float) -> None:
 
 @inline
 def lasts_s(job: Any, true: Any) -> float:
-    """How long the job still works at its present pace; rounding may leave less than nothing."""
+    """Seconds of work left at the present pace; never negative, although numbers are rounded."""
     return true["work_s"] / job["pace"] if true["work_s"] > 0.0 else 0.0
 
 
@@ -150,7 +113,8 @@ def lasts_s(job: Any, true: Any) -> float:
 def schedule(job: Any, true: Any, clock: Any, running: Ints, truth: Records) -> None:
     """Note when a job, settled, will end or fail at its present pace.
 
-    Who has done its work does not fail any more, even if it holds on to the end of a slot.
+    A job that has done its work does not fail any more, even if it holds its nodes to the end of a
+    slot.
     """
     begin_s, left_s = max(clock["now_s"], job["resume_s"]), lasts_s(job, true)
     end_s = begin_s + left_s
@@ -197,7 +161,7 @@ def run_on(s: State, j: int, first: int, count: int, pause_s: float) -> None:
 
 @part
 def release(s: State, j: int) -> None:
-    """Job j, settled, holds nothing any more; its nodes' room is the caller's business."""
+    """Job j, settled, holds nothing any more; the caller gives the nodes their room back."""
     job = s.jobs[j]
     leave(s, j)
     close_bill(s, j)

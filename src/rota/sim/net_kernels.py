@@ -1,6 +1,7 @@
-"""Who sends from which node, and whose pace must be looked at again because of it.
+"""Which jobs send from which node, and which jobs need a new pace when that changes.
 
-A state without a net compiles none of this: `join` and `leave` vanish there.
+A job that sends from a node is called a guest of it. A state without a net compiles none of this:
+there, `join` and `leave` are no-ops.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 @part
 def mark(dirty: Ints, marked: Any, clock: Any, j: int) -> None:
-    """Job j's pace must be looked at again."""
+    """Note that job j's pace must be computed again."""
     if not marked[j]:
         marked[j] = True
         dirty[clock["dirty"]] = j
@@ -31,15 +32,15 @@ def mark(dirty: Ints, marked: Any, clock: Any, j: int) -> None:
 
 
 @part
-def mark_guests(guests: Ints, many: Ints, dirty: Ints, marked: Any, clock: Any, n: int) -> None:
-    """So must that of all who send from node n."""
+def mark_senders(senders: Ints, many: Ints, dirty: Ints, marked: Any, clock: Any, n: int) -> None:
+    """The same for all jobs that send from node n."""
     for g in range(many[n]):
-        mark(dirty, marked, clock, guests[n, g])
+        mark(dirty, marked, clock, senders[n, g])
 
 
 @part
 def mark_crossing(s: State) -> None:
-    """So must that of all who send from rack to rack: they share uplinks and spine."""
+    """The same for all jobs that send from rack to rack: they share uplinks and spine."""
     net, clock = s.net, s.clock[0]
     for r in range(clock["running"]):
         j = s.running[r]
@@ -52,7 +53,7 @@ def mark_crossing(s: State) -> None:
 
 @part
 def join_as(s: State, j: int, kind: int) -> None:
-    """Job j is from now on a guest of its nodes, if its traffic is of any kind."""
+    """Make job j a guest of its nodes, if its traffic has a kind."""
     job, net, clock = s.jobs[j], s.net, s.clock[0]
     mark(net.dirty, net.marked, clock, j)
     if kind < 0:
@@ -61,13 +62,13 @@ def join_as(s: State, j: int, kind: int) -> None:
     t.kind[j], s.truth[j]["sends"] = kind, True
     for k in range(job["share_at"], job["share_at"] + job["share_len"]):
         n, gpus = s.shares[k]["node"], s.shares[k]["workers"] * job["gpus_per_worker"]
-        if gpus > 0 and t.many[n] < t.guests.shape[1]:
-            mark_guests(t.guests, t.many, net.dirty, net.marked, clock, n)
+        if gpus > 0 and t.many[n] < t.senders.shape[1]:
+            mark_senders(t.senders, t.many, net.dirty, net.marked, clock, n)
             g = t.many[n]
-            while g > 0 and t.guests[n, g - 1] > j:
-                t.guests[n, g], t.gpus[n, g] = t.guests[n, g - 1], t.gpus[n, g - 1]
+            while g > 0 and t.senders[n, g - 1] > j:
+                t.senders[n, g], t.gpus[n, g] = t.senders[n, g - 1], t.gpus[n, g - 1]
                 g -= 1
-            t.guests[n, g], t.gpus[n, g] = j, gpus
+            t.senders[n, g], t.gpus[n, g] = j, gpus
             t.many[n] += 1
     if t.laws.mode == LINKS:
         wanted = t.laws.traffic_gbps[kind]
@@ -77,7 +78,7 @@ def join_as(s: State, j: int, kind: int) -> None:
 @only_with("net")
 @inline
 def join(s: State, j: int) -> None:
-    """Job j begins to send from the nodes it holds, if it does at all; not worth a call if not."""
+    """Job j begins to send from the nodes it holds; inlined, as most jobs do not send."""
     job, kinds = s.jobs[j], s.net.traffic.laws.kind
     a = min(job["share_len"], kinds.shape[1] - 1)
     kind = kinds[job["curve"], a, min(job["held_workers"], kinds.shape[2] - 1)]
@@ -98,19 +99,19 @@ def leave_all(s: State, j: int) -> None:
     for k in range(at, at + length):
         n = s.shares[k]["node"]
         for g in range(t.many[n]):
-            if t.guests[n, g] == j:
+            if t.senders[n, g] == j:
                 t.many[n] -= 1
                 for h in range(g, t.many[n]):
-                    t.guests[n, h], t.gpus[n, h] = t.guests[n, h + 1], t.gpus[n, h + 1]
+                    t.senders[n, h], t.gpus[n, h] = t.senders[n, h + 1], t.gpus[n, h + 1]
                 break
-        mark_guests(t.guests, t.many, net.dirty, net.marked, clock, n)
+        mark_senders(t.senders, t.many, net.dirty, net.marked, clock, n)
     t.kind[j], s.truth[j]["sends"] = -1, False
 
 
 @only_with("net")
 @inline
 def leave(s: State, j: int) -> None:
-    """Job j sends no longer from the nodes it has held so far, if it did."""
+    """Job j stops sending from the nodes it has held, if it did send."""
     if s.truth[j]["sends"]:
         leave_all(s, j)
 
@@ -119,10 +120,10 @@ def pick(net: Net, b: int) -> Net:
     """The net of the b-th cluster of a batch."""
     t = net.traffic
     traffic = Traffic(
-        t.laws, t.guests[b], t.gpus[b], t.many[b], t.kind[b], t.rate[b], t.load[b], t.left[b],
+        t.laws, t.senders[b], t.gpus[b], t.many[b], t.kind[b], t.rate[b], t.load[b], t.left[b],
         t.busy[b],
     )  # fmt: skip
-    return Net(traffic, net.dirty[b], net.marked[b], net.grows[b], net.weather[b])
+    return Net(traffic, net.dirty[b], net.marked[b], net.grows[b], net.machine_speed[b])
 
 
 def net_of(net: Net | None, b: int) -> Net | None:

@@ -1,8 +1,8 @@
-"""New paces for the jobs that a change touches, and for all when machines wander.
+"""New paces for the jobs that a change touches, and for all when the machines' speed drifts.
 
-Touched are those on the nodes that somebody joined or left and, where links are shared, those
-who share a crowded link with them, however indirectly. Whoever keeps his pace is not even
-settled, so he ends exactly when he would have ended.
+A change touches the jobs on the nodes that a job joined or left and, where links are shared, the
+jobs that share a crowded link with those, directly or over others. A job that keeps its pace is not
+settled, so it ends exactly when it would have ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rota.core.speed import LINKS
 from rota.jit import inline, only_with, part
 from rota.perf.contention_kernels import feels_racks, is_crowded, share_links, slowdown
 from rota.sim.job_kernels import schedule, settle
-from rota.sim.net_kernels import mark, mark_crossing, mark_guests
+from rota.sim.net_kernels import mark, mark_crossing, mark_senders
 
 if TYPE_CHECKING:
     from rota.sim.state import State
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @part
 def mark_linked(s: State) -> None:
-    """Mark everybody who shares a crowded link with a marked job, and so on."""
+    """Mark the jobs that share a crowded link with a marked job, and so on."""
     net, clock, i, spread = s.net, s.clock[0], 0, False
     t = net.traffic
     while i < clock["dirty"]:
@@ -34,7 +34,7 @@ def mark_linked(s: State) -> None:
             for k in range(at, at + length):
                 n = s.shares[k]["node"]
                 if is_crowded(t, n):
-                    mark_guests(t.guests, t.many, net.dirty, net.marked, clock, n)
+                    mark_senders(t.senders, t.many, net.dirty, net.marked, clock, n)
             if not spread and feels_racks(t, s.nodes, s.shares, at, length):
                 spread = True
                 mark_crossing(s)
@@ -42,13 +42,13 @@ def mark_linked(s: State) -> None:
 
 
 @part
-def weather(s: State, job: Any) -> float:
-    """The speed of the slowest machine the job sits on, by now."""
-    step = int(s.clock[0]["now_s"] / s.clock[0]["drift_step_s"]) % s.net.weather.shape[1]
+def slowest_machine(s: State, job: Any) -> float:
+    """The present speed of the slowest machine that has workers of the job."""
+    step = int(s.clock[0]["now_s"] / s.clock[0]["drift_step_s"]) % s.net.machine_speed.shape[1]
     slowest = np.inf
     for k in range(job["share_at"], job["share_at"] + job["share_len"]):
         if s.shares[k]["workers"] > 0:
-            slowest = min(slowest, s.net.weather[s.shares[k]["node"], step])
+            slowest = min(slowest, s.net.machine_speed[s.shares[k]["node"], step])
     return slowest
 
 
@@ -66,8 +66,8 @@ def rerate_marked(s: State) -> None:
         if job["status"] != RUNNING:
             continue
         pace = s.truth[j]["alone"]
-        if s.net.weather.shape[1] > 0:
-            pace *= weather(s, job)
+        if s.net.machine_speed.shape[1] > 0:
+            pace *= slowest_machine(s, job)
         pace *= slowdown(t, s.nodes, s.shares, job["share_at"], job["share_len"], j)
         if pace != job["pace"]:
             settle(job, s.truth[j], clock["now_s"])
@@ -79,16 +79,16 @@ def rerate_marked(s: State) -> None:
 @only_with("net")
 @inline
 def rerate(s: State) -> None:
-    """The same, if there is any."""
+    """Give marked jobs new paces; no-op if there are none."""
     if s.clock[0]["dirty"] > 0:
         rerate_marked(s)
 
 
 @inline
 def next_multiple(time_s: float, step_s: float) -> float:
-    """The first multiple of `step_s` after `time_s`, or what comes next where steps are too fine.
+    """The first multiple of `step_s` after `time_s`; the next float where steps are finer.
 
-    Always later, whatever rounding does: 43 · 0.1 / 0.1 is less than 43.
+    Always later than `time_s`, although numbers are rounded: 43 · 0.1 / 0.1 is less than 43.
     """
     step = np.floor(time_s / step_s) + 1.0
     if step * step_s <= time_s:
@@ -98,16 +98,16 @@ def next_multiple(time_s: float, step_s: float) -> float:
 
 @part
 def drift_s(s: State) -> float:
-    """When the machines' speed changes next; inf while nobody would notice."""
+    """When the machines' speed changes next; inf while no job runs."""
     clock = s.clock[0]
-    if s.net.weather.shape[1] == 0 or clock["running"] == 0:
+    if s.net.machine_speed.shape[1] == 0 or clock["running"] == 0:
         return np.inf
     return next_multiple(clock["now_s"], clock["drift_step_s"])
 
 
 @part
-def wander(s: State) -> None:
-    """The machines' speed changes now: everybody's pace must be looked at."""
+def drift_now(s: State) -> None:
+    """The machines' speed changes now: all running jobs get new paces."""
     for r in range(s.clock[0]["running"]):
         mark(s.net.dirty, s.net.marked, s.clock[0], s.running[r])
     rerate(s)

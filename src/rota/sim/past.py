@@ -1,7 +1,7 @@
 """A journal as a past: its jobs as a trace, and the machines that they ran on.
 
-What a simulator wrote is given back as it was. Of a live cluster's jobs nobody knew how long they
-would take; what they have held and done since is their length.
+What a simulator wrote is given back as it was. The lengths of a live cluster's jobs were not known
+beforehand; they follow from what the jobs have held and done since.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 from rota.core.cluster import Cluster
 from rota.core.layout import FINISH, GIVE_UP, NODE_DOWN
 from rota.errors import ConfigError, InputError, JournalError
+from rota.run.journal_file import told
 from rota.run.lengths import lengths
 from rota.run.reader import read_journal
-from rota.run.store import told
 from rota.traces import Trace
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def past_jobs(path: str | Path) -> Trace:
 
 
 def lived_jobs(view: JournalView) -> tuple[Trace, Ints, Floats]:
-    """The jobs as they took part in what the journal tells.
+    """The jobs as they took part in the recorded run.
 
     Returns a trace, each job's row in it (J,), and when each row's job left, inf if it did not.
     If the recorded rounds are carried out again, every job ends when it did. One that is not over
@@ -110,7 +110,7 @@ def lived_jobs(view: JournalView) -> tuple[Trace, Ints, Floats]:
 
 
 def past_cluster(meta: Mapping[str, Any]) -> Cluster | None:
-    """The machines that a journal's facts tell of last; None if they do not, or not rightly."""
+    """The last cluster that a journal's facts describe; None if they describe none correctly."""
     try:
         columns: dict[str, Any] = {
             name: tuple(value) if name in ("names", "gpu_types") else np.asarray(value)
@@ -122,7 +122,7 @@ def past_cluster(meta: Mapping[str, Any]) -> Cluster | None:
 
 
 def count_clusters(meta: Mapping[str, Any]) -> int:
-    """How many clusters a journal tells of in turn: daemons that go on with one may have others."""
+    """The number of clusters a journal tells of, one after another: it may outlive a cluster."""
     return len(told(meta, "cluster"))
 
 
@@ -162,7 +162,7 @@ def _trace(
 
 
 def _submitted(jobs: Jobs, seen: Lengths) -> Floats:
-    """When each job came (J,); never after it was there, whatever its submitter's clock said."""
+    """When each job came (J,): its submission, or the first sight of it if that is earlier."""
     came_s: Floats = np.fmin(jobs.submit_s, seen.came_s)
     return came_s
 

@@ -1,4 +1,7 @@
-"""Replay without preemption, in order of submission or of length, over an indexed queue."""
+"""Rounds without preemption where a job's score never changes: waiting jobs are indexed by shape.
+
+The schedule is that of `replay_free`, event by event.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,21 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from rota.jit import allocating_part, inline, kernel, part
+from rota.jit import allocating_part, inline, part
 from rota.policies.classic.claim_kernels import claim
-from rota.policies.classic.orderings import SHORTEST
-from rota.policies.classic.room_kernels import MISSES, Room, is_hopeless, measure, measured
+from rota.policies.classic.orderings import score
+from rota.policies.classic.room_kernels import MISSES, MostFree, cannot_fit, measure, measured
 from rota.policies.classic.rule import STRICT
 from rota.sim.job_kernels import begin
-from rota.sim.replay_kernels import MORE, draft_arrays, note_round, one_of, to_next_round
+from rota.sim.replay_kernels import draft_arrays, replay_with
 
 if TYPE_CHECKING:
-    from rota.core.types import Ints
     from rota.policies.classic.rule import Rule
     from rota.sim.state import State
 
 
 FEW: Final = 64
-"""So many shapes or fewer are looked at one by one, by `replay_queue`."""
+"""Up to this number of shapes, `replay_queue` looks at all of them, one by one."""
 
 
 @inline
@@ -69,8 +71,8 @@ def arrival(rule: Rule, s: State) -> int:
         return -1
     j = clock["queued"]
     clock["queued"] += 1
-    length_s = s.jobs[j]["estimate_s"] if rule.order == SHORTEST else 0.0
-    s.key[j] = length_s if length_s == length_s else np.inf  # unknown: after all others
+    turn = score(rule, s.jobs[j], clock["now_s"], 1, 1, 0.0)
+    s.key[j] = turn if turn == turn else np.inf  # of unknown length: after all others
     return j
 
 
@@ -90,9 +92,9 @@ def starts(rule: Rule, s: State, j: int) -> bool:
 def serve(rule: Rule, s: State) -> None:
     """A round without preemption over the indexed queue: same choices as trying all in order.
 
-    Within a round room only shrinks, so once a shape does not fit no other job of that shape
-    does, and none will until something is given back. So only the head of each shape's heap
-    is ever looked at, however many wait. If the head of all blocks, there is one heap for all.
+    Within a round free room only shrinks. Once a job does not fit, no other job of its shape does,
+    until something is given back. So a round looks at the first job of each shape's heap only. With
+    a rule under which the first job of all blocks, there is one heap for all.
     """
     strict = rule.passing == STRICT
     heaps = 1 if strict else s.waits.size
@@ -123,7 +125,7 @@ def serve(rule: Rule, s: State) -> None:
             s.full[best] = True
 
 
-# Many shapes: `shapes[: clock["shapes"]]` lists those of which jobs wait; those that may fit,
+# Many shapes: `shapes[: clock["shapes"]]` lists the shapes of waiting jobs. Those that may fit,
 # shapes[low:high], are a heap by their first job.
 
 
@@ -146,12 +148,12 @@ def sink(s: State, low: int, high: int, k: int) -> None:
 
 
 @part
-def set_aside(rule: Rule, s: State, room: Room, low: int, high: int) -> int:
-    """Move the hopeless of shapes[low:high] to its end, make a heap of the rest; its new end."""
+def set_aside(rule: Rule, s: State, room: MostFree, low: int, high: int) -> int:
+    """Move shapes that cannot fit to the end of shapes[low:high], heapify the rest; its new end."""
     k = low
     while k < high:
         shape = s.shapes[k]
-        if is_hopeless(room, rule, s.asks[shape]):
+        if cannot_fit(room, rule, s.asks[shape]):
             high -= 1
             s.shapes[k], s.shapes[high] = s.shapes[high], shape
         else:
@@ -163,7 +165,7 @@ def set_aside(rule: Rule, s: State, room: Room, low: int, high: int) -> int:
 
 @part
 def leave_out(s: State, low: int, high: int) -> int:
-    """Take the first of shapes[low:high] out, for good if no job of it waits; the new end."""
+    """Take the first of shapes[low:high] out, off the list if no job of it waits; the new end."""
     clock, shape = s.clock[0], s.shapes[low]
     high -= 1
     s.shapes[low], s.shapes[high] = s.shapes[high], shape
@@ -177,7 +179,7 @@ def leave_out(s: State, low: int, high: int) -> int:
 def serve_many(rule: Rule, s: State) -> None:
     """`serve` at a cost that hardly grows with the number of shapes."""
     clock = s.clock[0]
-    low = clock["shapes"]  # those before did not fit, and will not unless something was given back
+    low = clock["shapes"]  # earlier ones did not fit, and will not unless something was given back
     while True:
         j = arrival(rule, s)
         if j == -1:
@@ -212,30 +214,11 @@ def serve_many(rule: Rule, s: State) -> None:
             sink(s, low, high, 0)
 
 
-@kernel
-def replay_queue(rule: Rule, s: State, rounds: int, status: Ints) -> None:
-    """Up to `rounds` rounds of each cluster b; status[b] becomes MORE, OVER or FLUSH."""
-    for b in range(status.size):
-        one = one_of(s, b)
-        for _ in range(rounds):
-            status[b] = to_next_round(one)
-            if status[b] != MORE:
-                break
-            serve(rule, one)
-            note_round(one)
+replay_queue = replay_with("replay_queue", serve)
+"""Where the first job of all blocks, or jobs have few shapes."""
+replay_shapes = replay_with("replay_shapes", serve_many)
+"""Where jobs have many shapes and none blocks.
 
-
-@kernel
-def replay_shapes(rule: Rule, s: State, rounds: int, status: Ints) -> None:
-    """The same where shapes are many and nobody blocks; apart, so that both are fast.
-
-    In a kernel that tries jobs at two places, LLVM pastes what starts them into neither.
-    """
-    for b in range(status.size):
-        one = one_of(s, b)
-        for _ in range(rounds):
-            status[b] = to_next_round(one)
-            if status[b] != MORE:
-                break
-            serve_many(rule, one)
-            note_round(one)
+A kernel of its own: in one that tries jobs at two places, LLVM inlines the code that starts them at
+neither.
+"""

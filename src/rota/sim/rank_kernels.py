@@ -1,7 +1,7 @@
-"""Replay with free preemption where a job's rank changes only while it runs.
+"""Rounds with free preemption where a job's rank changes only while it runs.
 
-Who waits is indexed as in `queue_kernels`, so a round costs what the running and the new cost,
-however many wait. `order[: clock["live"]]` has those who run and those who have just come.
+Waiting jobs are indexed as in `queue_kernels`, so the cost of a round grows with the running and
+the new jobs, not with the waiting ones. `order[: clock["live"]]` has the running and the new jobs.
 The schedule is that of `replay_free`, event by event.
 """
 
@@ -12,24 +12,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rota.core.layout import RUNNING
-from rota.jit import allocating_part, kernel, part
+from rota.jit import allocating_part, part
 from rota.policies.classic.claim_kernels import claim
+from rota.policies.classic.decide_kernels import ask_again_s, clear
 from rota.policies.classic.orderings import rank
 from rota.policies.classic.room_kernels import MISSES, measured
-from rota.policies.classic.round_kernels import ask_again_s, clear
 from rota.sim.job_kernels import stop
 from rota.sim.queue_kernels import FEW, earlier, leave_out, pop, push, set_aside, sink
-from rota.sim.replay_kernels import (
-    MORE,
-    draft_arrays,
-    enact_draft,
-    note_round,
-    one_of,
-    to_next_round,
-)
+from rota.sim.replay_kernels import draft_arrays, enact_draft, replay_with
 
 if TYPE_CHECKING:
-    from rota.core.types import Ints
     from rota.policies.classic.rule import Rule
     from rota.sim.state import State
 
@@ -68,20 +60,20 @@ def line_up(s: State, j: int) -> None:
 
 
 @allocating_part
-def without_hopeless(rule: Rule, s: State, high: int) -> int:
-    """Set those of shapes[:high] aside that surely do not fit any more; the new end."""
+def without_misfits(rule: Rule, s: State, high: int) -> int:
+    """Move those of shapes[:high] that cannot fit any more to its end; the new end."""
     return set_aside(rule, s, measured(s.nodes, s.level), 0, high)
 
 
 @part
-def deal(rule: Rule, s: State, n: int, bare: bool) -> int:
-    """Give an empty cluster to the first of order[:n] and of the queue, in order, who fit.
+def fill_ranked(rule: Rule, s: State, n: int) -> int:
+    """Place jobs of order[:n] and of the queue on an empty cluster, by rank, as far as they fit.
 
-    Within a round room only shrinks, so once a shape does not fit no other that waits in its heap
-    does. Who comes from the queue is written down behind order[:n]; returns how many. `bare` is
-    whether there are jobs without GPUs.
+    Within a round free room only shrinks, so once a job does not fit, no other job in the heap of
+    its shape does. Jobs from the queue are written behind order[:n]; returns their number.
     """
     clock, arrays = s.clock[0], draft_arrays(s)
+    bare = clock["bare"]
     used, free = clock["used"], clock["up"]
     high, i, started = clock["shapes"], 0, 0
     misses, stale = 0, True
@@ -110,7 +102,7 @@ def deal(rule: Rule, s: State, n: int, bare: bool) -> int:
         if used == before or s.waits[s.shapes[0]] == 0:
             high = leave_out(s, 0, high)
         if stale and misses >= MISSES and high > FEW:
-            high = without_hopeless(rule, s, high)
+            high = without_misfits(rule, s, high)
             stale, misses = False, 0
         elif high > 0:
             sink(s, 0, high, 0)
@@ -123,9 +115,9 @@ def deal(rule: Rule, s: State, n: int, bare: bool) -> int:
 
 @part
 def merge(s: State, kept: int, n: int, started: int) -> int:
-    """Merge order[n : n + started] into order[:kept], both ranked; returns how many they are.
+    """Merge order[n : n + started] into order[:kept], both ranked; returns the new length.
 
-    The end of `running` is free for that: who starts does not run yet.
+    The end of `running` is free for that: the jobs that start do not run yet.
     """
     spare = s.running.size - started
     for i in range(started):
@@ -144,7 +136,7 @@ def merge(s: State, kept: int, n: int, started: int) -> int:
 
 @part
 def carry_on(s: State, n: int, started: int) -> None:
-    """Carry a round out, stops first; order[:live] becomes those who run, ranked."""
+    """Carry a round out, stops first; order[:live] becomes the running jobs, ranked."""
     clock, kept = s.clock[0], 0
     for i in range(n):
         j = s.order[i]
@@ -160,13 +152,13 @@ def carry_on(s: State, n: int, started: int) -> None:
 
 
 @part
-def serve_ranked(rule: Rule, s: State, bare: bool) -> None:
-    """A round in which everything is dealt out anew, in order of rank."""
+def serve_ranked(rule: Rule, s: State) -> None:
+    """A round in which all jobs that may be moved are placed anew, in order of rank."""
     clock, arrays = s.clock[0], draft_arrays(s)
     n, now_s = clock["live"], clock["now_s"]
     rank(rule, s.jobs, s.order, n, now_s, s.nodes, s.key)
     clear(s.jobs, s.order, n, now_s, arrays)
-    started = deal(rule, s, n, bare)
+    started = fill_ranked(rule, s, n)
     if rule.limits.size > 0 or rule.quantum_s < np.inf:
         clock["wake_s"] = ask_again_s(
             rule, s.jobs, s.order, n + started, now_s, arrays, clock["shapes"] > 0
@@ -174,17 +166,5 @@ def serve_ranked(rule: Rule, s: State, bare: bool) -> None:
     carry_on(s, n, started)
 
 
-@kernel
-def replay_ranked(rule: Rule, s: State, rounds: int, status: Ints) -> None:
-    """Up to `rounds` rounds of each cluster b; status[b] becomes MORE, OVER or FLUSH."""
-    for b in range(status.size):
-        one, bare = one_of(s, b), False
-        for shape in range(one.asks.size):
-            asked = one.begins[shape + 1] > one.begins[shape]
-            bare |= asked and one.asks[shape]["gpus"] == 0
-        for _ in range(rounds):
-            status[b] = to_next_round(one)
-            if status[b] != MORE:
-                break
-            serve_ranked(rule, one, bare)
-            note_round(one)
+replay_ranked = replay_with("replay_ranked", serve_ranked)
+"""For preemption that costs nothing, where a waiting job keeps its rank."""

@@ -1,4 +1,4 @@
-"""What a job gains and what it pays per second with what it holds, disturbed by nobody."""
+"""What a job gains and what it pays per second with what it holds, without contention."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def curve_speed(
 
 @inline
 def lone_pace(s: State, j: int, first: int, count: int, workers: int, servers: int) -> float:
-    """Progress per second of job j with so many on shares[first : first + count], undisturbed."""
+    """Progress per second of job j on shares[first : first + count], without contention."""
     job, clock = s.jobs[j], s.clock[0]
     pace = workers / job["workers"]
     if job["curve"] >= 0 and workers > 0:
@@ -58,7 +58,7 @@ def fee_rate(
 
 @part
 def same_kinds(nodes: Records, shares: Records, at: int, first: int, count: int) -> bool:
-    """Whether two lots of shares are as many workers each on nodes of the same GPU types."""
+    """Whether two lists of shares have equal workers, pair by pair, on equal GPU types."""
     for k in range(count):
         a, b = shares[at + k], shares[first + k]
         if a["workers"] != b["workers"] or nodes[a["node"]]["type"] != nodes[b["node"]]["type"]:
@@ -68,7 +68,7 @@ def same_kinds(nodes: Records, shares: Records, at: int, first: int, count: int)
 
 @part
 def is_alike(s: State, j: int, first: int, count: int) -> bool:
-    """Whether it is all the same to job j, and to others, if it moves to these shares."""
+    """Whether a move of job j to these shares changes no pace and no fee."""
     job, true, clock = s.jobs[j], s.truth[j], s.clock[0]
     if true["sends"] or clock["drift_step_s"] < np.inf or count != job["share_len"]:
         return False

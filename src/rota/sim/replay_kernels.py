@@ -1,22 +1,25 @@
-"""Whole traces under compiled policies: the rounds of `policies`, without leaving compiled code."""
+"""Replay whole traces in compiled code: one loop, and the rounds that go over all live jobs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from rota.core.layout import RUNNING
 from rota.jit import inline, kernel, part
 from rota.ledger.draft_kernels import DraftArrays
 from rota.ledger.node_kernels import hold
 from rota.policies.classic.backfill_kernels import decide_with_backfill
-from rota.policies.classic.round_kernels import decide, decide_free
+from rota.policies.classic.decide_kernels import decide, decide_free
 from rota.sim.event_kernels import advance, stray, tidy
-from rota.sim.job_kernels import copy_share, enact, stop
+from rota.sim.job_kernels import enact, stop
+from rota.sim.log_kernels import copy_share
 from rota.sim.net_kernels import net_of
 from rota.sim.pace_kernels import rerate
 from rota.sim.state import State
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rota.core.types import Ints, Records
     from rota.policies.classic.rule import Rule
 
@@ -24,6 +27,9 @@ MORE: Final = 0
 OVER: Final = 1
 FLUSH: Final = 2
 """The log is full: empty it and go on."""
+
+Replay: TypeAlias = "Callable[[Rule, State, int, Ints], None]"
+"""A kernel that replays traces, made by `replay_with`."""
 
 
 @part
@@ -36,7 +42,7 @@ def open_draft(s: State) -> None:
 
 @part
 def go_on(s: State) -> None:
-    """The same after a round of the same policy: of who waits, `length` is 0 already."""
+    """The same after a round of the same policy: `length` of a waiting job is 0 already."""
     for r in range(s.clock[0]["running"]):
         j = s.running[r]
         s.at[j], s.length[j] = s.jobs[j]["share_at"], s.jobs[j]["share_len"]
@@ -78,8 +84,8 @@ def note_round(s: State) -> None:
 def log_is_full(s: State) -> bool:
     """Whether one more round might not fit into the log.
 
-    Up to the next decision `burst` jobs may arrive, who runs may end, nodes may fail; then every
-    share may be taken from one job and given to another.
+    Up to the next decision `burst` jobs may arrive, running jobs may end, nodes may fail; then
+    every share may be taken from one job and given to another.
     """
     clock = s.clock[0]
     if s.events.size == 0:
@@ -120,87 +126,54 @@ def to_next_round(s: State) -> int:
     return MORE
 
 
-@kernel
-def replay(rule: Rule, s: State, rounds: int, status: Ints) -> None:
-    """Up to `rounds` rounds of each cluster b; status[b] becomes MORE, OVER or FLUSH."""
-    for b in range(status.size):
-        one = one_of(s, b)
-        clock = one.clock[0]
-        for _ in range(rounds):
-            status[b] = to_next_round(one)
-            if status[b] != MORE:
-                break
-            go_on(one)
-            arrays = draft_arrays(one)
-            clock["used"], clock["wake_s"] = decide(
-                rule,
-                one.jobs,
-                one.order,
-                clock["live"],
-                clock["now_s"],
-                one.key,
-                arrays,
-                clock["used"],
-            )
-            enact_draft(one, rule.preempt)
-            note_round(one)
+def replay_with(name: str, play_round: Callable[[Rule, State], None]) -> Replay:
+    """The kernel that replays whole traces; `play_round`, a part, decides and carries out a round.
+
+    There is one loop. It is compiled once for each way to decide, because compiling takes seconds
+    and most runs need one or two of them. Machine code is kept under `name`.
+    """
+
+    def replay(rule: Rule, s: State, rounds: int, status: Ints) -> None:
+        """Play up to `rounds` rounds of each cluster b; status[b] becomes MORE, OVER or FLUSH."""
+        for b in range(status.size):
+            one = one_of(s, b)
+            for _ in range(rounds):
+                status[b] = to_next_round(one)
+                if status[b] != MORE:
+                    break
+                play_round(rule, one)
+                note_round(one)
+
+    replay.__name__ = replay.__qualname__ = name
+    return kernel(replay)
 
 
-@kernel
-def replay_free(rule: Rule, s: State, rounds: int, status: Ints) -> None:
-    """The same where no change costs; apart, so that the first run has less to compile."""
-    for b in range(status.size):
-        one = one_of(s, b)
-        clock = one.clock[0]
-        for _ in range(rounds):
-            status[b] = to_next_round(one)
-            if status[b] != MORE:
-                break
-            go_on(one)
-            arrays = draft_arrays(one)
-            clock["used"], clock["wake_s"] = decide_free(
-                rule,
-                one.jobs,
-                one.order,
-                clock["live"],
-                clock["now_s"],
-                one.key,
-                arrays,
-                clock["used"],
-            )
-            enact_draft(one, rule.preempt)
-            note_round(one)
+def drafted_by(decide: Callable[..., tuple[int, float]]) -> Callable[[Rule, State], None]:
+    """A round over all live jobs: `decide`, a part, edits the draft, which is then carried out."""
+
+    @part
+    def play_round(rule: Rule, s: State) -> None:
+        clock, arrays = s.clock[0], draft_arrays(s)
+        go_on(s)
+        clock["used"], clock["wake_s"] = decide(
+            rule, s.jobs, s.order, clock["live"], clock["now_s"], s.key, arrays, clock["used"]
+        )
+        enact_draft(s, rule.preempt)
+
+    return play_round
 
 
-@kernel
-def replay_backfill(rule: Rule, s: State, rounds: int, status: Ints) -> None:
-    """The same for policies that backfill; apart, so that others need not compile it."""
-    for b in range(status.size):
-        one = one_of(s, b)
-        clock = one.clock[0]
-        for _ in range(rounds):
-            status[b] = to_next_round(one)
-            if status[b] != MORE:
-                break
-            go_on(one)
-            arrays = draft_arrays(one)
-            clock["used"], clock["wake_s"] = decide_with_backfill(
-                rule,
-                one.jobs,
-                one.order,
-                clock["live"],
-                clock["now_s"],
-                one.key,
-                arrays,
-                clock["used"],
-            )
-            enact_draft(one, rule.preempt)
-            note_round(one)
+replay = replay_with("replay", drafted_by(decide))
+"""For every policy without backfilling, whatever changes cost."""
+replay_free = replay_with("replay_free", drafted_by(decide_free))
+"""The same where no change costs anything: less to compile."""
+replay_backfill = replay_with("replay_backfill", drafted_by(decide_with_backfill))
+"""For policies that backfill."""
 
 
 @kernel
 def observe(s: State, rows: Records, shares: Records) -> int:
-    """Copy the live jobs, settled to now, and what they hold; returns how many shares."""
+    """Copy the live jobs, settled to now, and what they hold; returns the number of shares."""
     clock, used = s.clock[0], 0
     now_s = clock["now_s"]
     for i in range(clock["live"]):
@@ -227,8 +200,8 @@ def observe(s: State, rows: Records, shares: Records) -> int:
 def carry_out(s: State, uid: Ints, first: Ints, last: Ints, shares: Records, room: int) -> bool:
     """Give job uid[k] shares[first[k] : last[k]], `room` shares in all; False if there is no room.
 
-    The plan lists only what changes, stops first. What is given back by all comes before what
-    is taken by any, so jobs may swap places.
+    The plan lists only what changes, stops first. All jobs give back what they hold before any
+    job takes what it gets, so jobs may swap places.
     """
     clock = s.clock[0]
     if not tidy(s, room):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 PLAIN: Final = Physics()
-"""Durations as the trace has them; nobody disturbs anybody."""
+"""Durations as the trace has them; no job slows another one down."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class Conditions:
     resize_s: float | None = None
     """The same after a resize or a move of a job that can be resized; None: `restart_s`."""
     min_run_s: float = 0.0
-    """A started job may not be stopped or moved for so long."""
+    """Seconds after a start during which a job may not be stopped or moved."""
     slot_s: float = 0.0
     """Decide at multiples of this time only; 0: at every arrival and completion."""
     whole_slots: bool = False
@@ -67,7 +67,7 @@ class Conditions:
 
 
 def noise_of(seed: int) -> np.random.Generator:
-    """What the errors of a simulation's estimates are drawn from."""
+    """The generator from which the errors of a simulation's estimates are drawn."""
     return np.random.default_rng([seed, 0])
 
 
@@ -98,21 +98,21 @@ def job_records(
         estimate_s = estimate_s * np.exp(when.estimate_error * rng.standard_normal(len(trace)))
     rows["estimate_s"] = rows["remaining_s"] = np.nan if when.hide_durations else estimate_s
     rows["started_s"] = rows["since_s"] = np.nan
-    rows["restart_s"] = np.where(np.isnan(trace.restart_s), when.restart_s, trace.restart_s)
-    rows["resize_s"] = _resize_costs(trace, rows, when)
+    rows["restart_s"], rows["resize_s"] = change_costs(trace, when)
     rows["min_run_s"] = when.min_run_s
     return rows
 
 
-def _resize_costs(trace: Trace, rows: Records, when: Conditions) -> Floats:
-    """What moving or resizing each job costs (J,): what its trace says, or else the conditions.
+def change_costs(trace: Trace, when: Conditions) -> tuple[Floats, Floats]:
+    """Seconds that a restart and a move or resize cost each job (J,), by its trace or else `when`.
 
-    A job of one size is taken to know nothing of resizes, so it moves by a restart.
+    A job of one size is taken to be unable to resize, so it moves by a restart.
     """
+    restart_s = np.where(np.isnan(trace.restart_s), when.restart_s, trace.restart_s)
     pliant = (trace.min_workers < trace.max_workers) | (trace.min_servers < trace.max_servers)
     usual = np.nan if when.resize_s is None else when.resize_s
-    cost_s = np.where(np.isnan(trace.resize_s) & pliant, usual, trace.resize_s)
-    return np.where(np.isnan(cost_s), rows["restart_s"], cost_s)
+    resize_s = np.where(np.isnan(trace.resize_s) & pliant, usual, trace.resize_s)
+    return restart_s, np.where(np.isnan(resize_s), restart_s, resize_s)
 
 
 def _truth(trace: Trace, when: Conditions) -> tuple[Records, Ints]:
@@ -137,8 +137,8 @@ def shapes_of(trace: Trace) -> tuple[Ints, Ints]:
     )  # fmt: skip
 
 
-class Limits(NamedTuple):
-    """How large the shared arrays of a batch must be."""
+class BatchSize(NamedTuple):
+    """The lengths of the arrays that the clusters of a batch share."""
 
     jobs: int
     shapes: int
@@ -152,14 +152,14 @@ def build_state(
 ) -> State:  # fmt: skip
     """A batch of simulations, one per trace and seed, not started yet.
 
-    `log` is how many events the log holds before it must be emptied; 0: no log. Traces of a
-    batch may differ in length.
+    `log` is the number of events that the log holds before it must be emptied; 0: no log. Traces
+    of a batch may differ in length.
     """
     curves = on_cluster(physics, cluster)
     parts = [
         _one(cluster, trace, when, seed, curves) for trace, seed in zip(traces, seeds, strict=True)
     ]
-    size = Limits(*(max(1, *(part["size"][k] for part in parts)) if k < 2 else
+    size = BatchSize(*(max(1, *(part["size"][k] for part in parts)) if k < 2 else
                     max(part["size"][k] for part in parts) for k in range(4)))  # fmt: skip
     B, J, N, C = len(parts), size.jobs, len(cluster), size.shapes
     # Half of the pool is free at the beginning of a round, which may give everything out anew.
@@ -237,6 +237,7 @@ def _install(
     clock["jobs"] = J
     clock["up"], clock["shares"] = cluster.total_gpus, part["shares"]
     clock["burst"] = part["burst"]
+    clock["bare"] = bool((part["asks"]["gpus"] == 0).any())
     clock["even"] = cluster.gpus[0] if (cluster.gpus == cluster.gpus[0]).all() else 0
     clock["now_s"] = -np.inf
     clock["begin_s"] = clock["since_s"] = part["begin_s"]
@@ -244,7 +245,7 @@ def _install(
 
 
 def most_shares(cluster: Cluster, rows: Records) -> int:
-    """How many shares these jobs (J,) can hold at once, at most.
+    """The most shares that these jobs (J,) can hold at once.
 
     A share is a GPU or more, or a node's part of a job's servers or of its workers without GPUs.
     Of the latter as many as the GPUs (for the workers beside), the CPUs and the memory allow.
@@ -266,7 +267,7 @@ def most_shares(cluster: Cluster, rows: Records) -> int:
 
 
 def _cheapest_first(count: Ints, each: Floats, capacity: float) -> int:
-    """How many things a capacity holds at most, if there are so many that take so much each."""
+    """The most things a capacity holds, if there are count[k] things that take each[k]."""
     order = each.argsort(kind="stable")
     taken = (count * each)[order].cumsum()
     whole = int(np.searchsorted(taken, capacity, "right"))

@@ -57,7 +57,7 @@ def fitting(cluster: Cluster, jobs: Records) -> Bools:
 
 
 def estimator_of(physics: Physics) -> Estimator | None:
-    """Who tells policies about speed where they must find out: a new one for every run."""
+    """A new estimator for a run whose policies must observe speeds; None for other runs."""
     if physics.sight == "observed" and physics.curves is not None:
         return Estimator(by_nodes=physics.curves.by_nodes)
     return None
@@ -109,7 +109,7 @@ class Simulator:
         """Everything a policy may know now."""
         s, live = self.state, int(self.clock["live"])
         rows = np.empty(live, JOB)
-        shares = np.empty(int(self.clock["used"]), SHARE)  # servers may sit where no GPU is held
+        shares = np.empty(int(self.clock["used"]), SHARE)  # servers may be where no GPU is held
         used = self._observe(s, rows, shares)
         snapshot = Snapshot(
             float(self.clock["now_s"]), self.cluster, JobTable(rows), s.nodes.copy(), shares[:used],
@@ -133,7 +133,7 @@ class Simulator:
             self._grow("spare", room)
 
     def _see_to_log(self, events: int, entries: int) -> None:
-        """Make room in the log for so many events, with so many shares, and a round."""
+        """Make room in the log for these numbers of events and of shares, and a round."""
         for name, count, more in (
             ("events", "events", events), ("entries", "entries", entries), ("rounds", "logged", 1)
         ):  # fmt: skip
@@ -141,7 +141,7 @@ class Simulator:
                 self._grow(name, more)
 
     def _grow(self, name: str, room: int) -> None:
-        """Make one of the state's arrays twice as large, and by so much more."""
+        """Give one of the state's arrays twice its length, and twice `room` on top."""
         old = getattr(self.batch, name)
         new = np.zeros((1, 2 * (old.shape[1] + room)), old.dtype)
         new[:, : old.shape[1]] = old
@@ -157,7 +157,7 @@ class Simulator:
         return False
 
     def check_books(self) -> None:
-        """Raise if compiled code has ever given a node's room twice, which is a defect of ours."""
+        """Raise if compiled code has ever given a node's room twice, which is a defect of rota."""
         if self.clock["overfull"]:
             raise PolicyError(
                 f"By {self.clock['now_s']:g} s {self.clock['overfull']} shares had been given on "
@@ -195,12 +195,6 @@ class Simulator:
         return bool(self.state.events.size and self._log_is_full(self.state))
 
     @property
-    def costly(self) -> bool:
-        """Whether restarting, moving or resizing some job costs something."""
-        jobs = self.state.jobs
-        return bool((jobs["restart_s"] > 0).any() or (jobs["resize_s"] > 0).any())
-
-    @property
     def finished(self) -> int:
-        """How many jobs have ended."""
+        """The number of jobs that have ended."""
         return int(self.clock["ended"])

@@ -16,8 +16,8 @@ TRUTH: Final = np.dtype(
         ("event_s", np.float64),  # when the running job ends or fails
         ("done_s", np.float64),  # NaN until it has ended
         ("unit", np.float64),  # the speed in its curve at which its pace is 1
-        ("alone", np.float64),  # its pace if nobody disturbed it
-        ("sends", np.bool_),  # whether it is among the guests of its nodes
+        ("alone", np.float64),  # its pace without contention
+        ("sends", np.bool_),  # whether it sends from its nodes, so that `Traffic` lists it there
         ("fee", np.float64),  # dollars, settled up to JOB.settled_s
         ("fee_rate", np.float64),  # dollars per second
         ("stint_s", np.float64),  # progress_s at the start of the present stint
@@ -54,7 +54,8 @@ CLOCK: Final = np.dtype(
         ("used", np.int64),  # shares in use, dead ones included
         ("held", np.int64),  # GPUs
         ("up", np.int64),  # GPUs
-        ("shares", np.int64),  # most that jobs can hold at once
+        ("shares", np.int64),  # the most that jobs can hold at once
+        ("bare", np.bool_),  # some jobs ask for no GPUs
         ("even", np.int64),  # GPUs of every node, 0 if they differ
         ("fault", np.int64),  # next in `faults`
         ("burst", np.int64),  # most jobs that arrive between two decisions
@@ -67,10 +68,10 @@ CLOCK: Final = np.dtype(
         ("events", np.int64),  # in the log
         ("entries", np.int64),
         ("logged", np.int64),  # rounds in the log
-        ("lost", np.int64),  # events and rounds for which the log had no room
-        ("overfull", np.int64),  # shares given on a node that had less than that
-        ("dirty", np.int64),  # jobs whose pace must be looked at again
-        ("drift_step_s", np.float64),  # the speed of machines changes so often
+        ("lost", np.int64),  # events and rounds that did not fit into the log
+        ("overfull", np.int64),  # shares given on a node that had less free
+        ("dirty", np.int64),  # jobs whose pace must be computed again
+        ("drift_step_s", np.float64),  # time between two changes of the machines' speed; inf: none
         ("scaling", np.float64),  # exponent of the pace by workers of a job without a curve
         ("grain_s", np.float64),  # stints are billed in multiples of this
         ("priced", np.bool_),  # some node has a price
@@ -79,7 +80,7 @@ CLOCK: Final = np.dtype(
         ("local", np.bool_),  # where a job sits changes its pace or its fee
         ("freed", np.bool_),  # something became free since the last decision
         ("indexed", np.bool_),  # waiting jobs go to `queue`, not to `order`
-        ("queued", np.int64),  # jobs put into `queue` so far
+        ("queued", np.int64),  # jobs put into `queue` until now
         ("shapes", np.int64),  # entries of `shapes`
     ],
     align=True,
@@ -103,14 +104,14 @@ class Net(NamedTuple):
     """What only a simulation with contention or drift needs."""
 
     traffic: Traffic
-    dirty: Ints  # (J,) jobs whose pace must be looked at again
+    dirty: Ints  # (J,) jobs whose pace must be computed again
     marked: Any  # (J,) bool: whether a job is among them
     grows: Any  # (J,) bool: scratch
-    weather: Floats  # (N, steps) the machines' speeds over time; (N, 0): always 1
+    machine_speed: Floats  # (N, steps) the machines' speeds over time; (N, 0): always 1
 
 
 class State(NamedTuple):
-    """All of it. With a batch axis B in front; kernels see one cluster, without it.
+    """The whole state, with a batch axis B in front; kernels see one cluster, without it.
 
     `speed` and the laws in `net` are shared by the whole batch and have no such axis.
     """
@@ -126,18 +127,18 @@ class State(NamedTuple):
     at: Ints  # (J,) the draft: what a job shall hold
     length: Ints  # (J,)
     shares: Records  # (S,) SHARE
-    spare: Records  # (S,) SHARE, to tidy up with
+    spare: Records  # (S,) SHARE: scratch for `tidy`
     node: Ints  # (N,) scratch
     part: Ints  # (N,) scratch
     queue: Ints  # (J,) waiting jobs, a heap per shape
     begins: Ints  # (C+1,) where each shape's heap lies in `queue`
-    waits: Ints  # (C,) how many are in it
-    shapes: Ints  # (C,) those of which jobs wait, where there are many
+    waits: Ints  # (C,) the number of jobs in it
+    shapes: Ints  # (C,) the shapes of waiting jobs, where there are many
     asks: Records  # (C,) ASK: what the jobs of each shape ask for, close together
     full: Any  # (C,) bool: this shape does not fit at present
     faults: Records  # (F,) FAULT
     failures: Floats  # (J, R) progress time between failures of a job; (0, 0) if none
-    events: Records  # (E,) EVENT: the log; (0,) if nobody wants it
+    events: Records  # (E,) EVENT: the log; (0,) if none is kept
     entries: Records  # (E,) SHARE
     rounds: Records  # (E,) ROUND
     speed: Floats  # (C, T, A, W) Curves.speed; (0, 0, 0, 0) if there are none
@@ -150,5 +151,5 @@ def one_of_batch(s: State, b: int) -> State:
     if net is not None:
         t = net.traffic
         traffic = Traffic(t.laws, *(part[b] for part in t[1:]))
-        net = Net(traffic, net.dirty[b], net.marked[b], net.grows[b], net.weather[b])
+        net = Net(traffic, net.dirty[b], net.marked[b], net.grows[b], net.machine_speed[b])
     return State._make([*(array[b] for array in s[:-2]), s.speed, net])

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rota.traces.trace import Trace
 
 STEPS = 4096
-"""How many steps machines wander before their weather repeats."""
+"""Steps of drift that are drawn; then the machines' speeds repeat."""
 
 
 def on_cluster(physics: Physics, cluster: Cluster) -> Curves | None:
@@ -70,7 +70,7 @@ def build_net(cluster: Cluster, physics: Physics, jobs: int, seeds: list[int]) -
     laws = physics.contention or no_contention(physics.curves)
     curves = 0 if physics.curves is None else len(physics.curves.names)
     check_laws(laws, curves, cluster)
-    # While a round is carried out, who comes may be on a node before others have left it.
+    # While a round is carried out, a job may come to a node before others have left it.
     B, N, K = len(seeds), len(cluster), 2 * int(cluster.gpus.max())
     links = N + laws.uplink_gbps.size + 1
     traffic = Traffic(
@@ -78,14 +78,14 @@ def build_net(cluster: Cluster, physics: Physics, jobs: int, seeds: list[int]) -
         np.zeros((B, N), np.int64), np.full((B, jobs), -1, np.int64), np.zeros((B, jobs)),
         np.zeros((B, links)), np.zeros((B, links)), np.zeros((B, links)),
     )  # fmt: skip
-    weather = np.zeros((B, N, 0))
+    machine_speed = np.zeros((B, N, 0))
     if physics.drift is not None:
-        weather = np.stack([_weather(physics.drift, N, seed) for seed in seeds])
+        machine_speed = np.stack([_machine_speeds(physics.drift, N, seed) for seed in seeds])
     flags = np.zeros((2, B, jobs), np.bool_)
-    return Net(traffic, np.zeros((B, jobs), np.int64), flags[0], flags[1], weather)
+    return Net(traffic, np.zeros((B, jobs), np.int64), flags[0], flags[1], machine_speed)
 
 
-def _weather(drift: Drift, nodes: int, seed: int) -> Floats:
+def _machine_speeds(drift: Drift, nodes: int, seed: int) -> Floats:
     """Speeds (N, STEPS): log-normal with mean 1, AR(1) over time."""
     noise = np.random.default_rng([seed, 3]).standard_normal((STEPS, nodes))
     log = np.empty((STEPS, nodes))
@@ -97,7 +97,7 @@ def _weather(drift: Drift, nodes: int, seed: int) -> Floats:
 
 
 def is_local(cluster: Cluster, physics: Physics) -> bool:
-    """Whether it matters to a job which nodes it gets, as long as they are as many GPUs."""
+    """Whether it matters to a job which nodes it gets, if the number of GPUs is the same."""
     prices = cluster.price_per_gpu_h
     return (
         physics.curves is not None
@@ -109,7 +109,7 @@ def is_local(cluster: Cluster, physics: Physics) -> bool:
 
 
 def seen_contention(physics: Physics) -> Contention | None:
-    """What policies are shown of who slows whom down."""
+    """What policies are shown of how jobs slow each other down."""
     return None if physics.sight == "hidden" else physics.contention
 
 

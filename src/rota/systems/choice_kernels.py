@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rota.core.types import Bools, Ints
 
 GREEDY: Final = -1.0
-"""As `chance`: the likeliest action instead of a random one."""
+"""In place of `chance`: take the likeliest action instead of a random one."""
 
 
 @part
@@ -42,7 +42,7 @@ def pick(logits: Any, mask: Bools, chance: float, log_prob: Any) -> int:
         left = chance * total
         for a in range(logits.size):
             if mask[a]:
-                best = a  # rounding may leave a little at the end: then it is the last one
+                best = a  # rounding may leave a little at the end: then take the last one
                 left -= exp(logits[a] - most)
                 if left < 0.0:
                     break

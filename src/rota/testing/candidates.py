@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from rota.policies.aware import AWARE
+from rota.policies.catalogue import speed_aware
 from rota.policies.classic.orderings import ORDERINGS
 from rota.policies.classic.placing import PLACEMENTS
+from rota.policies.own import parse_own
 from rota.testing.drawing import FEW_ROUNDS
 
 if TYPE_CHECKING:
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 LEASES_S: Final = {"las": 900.0, "max-min": 900.0, "themis": 900.0, "gavel-max-min": 360.0,
                    "gavel-min-jct": 360.0, "pollux": 60.0}  # fmt: skip
-"""Policies that decide again after so long by default, by a setting `quantum` or `lease`."""
+"""Policies that decide again after this time by default, by a setting `quantum` or `lease`."""
 EVALS: Final = 60
-"""Pollux searches so little here: it must keep the rules whatever it finds."""
+"""Moves of Pollux's search here, very few: it must keep the rules whatever it finds."""
 _SETTINGS: Final = {
     "b": ("-1", "0.5", "1", "2"),
     "limits": ("60/600", "1/2/3", "1000"),
@@ -44,27 +45,29 @@ _SETTINGS: Final = {
 
 def base_names() -> list[str]:
     """What a name can begin with."""
-    return [*ORDERINGS, *AWARE]
+    return [*ORDERINGS, *speed_aware()]
 
 
 def base_of(policy: str) -> str:
     """A policy's name without settings, placement and view."""
+    if own := parse_own(policy):
+        return f"{own.where}:{own.what}"
     return policy.partition("@")[0].partition("+")[0].partition(":")[0]
 
 
 def draw_policies(dice: Dice, spec: WorldSpec, count: int) -> list[str]:
-    """So many different policies to try in this world."""
+    """`count` different policies to try in this world."""
     left, names = base_names(), []
     for _ in range(min(count, len(left))):
         base = dice.of(left)
         left.remove(base)
-        names.append(dressed(dice, base, spec))
+        names.append(with_settings(dice, base, spec))
     return names
 
 
-def dressed(dice: Dice, base: str, spec: WorldSpec) -> str:
+def with_settings(dice: Dice, base: str, spec: WorldSpec) -> str:
     """A policy with some of what its name may say beside its base."""
-    takes = ORDERINGS[base].settings if base in ORDERINGS else tuple(AWARE[base].settings)
+    takes = ORDERINGS[base].settings if base in ORDERINGS else tuple(speed_aware()[base].settings)
     chosen: dict[str, str] = {}
     for key in takes:
         if key in _SETTINGS and dice.chance(0.3):
@@ -73,7 +76,7 @@ def dressed(dice: Dice, base: str, spec: WorldSpec) -> str:
         chosen["evals"] = str(EVALS)
     if base in LEASES_S and spec.span_s / LEASES_S[base] > FEW_ROUNDS:
         key = "lease" if "lease" in takes else "quantum"
-        # Without an exponent, whose + would begin a placement.
+        # Without an exponent: its + would begin a placement.
         chosen[key] = np.format_float_positional(spec.span_s / FEW_ROUNDS, 6, fractional=False)
     name = base + (":" if chosen else "") + ",".join(f"{k}={v}" for k, v in chosen.items())
     if base in ORDERINGS:

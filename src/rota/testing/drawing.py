@@ -1,4 +1,4 @@
-"""Random worlds, most of them nasty, and which policies to try there.
+"""Random worlds, most of them with rare or extreme values, and the dice they are drawn with.
 
 Only `Generator.random` is drawn from and every real number is rounded, so that a seed gives the
 same world on every machine.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FEW_ROUNDS: Final = 1000.0
-"""Slots, leases and steps of drift are so long that about so many fill the time of a world."""
+"""About as many slots, leases or steps of drift fill the time of a world."""
 LATEST_S: Final = 9e11
 UNITS_S: Final = (1.0, 60.0, 60.0, 60.0, 3600.0, 3600.0, 86400.0, 1e-6, 1e-3, 1e7, 1e10)
 

@@ -13,14 +13,14 @@ from rota.policies.catalogue import make_policy
 from rota.testing.candidates import base_names, base_of, draw_policies
 from rota.testing.drawing import Dice, draw_world
 from rota.testing.invariants import Violation, differences, violations
-from rota.testing.playing import TooManyRoundsError, play, ways
+from rota.testing.world_runs import TooManyRoundsError, play, ways
 from rota.testing.worlds import WorldSpec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rota.testing.playing import Run, Way
-    from rota.testing.scenarios import Scenario
+    from rota.scenarios.scenario import World
+    from rota.testing.world_runs import Run, Way
 
 REFUSED: Final = "refused"
 """The kind of an answer that is no failure: the policy says that it cannot play here, and why."""
@@ -52,7 +52,7 @@ class Finding:
 def drawn(
     seed: int, number: int, count: int, policies: Sequence[str] = ()
 ) -> tuple[WorldSpec, list[str]]:
-    """World `number` of a series, and so many policies to try there (or those given)."""
+    """World `number` of a series, and `count` policies to try there (or those given)."""
     spec = draw_world(seed, number)
     dice = Dice(np.random.default_rng([seed, number, 1]))
     return spec, list(policies) or draw_policies(dice, spec, count)
@@ -111,7 +111,7 @@ def examine(spec: WorldSpec, policy: str) -> list[Finding]:
     return [Finding(spec, policy, kind, message) for kind, message in found.items()]
 
 
-def _attempt(spec: WorldSpec, world: Scenario, policy: str, way: Way) -> Run | Violation:
+def _attempt(spec: WorldSpec, world: World, policy: str, way: Way) -> Run | Violation:
     try:
         return play(world, make_policy(policy), way, spec.seed)
     except InputError as error:

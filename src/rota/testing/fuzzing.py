@@ -17,7 +17,6 @@ from dataclasses import asdict, dataclass, field
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Final
 
-from rota.policies.catalogue import LOADERS
 from rota.testing.candidates import base_of
 from rota.testing.examining import Finding, drawn, examine, warm_up
 from rota.testing.shrinking import shrink
@@ -28,18 +27,16 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from pathlib import Path
 
-    from rota.core import Policy
-
 MEMORY_BYTES: Final = 6 << 30
 """Address space of a worker; a policy that wants more than a few GiB here wants too much."""
 COMPILING_S: Final = 600
 """Processor seconds that a worker may use beside its limit for the first runs of a policy."""
 SILENT_S: Final = 3600.0
-"""A worker that says nothing for so long, without using its processor time up, is stuck."""
+"""A worker that reports nothing for this time, with processor time left, is stuck."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class FuzzPlan:
     """Which worlds to play."""
 
     seed: int = 0
@@ -71,25 +68,25 @@ class Tally:
                 self.refused[base_of(finding.policy)] += 1
 
 
-def fuzz(plan: Plan, *, workers: int, progress: Callable[[Tally], None]) -> Tally:
+def fuzz(plan: FuzzPlan, *, workers: int, progress: Callable[[Tally], None]) -> Tally:
     """Play all worlds of the plan; `progress` is called after each."""
     tally, numbers = Tally(), iter(range(plan.first, plan.first + plan.worlds))
-    crew = [_Worker(plan.limit_s) for _ in range(max(1, min(workers, plan.worlds)))]
-    for worker in crew:
+    processes = [_Worker(plan.limit_s) for _ in range(max(1, min(workers, plan.worlds)))]
+    for worker in processes:
         _next_world(worker, numbers, plan)
     try:
-        while busy := [worker for worker in crew if worker.task is not None]:
+        while busy := [worker for worker in processes if worker.task is not None]:
             ready = wait([worker.pipe for worker in busy], SILENT_S)
             for worker in busy:
                 if worker.pipe in ready or not ready:
-                    _hear(worker, tally, numbers, plan, progress, stuck=not ready)
+                    _take_report(worker, tally, numbers, plan, progress, stuck=not ready)
     finally:
-        for worker in crew:
+        for worker in processes:
             worker.stop()
     return tally
 
 
-def _next_world(worker: _Worker, numbers: Iterator[int], plan: Plan) -> None:
+def _next_world(worker: _Worker, numbers: Iterator[int], plan: FuzzPlan) -> None:
     number = next(numbers, None)
     worker.task = None
     if number is not None:
@@ -97,11 +94,11 @@ def _next_world(worker: _Worker, numbers: Iterator[int], plan: Plan) -> None:
         worker.give(spec, policies)
 
 
-def _hear(
-    worker: _Worker, tally: Tally, numbers: Iterator[int], plan: Plan,
+def _take_report(
+    worker: _Worker, tally: Tally, numbers: Iterator[int], plan: FuzzPlan,
     progress: Callable[[Tally], None], *, stuck: bool,
 ) -> None:  # fmt: skip
-    """Take one report of a worker: about a policy, or of its own death."""
+    """Take one report of a worker: about a policy, or that it has died."""
     assert worker.task is not None
     spec, policies = worker.task
     findings = worker.report(stuck=stuck)
@@ -131,7 +128,7 @@ class _Worker:
         self._trace = tempfile.NamedTemporaryFile(mode="r", suffix=".txt")  # noqa: SIM115
         self._process = context.Process(
             target=_serve,
-            args=(theirs, self._trace.name, self._limit_s, tuple(LOADERS)),
+            args=(theirs, self._trace.name, self._limit_s),
             daemon=True,
         )
         self._process.start()
@@ -162,12 +159,12 @@ class _Worker:
             findings: list[Finding] = self.pipe.recv()
             return findings
         except (EOFError, OSError):
-            kind, message = self._autopsy(stuck)
+            kind, message = self._why_it_ended(stuck)
             self.stop()
             self._start()
             return [Finding(spec, policies[0], kind, message)]
 
-    def _autopsy(self, stuck: bool) -> tuple[str, str]:
+    def _why_it_ended(self, stuck: bool) -> tuple[str, str]:
         if stuck:
             return "hang", f"no sign of life for {SILENT_S:g} s."
         self._process.join(60)
@@ -189,11 +186,8 @@ class _Worker:
         self._trace.close()
 
 
-def _serve(
-    pipe: Connection, trace: str, limit_s: int, loaders: Sequence[Callable[[str], Policy | None]]
-) -> None:
+def _serve(pipe: Connection, trace: str, limit_s: int) -> None:
     """What a worker does: examine one policy after the other, within limits."""
-    LOADERS.extend(loaders)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log = open(trace, "w")  # noqa: SIM115  open for as long as the process
     faulthandler.enable(log)
@@ -212,7 +206,7 @@ def _serve(
 
 
 def _limit_time(more_s: int) -> None:
-    """Allow this process so many further seconds of processor time."""
+    """Allow this process that many further seconds of processor time."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     until = int(used.ru_utime + used.ru_stime) + more_s
     resource.setrlimit(resource.RLIMIT_CPU, (until, resource.RLIM_INFINITY))
@@ -252,7 +246,7 @@ def write_finding(finding: Finding, directory: Path) -> Path:
 def replayed(path: Path) -> list[Finding]:
     """What is still wrong in the findings of a file, or of all files below a directory."""
     files = sorted(path.rglob("*.json")) if path.is_dir() else [path]
-    worker, found = _Worker(Plan.limit_s), []
+    worker, found = _Worker(FuzzPlan.limit_s), []
     try:
         for file in files:
             facts = json.loads(file.read_text())

@@ -1,4 +1,4 @@
-"""What holds after every run, whatever the world and whatever the policy."""
+"""What must hold after every run, in every world and under every policy."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from rota.core.types import Floats
     from rota.run.outcome import Outcome
-    from rota.testing.playing import Run
-    from rota.testing.scenarios import Scenario
+    from rota.scenarios.scenario import World
+    from rota.testing.world_runs import Run
 
 ROUNDING: Final = 1e-6
 _NAMES: Final = {STOP: "stopped", MOVE: "moved", RESIZE: "resized"}
@@ -47,7 +47,7 @@ class Violation:
     message: str
 
 
-def violations(world: Scenario, run: Run) -> list[Violation]:
+def violations(world: World, run: Run) -> list[Violation]:
     """Every rule that this run breaks, each kind once."""
     books = _Books(world)
     found: dict[str, Violation] = {}
@@ -67,9 +67,9 @@ def differences(a: Outcome, b: Outcome) -> list[str]:
 
 @dataclass
 class _Books:
-    """Follows a log of events and keeps an account of who holds what."""
+    """Follows a log of events and keeps an account of what each job holds."""
 
-    world: Scenario
+    world: World
     held: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
     since_s: dict[int, float] = field(default_factory=dict)
     spans: dict[int, list[tuple[float, int]]] = field(default_factory=dict)
@@ -176,8 +176,8 @@ class _Books:
                 )
 
 
-def _ending(world: Scenario, run: Run, books: _Books) -> Iterator[tuple[str, str]]:
-    """Everybody has ended, holds nothing, and has run for as long as its work takes."""
+def _ending(world: World, run: Run, books: _Books) -> Iterator[tuple[str, str]]:
+    """All jobs have ended, hold nothing, and have run for as long as their work takes."""
     outcome = run.outcome
     if books.held:
         yield "held", f"jobs {sorted(books.held)} hold something at the end."
@@ -196,11 +196,13 @@ def _ending(world: Scenario, run: Run, books: _Books) -> Iterator[tuple[str, str
         yield from _work(world, run, books)
 
 
-def _work(world: Scenario, run: Run, books: _Books) -> Iterator[tuple[str, str]]:
+def _work(world: World, run: Run, books: _Books) -> Iterator[tuple[str, str]]:
     """Jobs without a curve run at (workers / requested)^scaling: compare with their durations."""
     outcome, trace, scaling = run.outcome, world.trace, world.physics.scaling
     late_s = np.abs([outcome.begin_s, outcome.end_s]).max()
-    grain_s = 2e-9 * world.when.slot_s  # an end so little after that of a slot is at that
+    grain_s = (
+        2e-9 * world.when.slot_s
+    )  # an end this close after that of a slot counts as being there
     plain = trace.model < 0 if world.physics.curves is not None else np.ones(len(trace), np.bool_)
     for job in np.flatnonzero(plain & ~outcome.gave_up).tolist():
         asked, spans = books.rows["workers"][job], books.spans.get(job, [])

@@ -16,10 +16,10 @@ from rota.core.cluster import Cluster
 from rota.core.speed import MACHINES, PAIRS, RANKS, Curves, no_contention
 from rota.perf.physics import Billing, Drift, Physics
 from rota.perf.sharing import link_contention
+from rota.scenarios.scenario import World
 from rota.sim.faults import Faults
 from rota.sim.setup import Conditions
 from rota.sim.state import FAULT
-from rota.testing.scenarios import Scenario
 from rota.traces.trace import Trace
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ class WorldSpec:
         """The world that `to_json` wrote down."""
         return cls(**json.loads(text))
 
-    def build(self) -> Scenario:
+    def build(self) -> World:
         """The cluster, the jobs and their conditions."""
         cluster = make_cluster(self.cluster)
-        return Scenario(
-            f"world {self.seed}", cluster, make_trace(self.jobs),
+        return World(
+            cluster, make_trace(self.jobs),
             Conditions(**self.when, faults=make_faults(self.faults, len(self.jobs))),
             make_physics(self.physics, cluster),
         )  # fmt: skip
@@ -76,7 +76,7 @@ class WorldSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptedFaults(Faults):
-    """Faults at moments that somebody chose."""
+    """Faults at given times."""
 
     nodes: tuple[tuple[float, int, bool], ...] = ()
     """(time, node, whether it comes back)"""

@@ -6,23 +6,25 @@ no jobs to replay (`sheet.leave_out`); what is wrong with a value is checked for
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rota.errors import TraceError
+from rota.errors import RotaError, TraceError
+from rota.plugins import Registry
 from rota.traces.plain_csv import parse_plain
-from rota.traces.sacct import ADVICE, parse_sacct, parsed
+from rota.traces.sacct import parse_sacct, parsed
 from rota.traces.slurm_db import COLUMNS_OF_DUMP, parse_slurm_db
 from rota.traces.slurm_jobs import known_starts
-from rota.traces.swf import SWF_FIELDS, is_swf, parse_swf
+from rota.traces.swf import SWF_FIELDS, parse_swf
 from rota.traces.tres import parse_instant_s
 from rota.traces.work_to_time import deepshare_lengths, gavel_lengths, pollux_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rota.plugins import Plugin
     from rota.traces.log_sheet import Layout, Sheet
 
 
@@ -277,51 +279,30 @@ _ALL: Final = (
 )
 FORMATS: Final = {known.name: known for known in _ALL}
 
-_NOT_JOB_LOGS: Final = (
-    (
-        ("id", "job_num", "gpu_job_num"),
-        "a summary per cluster (job counts and means), not a list of jobs",
-    ),
-    (("date", "total"), "a daily series of GPU quotas, not a list of jobs"),
-    (("time", "vc", "running_gpu_num"), "a series of GPU usage over time, not a list of jobs"),
-    (("time", "active", "total"), "a series of nodes in use over time, not a list of jobs"),
-    (("machine_id", "num_gpus"), "a list of machines; it describes a cluster, not jobs"),
-    (("vc", "num_nodes"), "a list of nodes per virtual cluster; it describes a cluster, not jobs"),
-    (("sn", "cpu_milli", "gpu"), "a list of nodes; it describes a cluster, not jobs"),
-    (("cap_gpu", "num_machines"), "a list of machine types; it describes a cluster, not jobs"),
-    (("duration",), "a sample of durations without arrivals or GPU counts, not a list of jobs"),
-)
+
+def _plugged(thing: Any, plugin: Plugin) -> Format:
+    """A format of another package; its parser's mistakes are told as such."""
+    if not isinstance(thing, Format) or thing.name != plugin.name:
+        raise TypeError(f"{thing!r} is no rota.traces.formats.Format called {plugin.name!r}")
+
+    def parse(sheet: Sheet) -> dict[str, Any]:
+        try:
+            columns = thing.parse(sheet)
+            missing = [name for name in _PLAIN if name not in columns]
+        except RotaError:
+            raise
+        except Exception as error:
+            missing = [f"{type(error).__name__}: {error}"]
+        if missing:
+            raise TraceError(
+                f"The format {plugin.name!r} of package {plugin.package!r} does not give "
+                f"job_id, submit_s, duration_s and num_gpus: {', '.join(missing)}.",
+                file=sheet.file,
+            )
+        return columns
+
+    return replace(thing, parse=parse)
 
 
-def recognise(text: str, file: str) -> Format:
-    """Tell the format from the first lines; what looks like no other is taken for the plain form.
-
-    Files that hold something else than jobs are named for what they are.
-    """
-    lines = [line for line in text[:65536].splitlines() if line.strip()][:50]
-    first = lines[0].strip()
-    if first[0] in "{[":
-        raise TraceError(
-            f"This is JSON, which rota does not read as a job log. For Slurm: {ADVICE}", file=file
-        )
-    if "JobID" in first and "|" not in first and "," not in first:
-        raise TraceError(f"This is sacct's table for the eye. {ADVICE}", file=file, line=1)
-    if first.count("|") >= 3:
-        return FORMATS["sacct"]
-    if is_swf(lines):
-        return FORMATS["swf"]
-    mark = "\t" if is_tabbed(text) else ","
-    header = [name.strip().strip('"') for name in first.split(mark)]
-    for known in FORMATS.values():
-        if known.layout == "commas" and {*known.columns} <= {*header}:
-            return known
-    for columns, what in _NOT_JOB_LOGS:
-        if {*columns} <= {*header} and (len(columns) > 1 or len(header) == 1):
-            raise TraceError(f"This is {what}.", file=file)
-    return FORMATS["csv"]
-
-
-def is_tabbed(text: str) -> bool:
-    """Whether a table has tabs between its columns: some in its first line, and no comma there."""
-    first = text[:65536].lstrip().partition("\n")[0]
-    return "\t" in first and "," not in first
+LOG_FORMATS: Final = Registry("rota.trace_formats", "trace format", [lambda: FORMATS], _plugged)
+"""Ours and those of plug-ins."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rota.errors import ConfigError, UnknownNameError
-from rota.traces.formats import FORMATS
+from rota.traces.formats import LOG_FORMATS
 from rota.traces.presets import PRESETS, preset
 from rota.traces.read import read_trace
 from rota.traces.synthetic import generate
@@ -30,8 +30,8 @@ def load_trace(
     them in `Trace.skipped`. `seed` concerns presets only. A preset's name wins over a file of
     the same name; write `./venus` for the file.
     """
-    if format is not None and format not in FORMATS:
-        raise UnknownNameError("trace format", format, FORMATS)
+    if format is not None:
+        LOG_FORMATS.get(format)
     if isinstance(source, str):
         name, _, settings = source.partition(":")
         if name in PRESETS:

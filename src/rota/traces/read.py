@@ -8,8 +8,9 @@ import numpy as np
 
 from rota.errors import TraceError
 from rota.traces.columns import COLUMNS, LONGEST_ID, faults, repeated
-from rota.traces.formats import FORMATS, is_tabbed, recognise
+from rota.traces.formats import LOG_FORMATS
 from rota.traces.log_sheet import HOW_TO_SKIP, read_sheet
+from rota.traces.recognise import is_tabbed, recognise
 from rota.traces.text_files import read_text
 from rota.traces.trace import Trace
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 def read_trace(path: Path, *, kind: str | None = None, skip_bad: bool = False) -> Trace:
     """Read a job log; `kind` names a format and overrides what the content says."""
     text = read_text(path)
-    chosen = FORMATS[kind] if kind else recognise(text, str(path))
+    chosen = LOG_FORMATS.get(kind) if kind else recognise(text, str(path))
     # `mysql --batch` puts tabs between columns.
     tabs = chosen.layout == "commas" and is_tabbed(text)
     sheet = read_sheet(

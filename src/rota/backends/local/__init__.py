@@ -1,6 +1,6 @@
 """One machine as a cluster: real processes on virtual nodes; docs/local.md.
 
-Whoever only submits or looks needs neither numpy nor anything else of the backend.
+Names are imported on first use, so that submitting or listing jobs loads no numpy.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rota.backends.local.backend import LocalBackend
+    from rota.backends.local.local_backend import LocalBackend
     from rota.backends.local.request import Request
-    from rota.backends.local.store import Store
+    from rota.backends.local.state_dir import StateDir
 
-__all__ = ["LocalBackend", "Request", "Store"]
-_HOMES: Final = {"LocalBackend": "backend", "Request": "request", "Store": "store"}
+__all__ = ["LocalBackend", "Request", "StateDir"]
+_HOMES: Final = {"LocalBackend": "local_backend", "Request": "request", "StateDir": "state_dir"}
 
 
 def __getattr__(name: str) -> Any:

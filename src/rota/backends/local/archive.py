@@ -8,7 +8,7 @@ from dataclasses import MISSING, asdict, fields, replace
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.backends.local.store import ENDED
+from rota.backends.local.state_dir import ENDED
 from rota.elastic.protocol import LOGS
 from rota.errors import DamagedError, RotaError
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rota.backends.local.request import Request
-    from rota.backends.local.store import Store
+    from rota.backends.local.state_dir import StateDir
 
 STALE_S: Final = 86400.0
-"""After so long whoever was to submit a job has been killed."""
+"""Seconds after which a half-written job is removed: its submitter must have been killed."""
 
 
-def put_away(store: Store, uids: Iterable[int]) -> None:
+def put_away(store: StateDir, uids: Iterable[int]) -> None:
     """Put jobs away that are over: a row for each in the history, and what they printed.
 
     The row comes first: whatever is cut off is done again, and no job is lost or there twice.
@@ -42,11 +42,11 @@ def put_away(store: Store, uids: Iterable[int]) -> None:
         away = store.over / str(uid)
         silent = not any(folder.glob("run-*"))
         _remove(away)
-        folder.rename(away)  # at once: nobody sees a job that has not ended
+        folder.rename(away)  # at once: a job without its end is never seen
         _remove(away if silent else away / ENDED)
 
 
-def _past(store: Store, uid: int) -> tuple[int, float, dict[str, Any]] | None:
+def _past(store: StateDir, uid: int) -> tuple[int, float, dict[str, Any]] | None:
     try:
         ended = store.ended(uid)
     except DamagedError:  # since it ended: the daemon will see to it
@@ -61,10 +61,10 @@ def _past(store: Store, uid: int) -> tuple[int, float, dict[str, Any]] | None:
     return uid, ended.time_s, facts
 
 
-def forget(store: Store, before_s: float, most: int) -> int:
+def forget(store: StateDir, before_s: float, most: int) -> int:
     """Forget jobs that ended before a time, or are not among the last `most`; how many."""
     outdated = store.history.outdated(before_s, most)
-    for uid in outdated:  # first, so that none is left that nobody knows of
+    for uid in outdated:  # first, so that no folder is left without a row
         _remove(store.over / str(uid))
     if outdated:
         store.history.drop(outdated)
@@ -94,7 +94,7 @@ def _keep_logs(run: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    with suppress(FileNotFoundError):  # somebody else was faster
+    with suppress(FileNotFoundError):  # another process was faster
         try:
             path.unlink()
         except IsADirectoryError:

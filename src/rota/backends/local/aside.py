@@ -1,4 +1,4 @@
-"""A job that was set aside: its files are damaged, so nobody knows what it holds."""
+"""A job that was set aside: its files are damaged, so that it is not known what it holds."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
 from rota.backends.local.held import Ended
-from rota.elastic.job import Job
-from rota.elastic.remains import agent_of, end_remains
+from rota.elastic.job import ElasticJob
+from rota.elastic.run_processes import agent_of, end_processes
 from rota.errors import RotaError
 
 if TYPE_CHECKING:
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rota.backends.local.calls import Calls
-    from rota.backends.local.store import Store
+    from rota.backends.local.state_dir import StateDir
 
 GRACE_S: Final = 30.0
-"""For its agent to end it, and to leave the state of its training behind."""
+"""Seconds for its agent to end it and to save the state of its training."""
 AGAIN_S: Final = 1.0
-"""Between two attempts."""
+"""Seconds between two attempts."""
 
 
 class Aside:
-    """Its processes are ended, since nobody knows any more which GPUs are theirs.
+    """Ends its processes, since it is not known any more which GPUs are theirs.
 
-    Until that has come about no seat is given to anybody. Then it stays as it is, for its user to
+    Until they have ended, no seat is given to any job. Then it stays as it is, for its user to
     restore or to cancel.
     """
 
-    def __init__(self, store: Store, uid: int, why: str, pool: Calls) -> None:
+    def __init__(self, store: StateDir, uid: int, why: str, pool: Calls) -> None:
         self.uid, self.why, self.clear = uid, why, False
         self.ended: Ended | None = None
         self._store, self._pool, self._due_s = store, pool, 0.0
@@ -64,9 +64,9 @@ def _put_down(folders: list[Path]) -> list[int]:
     for folder in folders:
         try:
             if agent_of(folder):
-                Job(folder).stop(GRACE_S)
+                ElasticJob(folder).stop(GRACE_S)
                 while agent_of(folder) and monotonic() < until_s:
                     sleep(0.02)
         except (RotaError, OSError):
             continue  # then by force
-    return end_remains(*folders)
+    return end_processes(*folders)

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 CLOSE_S: Final = 5.0
-"""What is under way when all ends may take so long; it is left to itself then."""
+"""Seconds to wait at the end for calls that have not returned."""
 
 
 class Calls:
-    """As many threads as there are calls at a time: who does not answer holds up nobody else.
+    """As many threads as there are calls at a time: one that does not return delays no other.
 
     No thread keeps the process from ending.
     """

@@ -6,15 +6,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from rota.backends.local.seats import decode_seats
-from rota.elastic.files import decode_as, is_number
+from rota.backends.local.seating import decode_seats
 from rota.errors import ConfigError, DamagedError
+from rota.files import decode_as, is_number
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
     from pathlib import Path
 
     from rota.backends.local.request import Request
-    from rota.backends.local.seats import Seats
+    from rota.backends.local.seating import Seats
 
 STEADY_S: Final = 2.0
 """Seconds of undisturbed training from which a speed is taken."""
@@ -22,7 +23,7 @@ STEADY_S: Final = 2.0
 
 @dataclass
 class Held:
-    """What a job shall hold and has had so far."""
+    """What a job shall hold, and has held until now."""
 
     seats: Seats = field(default_factory=dict)
     leaving: Seats = field(default_factory=dict)
@@ -33,6 +34,8 @@ class Held:
     """Number of the present run, or of the last one."""
     open: bool = False
     """Whether that run has begun and is not known to be over."""
+    stop_asked: bool = False
+    """Whether its agent was told to end that run: then it has not failed when it is stopped."""
     started_s: float | None = None
     since_s: float | None = None
     settled_s: float = 0.0
@@ -40,39 +43,52 @@ class Held:
     attained_gpu_s: float = 0.0
     preemptions: int = 0
     failures: int = 0
-    """Runs that ended otherwise than they should, of these `faults` by its own doing."""
+    """Runs that failed; `faults` of them because the script failed."""
     faults: int = 0
     losses: int = 0
-    """Agents lost in a row since it came further than `lost_at` samples."""
+    """Agents lost in a row without progress beyond `lost_at` samples."""
     lost_at: int = 0
     parked: int = 0
     """The run that left its state behind, from which the next one goes on; 0: none."""
     rate: float = 0.0
     """Samples per second that count as pace 1."""
     samples: int = 0
-    """Done, as far as was seen; of `total`, if that is known."""
+    """Samples reported as done, of `total` if that is known (not 0)."""
     total: int = 0
     ran_s: float = 0.0
     """Running time of earlier runs."""
     starts: int = 0
-    """Launches of which it was seen how long they took: `starting_s` in all, to the first step."""
+    """Launches that were timed, to the first step; they took `starting_s` in all."""
     starting_s: float = 0.0
     seen: dict[str, list[float]] = field(default_factory=dict)
-    """Samples done and seconds taken, by workers+servers, when nothing else was going on."""
+    """Samples done and seconds taken, by workers+servers, while nothing changed."""
     changes: int = 0
-    """Resizes and moves of earlier runs, and what they paused in all: `paused_s`."""
+    """Resizes and moves of earlier runs; they paused it for `paused_s` in all."""
     paused_s: float = 0.0
     note: str = ""
-    """What holds it up, if anything does."""
+    """What keeps its present run from going on, if anything does."""
     stopped: str = ""
-    """When, by whom and for whom it was stopped the last time."""
+    """When and why it was stopped the last time: by which policy, for which jobs."""
 
     def latest_s(self) -> float:
         """The latest time that is written down here."""
         return max(self.settled_s, self.since_s or 0.0, self.started_s or 0.0)
 
+    def rename(self, names: Iterable[str]) -> None:
+        """Give members new names in their old seats, so that they are started anew."""
+        for name in names:
+            self.seats[f"{name[0]}{self.serial}"] = self.seats.pop(name)
+            self.serial += 1
+
+    def let_go(self, there: Collection[str]) -> bool:
+        """Free the seats of members that were to leave and are not `there`; True if any are."""
+        gone = [name for name in self.leaving if name not in there]
+        for name in gone:
+            del self.leaving[name]
+        return bool(gone)
+
     def speed(self, workers: int, servers: int) -> float:
-        """Samples per second at a size: as was seen, or in proportion; 0: not known."""
+        """Samples per second at a size: as measured, or in proportion; 0: not known."""
         done, span_s = self.seen.get(f"{workers}+{servers}", (0.0, 0.0))
         return done / span_s if span_s >= STEADY_S else self.rate
 
@@ -99,7 +115,7 @@ class Held:
             raise DamagedError(path, str(error).rstrip(".")) from None
         for tally in held.seen.values():
             if not (isinstance(tally, list) and len(tally) == 2 and all(map(is_number, tally))):
-                raise DamagedError(path, "what was seen of its speed is no number")
+                raise DamagedError(path, "what was measured of its speed is no number")
         return held
 
 
@@ -110,3 +126,5 @@ class Ended:
     state: Literal["done", "failed", "cancelled"]
     time_s: float
     error: str = ""
+    hint: str = ""
+    """What ran, and what to do about `error`, if that is known."""

@@ -1,4 +1,4 @@
-"""Jobs that are over, in one file: what tables and the journal need, and nobody's environment."""
+"""Jobs that are over, in one file: what tables and the journal need, without environments."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from rota.core.cluster import Cluster
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rota.backends.local.seating import Seat
     from rota.core.types import Ints
 
 
@@ -54,3 +55,13 @@ def device_names(cluster: Cluster, real: bool) -> list[list[str]]:
         names[end - own : end]
         for end, own in zip(ends.tolist(), cluster.gpus.tolist(), strict=True)
     ]
+
+
+def seat_env(cluster: Cluster, devices: list[list[str]], seat: Seat) -> dict[str, str]:
+    """Environment variables that tell a worker which GPUs are its own."""
+    names = devices[seat.node]
+    return {
+        "ROTA_NODE": cluster.names[seat.node],
+        "ROTA_GPUS": ",".join(map(str, seat.gpus)),
+        "CUDA_VISIBLE_DEVICES": ",".join(names[gpu] for gpu in seat.gpus) if names else "",
+    }

@@ -9,24 +9,24 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.backends.local.store import REQUEST
-from rota.elastic.files import read_file, replace_file
+from rota.backends.local.state_dir import REQUEST
 from rota.errors import DamagedError, RotaError
+from rota.files import read_file, replace_file
 
 if TYPE_CHECKING:
     from rota.backends.local.request import Request
-    from rota.backends.local.store import Store
+    from rota.backends.local.state_dir import StateDir
 
 OVERVIEW: Final = "overview.json"
 _KEYS: Final = ("name", "user", "kind", "submitted_at", "min_workers", "max_workers")
 MANY: Final = 100
-"""From so many jobs on that had to be read, the next reader is spared it."""
+"""Jobs that had to be read from which on the file is written, to spare the next reader that."""
 
 
 class Overview:
     """Facts of jobs by number, each as of one version of its request."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: StateDir) -> None:
         self._store, self._path, self._jobs = store, store.root / OVERVIEW, str(store.jobs)
         self._facts: dict[str, Any] = {}
         with suppress(DamagedError, OSError):

@@ -1,4 +1,4 @@
-"""Folders and files that are their owner's and nobody else's."""
+"""Folders and files that only their owner can read."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 def make_private(folder: Path, mark: Path) -> None:
-    """See that nobody else can look into a folder of ours, or refuse it.
+    """See that no other user can look into a folder of ours, or refuse it.
 
     A folder that others can enter is closed to them if it is known as ours by its `mark`, or empty;
     another one may be theirs for a reason.
     """
     for facts in (folder.lstat(), folder.stat()):
-        # A link in a folder that all may write to could have been put there by anybody.
+        # A link in a folder that all may write to could have been put there by any user.
         if facts.st_uid != os.geteuid():
             raise ConfigError(
                 f"{folder} belongs to somebody else (user {facts.st_uid}): what is kept there "
@@ -41,7 +41,7 @@ def make_private(folder: Path, mark: Path) -> None:
 
 
 def keep_private(path: Path) -> None:
-    """Let only its owner read a file that somebody else made for us, such as SQLite."""
+    """Let only its owner read a file that a library made for us, such as SQLite."""
     number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         facts = os.fstat(number)

@@ -49,18 +49,18 @@ class Request:
     cpus_per_worker: float = 0.0
     memory_gb_per_worker: float = 0.0
     estimate_s: float | None = None
-    """Run time with `workers`, as far as its user knows."""
+    """Run time with `workers`, if its user knows it."""
     preload: tuple[str, ...] = ()
-    """Modules that are imported once for all workers, which then start in no time."""
+    """Modules that are imported once for all workers, which then start faster."""
     preemptible: bool = False
     """Whether a script may be stopped, moved and resized: it goes on from its own checkpoint."""
     threads: int = 1
     retries: int = 0
     """How often it is started again after it has failed."""
     grace_s: float = 30.0
-    """How long it may take to end when it is told to."""
+    """Seconds it may take to end when it is told to."""
     restart_s: float = 10.0
-    """What stopping and starting again is thought to cost it, until that was seen."""
+    """Seconds that a stop and a start are assumed to cost it, until that was measured."""
     park_every_s: float = 300.0
     """How often an elastic job keeps its state, should its agent be killed; 0 is never."""
 

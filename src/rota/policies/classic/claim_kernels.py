@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @part
 def locate_size(d: DraftArrays, place: int, typical: Floats, job: Any, size: int) -> int:
-    """Find places for so many GPUs of the job, and for its servers; 0 if they do not fit."""
+    """Find places for `size` GPUs of the job, and for its servers; 0 if they do not fit."""
     count = find(place, d.nodes, d.level, job, size, typical, d.node, d.part)
     servers = job["servers"]
     if servers > 0:
@@ -33,10 +33,10 @@ def locate_size(d: DraftArrays, place: int, typical: Floats, job: Any, size: int
 def claim_size(
     d: DraftArrays, place: int, typical: Floats, job: Any, j: int, size: int, used: int
 ) -> int:
-    """Place so many GPUs of job j if they fit; returns `used`, unchanged if they do not.
+    """Place `size` GPUs of job j if they fit; returns `used`, unchanged if they do not.
 
-    Whoever places jobs does it here, so that a kernel has this code once: LLVM then makes one
-    function of it and all that it calls, which takes a fifth less time.
+    All code that places jobs calls this, so that a kernel has it once: LLVM then makes one
+    function of it and all that it calls, which runs in a fifth less time.
     """
     count = locate_size(d, place, typical, job, size)
     return write(d, job, j, count, used) if count > 0 else used

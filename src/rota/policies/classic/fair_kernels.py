@@ -1,4 +1,4 @@
-"""Max-min fairness and dominant resource fairness: the next job is of the user who has least."""
+"""Max-min and dominant resource fairness: the next job is one of the user who has least."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rota.jit import allocating_part, inline, part, pasted_part
 from rota.ledger.draft_kernels import DraftArrays, held_gpus
 from rota.policies.classic.claim_kernels import take
 from rota.policies.classic.orderings import DOMINANT
-from rota.policies.classic.room_kernels import MISSES, Room, is_hopeless, measure, measured
+from rota.policies.classic.room_kernels import MISSES, MostFree, cannot_fit, measure, measured
 from rota.policies.classic.rule import ELASTIC
 
 if TYPE_CHECKING:
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 Tally: TypeAlias = tuple[int, int, int, int]
-"""Shares in use; free GPUs; whether somebody was placed since room was measured; misses since."""
+"""Shares in use; free GPUs; whether a job was placed since room was measured; misses since."""
 
 
 class Filling(NamedTuple):
-    """What users have and who of theirs is in line, while a round is filled."""
+    """What users have, and their jobs in line, while a round is filled."""
 
     gpus: int
     cpus: float
@@ -58,9 +58,9 @@ def is_next(has: Floats, head: Ints, a: int, b: int) -> bool:
 
 
 @inline
-def is_vain(room: Room, rule: Rule, free: int, job: Any) -> bool:
-    """Whether there is no use in trying: more GPUs than are free at all, or no node has room."""
-    return (job["gpus"] > free and rule.sizing != ELASTIC) or is_hopeless(room, rule, job)
+def cannot_fit_now(room: MostFree, rule: Rule, free: int, job: Any) -> bool:
+    """Whether the job cannot fit: it asks for more GPUs than are free, or no node has room."""
+    return (job["gpus"] > free and rule.sizing != ELASTIC) or cannot_fit(room, rule, job)
 
 
 @part
@@ -82,7 +82,7 @@ def sink(heap: Ints, size: int, k: int, has: Floats, head: Ints) -> None:
 
 @pasted_part
 def settle(
-    rule: Rule, jobs: Records, j: int, d: DraftArrays, room: Room, f: Filling, tally: Tally
+    rule: Rule, jobs: Records, j: int, d: DraftArrays, room: MostFree, f: Filling, tally: Tally
 ) -> Tally:
     """Try to place job j; if it fits, its user has more. Returns the tally, brought up to date."""
     used, free, stale, missed = tally
@@ -100,11 +100,14 @@ def settle(
 
 
 @pasted_part
-def serve_who_has_nothing(
-    rule: Rule, jobs: Records, order: Ints, n: int, d: DraftArrays, room: Room, f: Filling,
+def serve_users_without(
+    rule: Rule, jobs: Records, order: Ints, n: int, d: DraftArrays, room: MostFree, f: Filling,
     counted: bool, tally: Tally,
 ) -> tuple[int, Tally]:  # fmt: skip
-    """Walk along `order`; the jobs of who has something wait in line. Returns how many users do."""
+    """Place jobs of users who have nothing, in order; other jobs are put in line.
+
+    Returns the number of users with jobs in line.
+    """
     size = 0
     for i in range(n):
         if tally[1] == 0 and not counted:
@@ -121,26 +124,26 @@ def serve_who_has_nothing(
             else:
                 f.behind[f.last[user]] = i
             f.last[user] = i
-        elif not is_vain(room, rule, tally[1], jobs[j]):
+        elif not cannot_fit_now(room, rule, tally[1], jobs[j]):
             tally = settle(rule, jobs, j, d, room, f, tally)
     return size, tally
 
 
 @pasted_part
-def serve_who_has_least(
-    rule: Rule, jobs: Records, order: Ints, size: int, d: DraftArrays, room: Room, f: Filling,
+def serve_users_by_share(
+    rule: Rule, jobs: Records, order: Ints, size: int, d: DraftArrays, room: MostFree, f: Filling,
     counted: bool, tally: Tally,
 ) -> int:  # fmt: skip
     """Place the jobs in line, the next always of the user who has least by then.
 
-    Returns how many shares are in use.
+    Returns the number of shares in use.
     """
     for k in range(size // 2 - 1, -1, -1):
         sink(f.heap, size, k, f.has, f.head)
     while size > 0 and (tally[1] > 0 or counted):
         user = f.heap[0]
         i, first = f.head[user], f.head[user]
-        while i != -1 and is_vain(room, rule, tally[1], jobs[order[i]]):
+        while i != -1 and cannot_fit_now(room, rule, tally[1], jobs[order[i]]):
             i = f.behind[i]
         f.head[user] = i
         if i != -1 and i == first:
@@ -158,8 +161,8 @@ def serve_who_has_least(
 def fill_fairly(rule: Rule, jobs: Records, order: Ints, n: int, d: DraftArrays, used: int) -> int:
     """Progressive filling: the next job comes from the user who has least.
 
-    Between users who have the same, whose first job is first in `order`. A job of nobody in
-    particular counts for itself. First come those who have nothing, which is a walk along
+    Between users who have the same, the one whose first job is first in `order` is next. A job of
+    an unknown user counts for itself. Users who have nothing come first, which is a walk along
     `order`; few users have something, and a heap says which of these is next.
     """
     gpus, cpus, memory_gb, free, counted = 0, 0.0, 0.0, 0, False
@@ -183,5 +186,5 @@ def fill_fairly(rule: Rule, jobs: Records, order: Ints, n: int, d: DraftArrays, 
             f.has[job["user"]] += dominant(rule, job, gpus, cpus, memory_gb)
     room = measured(d.nodes, d.level)
     tally = (used, free, 0, 0)
-    size, tally = serve_who_has_nothing(rule, jobs, order, n, d, room, f, counted, tally)
-    return serve_who_has_least(rule, jobs, order, size, d, room, f, counted, tally)
+    size, tally = serve_users_without(rule, jobs, order, n, d, room, f, counted, tally)
+    return serve_users_by_share(rule, jobs, order, size, d, room, f, counted, tally)

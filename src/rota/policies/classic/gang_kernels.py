@@ -168,7 +168,7 @@ def find(
 
     For a job whose workers need no GPUs, `gpus` and `part` count the workers.
 
-    Returns on how many nodes, 0 if it does not fit. Changes nothing else.
+    Returns the number of nodes, 0 if it does not fit. Changes nothing else.
     """
     if job["gpus_per_worker"] == 0:
         return on_cpus(nodes, job, gpus, node, part)

@@ -29,7 +29,7 @@ def gittins_table(needed: Floats, classes: int = 64) -> tuple[Floats, Floats]:
     if not service.size or not service[0] > 0:
         raise ConfigError("A Gittins index needs a history of jobs with service times above 0.")
     limits = np.unique(np.geomspace(service[0], service[-1], classes))
-    limits = limits[limits < service[-1]]  # nobody has had more than was ever needed
+    limits = limits[limits < service[-1]]  # no job has had more than was ever needed
     sums = np.concatenate(([0.0], service.cumsum()))
     index = np.array([_index(service, sums, a) for a in np.concatenate(([0.0], limits))])
     return limits, index

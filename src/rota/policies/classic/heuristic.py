@@ -11,10 +11,9 @@ from rota.core.draft import Draft
 from rota.ledger.draft_kernels import DraftArrays
 from rota.ledger.node_kernels import new_index
 from rota.policies.classic.backfill_kernels import decide_once_with_backfill
-from rota.policies.classic.gittins import gittins_table
-from rota.policies.classic.orderings import GITTINS
+from rota.policies.classic.decide_kernels import decide_once, wake_once
+from rota.policies.classic.orderings import WITH_TABLES
 from rota.policies.classic.place_kernels import FGD
-from rota.policies.classic.round_kernels import decide_once, wake_once
 from rota.policies.classic.rule import EASY, ELASTIC
 from rota.policies.classic.sizing import grow, shrink_back
 
@@ -34,7 +33,7 @@ class Heuristic:
     error: float = 0.0
     """Standard deviation of the log error of the duration estimates it is to be given."""
     classes: int = 64
-    """How finely a Gittins index tells attained service apart."""
+    """The number of classes of attained service that a Gittins index tells apart."""
     oracle: bool = False
     """Whether it is shown the truth where a scenario hides it."""
 
@@ -46,14 +45,13 @@ class Heuristic:
     @property
     def learns(self) -> bool:
         """Whether it draws on a history of past jobs."""
-        return self.rule.order == GITTINS or self.rule.place == FGD
+        return self.rule.order in WITH_TABLES or self.rule.place == FGD
 
     def learned(self, duration_s: Floats, num_gpus: Ints) -> Heuristic:
         """The same policy with its tables drawn from these past jobs."""
         rule = self.rule
-        if rule.order == GITTINS:
-            limits, worth = gittins_table(duration_s * num_gpus, self.classes)
-            rule = rule._replace(limits=limits, worth=worth)
+        if rule.order in WITH_TABLES:
+            rule = WITH_TABLES[rule.order](rule, duration_s, num_gpus, self.classes)
         if rule.place == FGD:
             # Of gangs larger than a node, what matters is that they need whole ones.
             rule = rule._replace(typical=np.bincount(num_gpus) / max(1, len(num_gpus)))
@@ -78,13 +76,13 @@ class Heuristic:
         order, now_s = np.arange(n), snapshot.time_s
         draft.used, wake_s = play(rule, rows, order, n, now_s, np.empty(n), arrays(), draft.used)
         if rule.sizing == ELASTIC:
-            # Shrunk and grown back is no change, so only now is it known whom the round changes.
+            # A job shrunk and grown back is unchanged, so only now is it known what has changed.
             grow(draft, rule.place, order)
             wake_s = wake_once(rule, rows, order, n, now_s, arrays())
         return draft.commit(wake_s=wake_s)
 
     def _most_shares(self, snapshot: Snapshot) -> int:
-        """How many shares a round may write: all GPUs anew, some twice, and who needs none."""
+        """The most shares a round may write: all GPUs anew, some twice, and jobs without GPUs."""
         cluster, rows = snapshot.cluster, snapshot.jobs.rows
         bare = rows["workers"][rows["gpus_per_worker"] == 0]
         return int(

@@ -1,4 +1,4 @@
-"""The orderings, each in one place: its code, its compiled score, its entry in the catalogue.
+"""The orderings: the code, the compiled score and the catalogue entry of each.
 
 The lowest score is served first. Equal scores are served in order of submission, which is the
 order of the job records.
@@ -7,19 +7,20 @@ order of the job records.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from rota.core.layout import RUNNING
 from rota.jit import inline, part
 from rota.ledger.work_kernels import remaining, service
+from rota.policies.classic.gittins import gittins_table
 from rota.policies.classic.rule import CONSERVATIVE, EASY, STRICT
 from rota.policies.classic.sort_kernels import sort
 from rota.policies.settings import Setting, limits, number
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rota.core.types import Floats, Ints, Records
     from rota.policies.classic.rule import Rule
@@ -40,53 +41,79 @@ DOMINANT: Final = 9
 
 @dataclass(frozen=True)
 class Ordering:
-    """A way to say who comes first."""
+    """A way to rank jobs, as the catalogue lists it."""
 
     summary: str
     source: str
     rule: Mapping[str, Any]
+    """The fields of `Rule` that it sets; `order` says which score ranks the jobs."""
     settings: tuple[str, ...] = ()
-    """Which of SETTINGS it takes, beside `error` where it uses estimates."""
+    """Which of SETTINGS it takes."""
     placement: str = "best-fit"
+    keeps_score: Literal["always", "waiting", "no"] = "no"
+    """When a job's score stays as it is, by which waiting jobs can be indexed.
+
+    "always": from the submission on. "waiting": it changes only while the job runs. "no": it
+    changes while the job waits, or jobs are not served by it alone.
+    """
+    with_tables: Callable[[Rule, Floats, Ints, int], Rule] | None = None
+    """The rule with tables from past jobs: their durations (J,), GPUs (J,), the number of classes.
+    None: the ordering needs no past."""
 
     @property
     def preemptive(self) -> bool:
         """Whether running jobs may be stopped for others."""
         return bool(self.rule.get("preempt", False))
 
+    @property
+    def code(self) -> int:
+        """Which score ranks the jobs."""
+        return int(self.rule.get("order", FIFO))
+
+
+def _gittins_tables(rule: Rule, duration_s: Floats, num_gpus: Ints, classes: int) -> Rule:
+    limits, worth = gittins_table(duration_s * num_gpus, classes)
+    return rule._replace(limits=limits, worth=worth)
+
 
 _ESTIMATE = ("error",)
 ORDERINGS: Final[dict[str, Ordering]] = {
     "fifo": Ordering("First come, first served; the head blocks.", "textbook",
-                     {"passing": STRICT}),
-    "fifo-skip": Ordering("In order of arrival; who does not fit is passed over.", "textbook", {}),
+                     {"passing": STRICT}, keeps_score="always"),
+    "fifo-skip": Ordering("In order of arrival; a job that does not fit is passed over.",
+                          "textbook", {}, keeps_score="always"),
     "fifo-easy": Ordering(
-        "Later jobs may start if they do not delay the head.", "EASY: Lifka, JSSPP 1995",
-        {"passing": EASY}, _ESTIMATE),
+        "Later jobs may start if they do not delay the first that waits.",
+        "EASY: Lifka, JSSPP 1995",
+        {"passing": EASY}, _ESTIMATE, keeps_score="always"),
     "fifo-conservative": Ordering(
-        "Later jobs may start if they delay nobody before them.",
+        "Later jobs may start if they delay no job before them.",
         "Mu'alem and Feitelson, TPDS 2001",
-        {"passing": CONSERVATIVE}, (*_ESTIMATE, "depth")),
+        {"passing": CONSERVATIVE}, (*_ESTIMATE, "depth"), keeps_score="always"),
     "sjf": Ordering("Shortest job first; the head blocks.", "textbook",
-                    {"order": SHORTEST, "passing": STRICT}, _ESTIMATE),
-    "sjf-skip": Ordering("Shortest job first; who does not fit is passed over.", "textbook",
-                         {"order": SHORTEST}, _ESTIMATE),
+                    {"order": SHORTEST, "passing": STRICT}, _ESTIMATE, keeps_score="always"),
+    "sjf-skip": Ordering("Shortest job first; a job that does not fit is passed over.", "textbook",
+                         {"order": SHORTEST}, _ESTIMATE, keeps_score="always"),
     "srtf": Ordering("Shortest remaining time first, preemptive.", "Schrage, Oper. Res. 1968",
-                     {"order": REMAINING, "preempt": True}, (*_ESTIMATE, "b")),
+                     {"order": REMAINING, "preempt": True}, (*_ESTIMATE, "b"),
+                     keeps_score="waiting"),
     "srsf": Ordering("Smallest remaining time × GPUs^b first (b = 1), preemptive.",
                      "Tiresias, NSDI 2019",
-                     {"order": REMAINING, "preempt": True, "exponent": 1.0}, (*_ESTIMATE, "b")),
+                     {"order": REMAINING, "preempt": True, "exponent": 1.0}, (*_ESTIMATE, "b"),
+                     keeps_score="waiting"),
     "las": Ordering("Least attained service (GPU-seconds) first, preemptive.",
                     "Nuyens and Wierman, 2008",
-                    {"order": ATTAINED, "preempt": True, "quantum_s": 900.0}, ("quantum",)),
+                    {"order": ATTAINED, "preempt": True, "quantum_s": 900.0}, ("quantum",),
+                    keeps_score="waiting"),
     "tiresias": Ordering("2D-LAS: queues by attained GPU-time, first come first served within.",
                          "Tiresias, NSDI 2019",
                          {"order": QUEUES, "preempt": True,
                           "limits": np.array([_HOUR_S, 10 * _HOUR_S])},
-                         ("limits",)),
+                         ("limits",), keeps_score="waiting"),
     "gittins": Ordering("Highest Gittins index of attained GPU-time, from past durations.",
                         "Gittins, 1979; Tiresias, NSDI 2019",
-                        {"order": GITTINS, "preempt": True}, ("classes",)),
+                        {"order": GITTINS, "preempt": True}, ("classes",),
+                        keeps_score="waiting", with_tables=_gittins_tables),
     "max-min": Ordering("Max-min fair GPUs over users, least served job first; leases.",
                         "Gavel's baseline, OSDI 2020",
                         {"order": MAX_MIN, "preempt": True, "quantum_s": 900.0}, ("quantum",)),
@@ -99,6 +126,13 @@ ORDERINGS: Final[dict[str, Ordering]] = {
                        (*_ESTIMATE, "quantum")),
 }  # fmt: skip
 
+FIXED_SCORES: Final = frozenset(o.code for o in ORDERINGS.values() if o.keeps_score == "always")
+"""Codes of the scores that are known when a job is submitted and never change."""
+STILL_SCORES: Final = frozenset(o.code for o in ORDERINGS.values() if o.keeps_score == "waiting")
+"""Codes of the scores that change only while a job runs."""
+WITH_TABLES: Final = {o.code: o.with_tables for o in ORDERINGS.values() if o.with_tables}
+"""By code: how an ordering draws its tables from past jobs."""
+
 
 SETTINGS: Final[dict[str, Setting]] = {
     "b": Setting("exponent of the GPU count", lambda t: number(t, -10.0), "a number", "exponent"),
@@ -106,7 +140,7 @@ SETTINGS: Final[dict[str, Setting]] = {
                        "seconds, 1 or more", "quantum_s"),
     "limits": Setting("GPU-seconds at which a job falls to the next queue", limits,
                       "rising numbers joined by /", "limits"),
-    "depth": Setting("how many waiting jobs get a reservation", lambda t: int(number(t, 1)),
+    "depth": Setting("number of waiting jobs that get a reservation", lambda t: int(number(t, 1)),
                      "a whole number, 1 or more", "depth"),
     "classes": Setting("how finely attained service is told apart", lambda t: int(number(t, 2)),
                        "a whole number, 2 or more"),
@@ -121,7 +155,7 @@ TICK_S = 1e-6
 
 @inline
 def class_of(limits: Floats, attained: float) -> int:
-    """How many limits have been reached."""
+    """The number of limits that have been reached."""
     low, high = 0, limits.size
     while low < high:
         k = (low + high) >> 1
@@ -134,7 +168,7 @@ def class_of(limits: Floats, attained: float) -> int:
 
 @part
 def score(rule: Rule, job: Any, now_s: float, live: int, total_gpus: int, demand: float) -> float:
-    """How late the job's turn is; `demand` is the share it asks for of what there is."""
+    """The job's score; `demand` is what it asks for, as a share of what there is."""
     kind = rule.order
     if kind == FIFO or kind == DOMINANT:
         return 0.0
@@ -154,7 +188,7 @@ def score(rule: Rule, job: Any, now_s: float, live: int, total_gpus: int, demand
     if kind == GITTINS:
         return -rule.worth[class_of(rule.limits, service(job, now_s))]
     if kind == FINISH_FAIR:
-        # Time shared so far and to come, over the time with a 1/live share of the cluster.
+        # Time in the shared cluster, past and to come, over the time with a 1/live share of it.
         alone_s = job["estimate_s"] * max(1.0, job["gpus"] * live / total_gpus)
         return -(now_s - job["submit_s"] + remaining(job, now_s)) / alone_s
     # PACKING: demand along what is free, less a tenth for each order of magnitude of work.

@@ -76,10 +76,10 @@ def fill_all(
     return used
 
 
-def start_somebody(draft: Draft) -> None:
-    """If nobody holds anything, start whoever fits by first-fit, in order of submission.
+def start_if_idle(draft: Draft) -> None:
+    """If no job holds anything, start the jobs that fit by first-fit, in order of submission.
 
-    For rules that may find no place for a job although the cluster is idle: left alone they
+    For rules that may find no place for a job although the cluster is idle: without this they
     would wait for ever.
     """
     if not draft.length.any():

@@ -1,6 +1,7 @@
-"""Who cannot fit, told without looking for a place: what a round with a long queue is spared.
+"""Which jobs cannot fit, told without a search for a place: this keeps long queues cheap.
 
-Within a round room only shrinks, so who could not fit when it was last measured cannot now.
+Within a round free room only shrinks, so a job that could not fit when room was last measured
+cannot fit now.
 """
 
 from __future__ import annotations
@@ -20,27 +21,27 @@ if TYPE_CHECKING:
     from rota.policies.classic.rule import Rule
 
 MISSES: Final = 8
-"""Jobs in vain before room is measured (again): that takes as long as a few of them."""
+"""Jobs tried without success before room is measured (again), which takes as long as a few."""
 _SURELY: Final = 1.0 - 1e-12  # demands are added and divided in more than one way
 
 
-class Room(NamedTuple):
+class MostFree(NamedTuple):
     """The most that any one node has free; row f is about nodes with f or more free GPUs."""
 
     cpus: Floats  # (G + 1,)
     memory_gb: Floats  # (G + 1,)
     largest: Ints  # (T + 1,) GPUs of the largest node of each type; last: of any type
-    nodes: Ints  # (2,) the most free GPUs of a node; how many nodes are wholly free
+    nodes: Ints  # (2,) the most free GPUs of a node; the number of wholly free nodes
 
 
 @allocating_part
-def measured(nodes: Records, level: Any) -> Room:
-    """The room there is; for a caller that may own arrays."""
+def measured(nodes: Records, level: Any) -> MostFree:
+    """What is free now, measured into new arrays."""
     types = 1
     for n in range(nodes.size):
         types = max(types, nodes[n]["type"] + 1)
     most = level.shape[0] - 2
-    room = Room(
+    room = MostFree(
         np.empty(most + 1), np.empty(most + 1), np.zeros(types + 1, np.int64), np.zeros(2, np.int64)
     )
     room.largest[types] = most
@@ -52,8 +53,8 @@ def measured(nodes: Records, level: Any) -> Room:
 
 
 @part
-def measure(room: Room, nodes: Records) -> None:
-    """Measure the room again."""
+def measure(room: MostFree, nodes: Records) -> None:
+    """Measure again what is free."""
     most, whole = 0, 0
     for f in range(room.cpus.size):
         room.cpus[f], room.memory_gb[f] = -np.inf, -np.inf
@@ -72,8 +73,8 @@ def measure(room: Room, nodes: Records) -> None:
 
 
 @part
-def is_hopeless(room: Room, rule: Rule, job: Any) -> bool:
-    """Whether the job surely does not fit; False means nothing."""
+def cannot_fit(room: MostFree, rule: Rule, job: Any) -> bool:
+    """Whether the job surely does not fit; if False, it may fit or not."""
     place = rule.place
     if rule.sizing == ELASTIC:  # it may be placed smaller than it asks for
         return False

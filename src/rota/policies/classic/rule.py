@@ -1,4 +1,4 @@
-"""What a compiled round needs to know of a policy: a handful of numbers."""
+"""What a compiled round needs to know of a policy, as numbers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 from rota.core.types import Floats
 
 SKIP: Final = 0
-"""Who does not fit is passed over."""
+"""A job that does not fit is passed over."""
 STRICT: Final = 1
-"""Who does not fit holds up everybody behind."""
+"""A job that does not fit holds up all jobs behind it."""
 EASY: Final = 2
 """Later jobs may start if they do not delay the first that waits."""
 CONSERVATIVE: Final = 3
-"""Later jobs may start if they delay nobody who came before."""
+"""Later jobs may start if they delay no job before them."""
 
 RIGID: Final = 0
 ELASTIC: Final = 1
@@ -33,12 +33,12 @@ class Rule(NamedTuple):
     exponent: float = 0.0
     """REMAINING: remaining time × GPUs^exponent."""
     quantum_s: float = np.inf
-    """While somebody waits, decide again after this long; inf: at events only."""
+    """While jobs wait, decide again after this time; inf: at events only."""
     depth: int = 100
-    """CONSERVATIVE: how many waiting jobs get a reservation."""
+    """CONSERVATIVE: the number of waiting jobs that get a reservation."""
     limits: Floats = np.zeros(0)
     """QUEUES, GITTINS: attained service (GPU-seconds) at which a job changes its class."""
     worth: Floats = np.zeros(1)
     """GITTINS: the index of each class; (len(limits) + 1,)."""
     typical: Floats = np.zeros(1)
-    """FGD: how common each gang size is; (largest node's GPUs + 1,)."""
+    """FGD: the share of past jobs with each number of GPUs; (largest number + 1,)."""

@@ -1,4 +1,4 @@
-"""Elastic sizing: jobs give back what others wait for, and grow into what nobody else uses.
+"""Elastic sizing: jobs give back what others wait for, and grow into what is free.
 
 That they start smaller where they must is part of the compiled round: it goes by its order.
 """
@@ -19,7 +19,7 @@ _NAMES = {code: name for name, (code, _) in PLACEMENTS.items()}
 
 
 def shrink_back(draft: Draft) -> None:
-    """While somebody waits, take back what running jobs hold beyond their request."""
+    """While jobs wait, take back what running jobs hold beyond their request."""
     jobs = draft.snapshot.jobs
     if not jobs.waiting.any():
         return
@@ -34,7 +34,7 @@ def shrink_back(draft: Draft) -> None:
 
 
 def grow(draft: Draft, place: int, order: Ints) -> None:
-    """Let who runs grow into what is left, in `order`, one worker at a time."""
+    """Let running jobs grow into what is left, in `order`, one worker at a time."""
     jobs, find = draft.snapshot.jobs, Placer(_NAMES[place])
     elastic = (jobs.max_workers > jobs.min_workers) & ~draft.snapshot.pinned
     growing = order[((draft.length > 0) & elastic)[order]].tolist()

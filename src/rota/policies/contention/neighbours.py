@@ -1,4 +1,4 @@
-"""What the contention-aware policies work with: a snapshot as their kernels want it."""
+"""From a snapshot to the arrays that the kernels of the contention-aware policies take."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 
 from rota.core.speed import no_contention
 from rota.perf.laws import check_models
-from rota.policies.contention.greedy_kernels import Desk, Found, Law, Menu, Room
-from rota.policies.contention.rollout_kernels import seat
+from rota.policies.contention.neighbour_kernels import Found, Law, Occupancy, Options, Scratch
+from rota.policies.contention.rollout_kernels import rate_all
 
 if TYPE_CHECKING:
     from rota.core.cluster import Cluster
@@ -23,7 +23,7 @@ MOST_SPREADS: Final = 4
 """Of a job: over as few nodes as it fits on, and twice, four times, … as many."""
 
 
-class Shape(NamedTuple):
+class JobShape(NamedTuple):
     """What makes two jobs alike to a placement; the fields of JOB."""
 
     curve: int
@@ -38,15 +38,15 @@ class Shape(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """One way to run a job: evenly over so many nodes."""
+    """One way to run a job: evenly over `span` nodes."""
 
     span: int
     kind: int
     speed: Floats  # (T,) alone on each GPU type, relative to the reference
 
 
-class World:
-    """What stays the same between rounds: cluster, curves, contention, and what follows."""
+class PlacementModel:
+    """What placements are worth in a cluster: its curves and contention, kept between rounds."""
 
     def __init__(
         self, cluster: Cluster, curves: Curves | None, contention: Contention | None
@@ -64,10 +64,10 @@ class World:
             laws.mode, laws.floor, np.array(laws.ratio), np.array(laws.hurt), np.array(laws.harm),
             np.array(laws.traffic_gbps), np.array(laws.talk), np.array(links, np.float64),
         )  # fmt: skip
-        self._known: dict[Shape, tuple[list[Spread], float]] = {}
+        self._known: dict[JobShape, tuple[list[Spread], float]] = {}
 
     def suits(self, snapshot: Snapshot) -> bool:
-        """Whether this is the world of `snapshot`."""
+        """Whether this is the model of the cluster of `snapshot`."""
         return (
             self.cluster is snapshot.cluster
             and self.curves is snapshot.curves
@@ -88,7 +88,7 @@ class World:
         a = span if self._by_nodes else servers
         return self._speed[curve, :, min(a, A - 1), min(workers, W - 1)]
 
-    def spreads(self, shape: Shape) -> tuple[list[Spread], float]:
+    def spreads(self, shape: JobShape) -> tuple[list[Spread], float]:
         """The spreads of a job, and its reference: the mean of their speeds, on the best GPUs.
 
         Without a curve, or where it knows no spread that fits, all are as fast.
@@ -112,26 +112,26 @@ class World:
             known = self._known[shape] = (found, reference)
         return known
 
-    def alone(self, shape: Shape, span: int, servers: int, workers: int, on: Ints) -> float:
+    def alone(self, shape: JobShape, span: int, servers: int, workers: int, on: Ints) -> float:
         """The speed of a running job on these GPU types, relative to its reference."""
         _, reference = self.spreads(shape)
         speed = float(self.speed(shape.curve, span, servers, workers)[on].min())
         return speed / reference if speed > 0 else workers / shape.workers
 
-    def _allowed(self, shape: Shape) -> Ints:
+    def _allowed(self, shape: JobShape) -> Ints:
         """The GPU types that the job may run on."""
         if shape.gpu_type != -1:
             return np.array([shape.gpu_type])
         return np.unique(self.cluster.type)
 
-    def _spans(self, shape: Shape) -> list[int]:
+    def _spans(self, shape: JobShape) -> list[int]:
         most = min(len(self.cluster), shape.workers)
         largest = int(self.cluster.gpus.max())
         each = shape.gpus_per_worker
         fewest = max(1, -(-shape.workers // (largest // each))) if 0 < each <= largest else 1
         return [m for m in range(fewest, most + 1) if m == fewest or m & (m - 1) == 0]
 
-    def _fits(self, shape: Shape, span: int) -> bool:
+    def _fits(self, shape: JobShape, span: int) -> bool:
         """Whether an empty cluster has room for it."""
         workers, servers = -(-shape.workers // span), -(-shape.servers // span)
         cpus = workers * shape.cpus_per_worker + servers * shape.cpus_per_server
@@ -147,26 +147,26 @@ class World:
 
 
 @dataclass(frozen=True)
-class Board:
+class KernelArrays:
     """One snapshot, ready for the kernels."""
 
-    menu: Menu
-    room: Room
-    desk: Desk
+    options: Options
+    room: Occupancy
+    scratch: Scratch
     before: int
-    """How many jobs ran already; those behind them in `room.run` are new."""
+    """The number of jobs that ran already; those behind them in `room.run` are new."""
     odd: Ints  # (O,)
     """Waiting jobs that no even spread suits."""
 
     def found(self, most: int) -> Found:
-        """Space for so many placements."""
+        """Space for `most` placements."""
         width = self.room.node.shape[1]
         option, job = np.zeros((2, most + 1), np.int64)
         return Found(np.zeros(most + 1), option, job, np.zeros((most + 1, width), np.int64))
 
-    def trial(self) -> Room:
-        """A copy of the room, to play in."""
-        return Room._make(column.copy() for column in self.room)
+    def trial(self) -> Occupancy:
+        """A copy of the occupancy, to play in."""
+        return Occupancy._make(column.copy() for column in self.room)
 
     def write(self, draft: Draft) -> None:
         """Give the jobs that were started what they were started on."""
@@ -177,8 +177,8 @@ class Board:
             draft.place(job, _split(int(row["workers"]), nodes), _split(int(row["servers"]), nodes))
 
 
-def set_up(snapshot: Snapshot, world: World, *, fraction: bool) -> Board:
-    """The board for a snapshot.
+def set_up(snapshot: Snapshot, model: PlacementModel, *, fraction: bool) -> KernelArrays:
+    """The arrays for a snapshot.
 
     With `fraction`, a job's speed counts by the part of the job that it does per second, and of
     jobs alike the shortest comes first.
@@ -193,54 +193,58 @@ def set_up(snapshot: Snapshot, world: World, *, fraction: bool) -> Board:
         total_s = np.maximum(left_s + rows["progress_s"], 1.0)
         weight = total_s.mean() / total_s  # so that a threshold means the same
         waiting = waiting[np.argsort(total_s[waiting], kind="stable")]
-    menu, odd = _menu(rows, world, waiting, weight, size)
-    room = _room(snapshot, menu, waiting, left_s)
-    for job, key in zip(running.tolist(), rows[list(Shape._fields)][running].tolist(), strict=True):
-        _enter(snapshot, world, job, Shape(*key), room)
-    seat(world.law, menu, room)
-    # What a running job is seen to do says more about its length than any reference.
+    options, odd = _options(rows, model, waiting, weight, size)
+    room = _occupancy(snapshot, options, waiting, left_s)
+    for job, key in zip(
+        running.tolist(), rows[list(JobShape._fields)][running].tolist(), strict=True
+    ):
+        _enter(snapshot, model, job, JobShape(*key), room)
+    rate_all(model.law, options, room)
+    # The observed pace of a running job says more about its length than its reference speed.
     pace = rows["pace"][running]
-    expected = room.alone[running] * np.maximum(world.law.floor, room.low[running])
+    expected = room.alone[running] * np.maximum(model.law.floor, room.low[running])
     left_s[running] *= np.where(pace > 0, expected / np.where(pace > 0, pace, 1.0), 1.0)
     J, N = len(rows), len(snapshot.cluster)
     able, pick, order, twin = np.zeros((4, N), np.int64)
-    desk = Desk(np.zeros(J), np.zeros(J + 1, np.int64), able, pick, order, twin)
-    return Board(menu, room, desk, len(running), odd)
+    scratch = Scratch(np.zeros(J), np.zeros(J + 1, np.int64), able, pick, order, twin)
+    return KernelArrays(options, room, scratch, len(running), odd)
 
 
 def _known(remaining_s: Floats) -> Floats:
-    """Remaining work (J,), where nobody knows it the mean of the rest, or an hour."""
+    """Remaining work (J,); where it is unknown, the mean of the others, or an hour."""
     known = np.isfinite(remaining_s)
     guess_s = float(remaining_s[known].mean()) if known.any() else 3600.0
     return np.where(known, remaining_s, guess_s)
 
 
-def _menu(
-    rows: Records, world: World, waiting: Ints, weight: Floats, size: Floats
-) -> tuple[Menu, Ints]:
+def _options(
+    rows: Records, model: PlacementModel, waiting: Ints, weight: Floats, size: Floats
+) -> tuple[Options, Ints]:
     """What may be placed, type by type, and the jobs that no even spread suits."""
-    by_shape: dict[Shape, list[int]] = {}
-    for job, key in zip(waiting.tolist(), rows[list(Shape._fields)][waiting].tolist(), strict=True):
-        by_shape.setdefault(Shape(*key), []).append(job)
+    by_shape: dict[JobShape, list[int]] = {}
+    for job, key in zip(
+        waiting.tolist(), rows[list(JobShape._fields)][waiting].tolist(), strict=True
+    ):
+        by_shape.setdefault(JobShape(*key), []).append(job)
     queue: list[int] = []
     odd: list[int] = []
     end: list[int] = []
-    options: list[tuple[int, int, int]] = []
+    spread_rows: list[tuple[int, int, int]] = []
     speeds: list[Floats] = []
     for shape, jobs in by_shape.items():
-        spreads, _ = world.spreads(shape)
+        spreads, _ = model.spreads(shape)
         if not spreads:
             odd += jobs
             continue
         queue += jobs
         for spread in spreads:
-            options.append((len(end), spread.span, spread.kind))
+            spread_rows.append((len(end), spread.span, spread.kind))
             speeds.append(spread.speed)
         end.append(len(queue))
-    of, span, kind = np.array(options, np.int64).reshape(-1, 3).T.copy()
-    speed = np.array(speeds).reshape(len(options), len(world.cluster.gpu_types))
+    of, span, kind = np.array(spread_rows, np.int64).reshape(-1, 3).T.copy()
+    speed = np.array(speeds).reshape(len(spread_rows), len(model.cluster.gpu_types))
     sign = _signs(len(rows))
-    return Menu(rows, weight, size, sign, np.array(queue, np.int64), np.array(end, np.int64),
+    return Options(rows, weight, size, sign, np.array(queue, np.int64), np.array(end, np.int64),
                 of, span, kind, speed), np.array(sorted(odd), np.int64)  # fmt: skip
 
 
@@ -251,17 +255,17 @@ def _signs(count: int) -> Ints:
     return (x ^ (x >> np.uint64(27))).view(np.int64)
 
 
-def _room(snapshot: Snapshot, menu: Menu, waiting: Ints, left_s: Floats) -> Room:
-    """The nodes as they are, with nobody seated yet."""
-    nodes, rows = snapshot.nodes, menu.jobs
+def _occupancy(snapshot: Snapshot, options: Options, waiting: Ints, left_s: Floats) -> Occupancy:
+    """The nodes as they are; running jobs are not entered yet."""
+    nodes, rows = snapshot.nodes, options.jobs
     J, N = len(rows), len(nodes)
-    guests = int(np.bincount(snapshot.shares["node"], minlength=1).max())
+    jobs_on = int(np.bincount(snapshot.shares["node"], minlength=1).max())
     # A newcomer takes a GPU or more of every node it is on, unless its workers need none.
     light = int((rows["gpus_per_worker"][waiting] == 0).sum())
-    slots = guests + min(len(waiting), int(nodes["gpus"].max()) + light) + 1
-    width = int(max(menu.span.max(initial=1), rows["share_len"].max(initial=1)))
-    return Room(
-        head=np.concatenate([np.zeros(1, np.int64), menu.end])[: len(menu.end)],
+    slots = jobs_on + min(len(waiting), int(nodes["gpus"].max()) + light) + 1
+    width = int(max(options.span.max(initial=1), rows["share_len"].max(initial=1)))
+    return Occupancy(
+        head=np.concatenate([np.zeros(1, np.int64), options.end])[: len(options.end)],
         gpus=nodes["gpus"].astype(np.int64),
         type=nodes["type"].astype(np.int64),
         free=np.where(nodes["up"], nodes["free"], -1).astype(np.int64),
@@ -269,7 +273,7 @@ def _room(snapshot: Snapshot, menu: Menu, waiting: Ints, left_s: Floats) -> Room
         memory_gb=nodes["free_memory_gb"].copy(),
         load=np.zeros(N),
         sign=np.zeros(N, np.int64),
-        guests=np.zeros(N, np.int64),
+        jobs_on=np.zeros(N, np.int64),
         job=np.zeros((N, slots), np.int64),
         held=np.zeros((N, slots), np.int64),
         here=np.ones((N, slots)),
@@ -283,25 +287,27 @@ def _room(snapshot: Snapshot, menu: Menu, waiting: Ints, left_s: Floats) -> Room
     )
 
 
-def _enter(snapshot: Snapshot, world: World, job: int, shape: Shape, room: Room) -> None:
-    """Enter a running job in the room."""
+def _enter(
+    snapshot: Snapshot, model: PlacementModel, job: int, shape: JobShape, room: Occupancy
+) -> None:
+    """Enter a running job into the occupancy."""
     shares = snapshot.share(job)
     each, nodes = shape.gpus_per_worker, [node for node, _, _ in shares]
     workers, servers = sum(w for _, w, _ in shares), sum(s for _, _, s in shares)
-    room.kind[job] = world.kind(shape.curve, len(shares), workers)
+    room.kind[job] = model.kind(shape.curve, len(shares), workers)
     on = [node for node, w, _ in shares if w] or nodes
-    room.alone[job] = world.alone(shape, len(shares), servers, workers, room.type[on])
+    room.alone[job] = model.alone(shape, len(shares), servers, workers, room.type[on])
     room.span[job] = len(shares)
     for i, (node, held, _) in enumerate(shares):
-        slot = room.guests[node]
+        slot = room.jobs_on[node]
         room.node[job, i], room.job[node, slot] = node, job
         room.held[node, slot] = held * each
-        room.guests[node] += 1
+        room.jobs_on[node] += 1
     room.run[room.run[-1]] = job
     room.run[-1] += 1
 
 
 def _split(count: int, nodes: list[int]) -> list[tuple[int, int]]:
-    """`count` over nodes, all the same or the first ones one more."""
+    """`count` over nodes: equal parts, the first ones one more."""
     each, more = divmod(count, len(nodes))
     return [(node, each + (i < more)) for i, node in enumerate(nodes)]

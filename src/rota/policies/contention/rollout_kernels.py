@@ -1,4 +1,4 @@
-"""Jobs come and go in a `Room`: the greedy rule, and what becomes of all jobs under it.
+"""Jobs come and go in an `Occupancy`: the greedy rule, and how all jobs end under it.
 
 Rates are constant between two completions, so a whole future without arrivals is a few dozen
 steps: fill what is free, go to the next completion, and again.
@@ -6,30 +6,34 @@ steps: fill what is free, go to the next completion, and again.
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from rota.core.speed import LINKS
 from rota.core.types import Ints
 from rota.jit import kernel, part
-from rota.policies.contention.greedy_kernels import (
-    TIE,
-    Desk,
+from rota.policies.contention.greedy_kernels import TIE, scan
+from rota.policies.contention.neighbour_kernels import (
     Found,
+    GreedySettings,
     Law,
-    Menu,
-    Room,
-    Taste,
+    Occupancy,
+    Options,
+    Scratch,
     after,
     kept,
-    scan,
     workers_at,
 )
 
+MOST_PICKS: Final = 32
+"""Placements of a round that are compared by look-ahead; the greedy rule makes the others."""
+
 
 @part
-def take(menu: Menu, room: Room, j: int, i: int, held: int, sign: int) -> None:
+def take(options: Options, room: Occupancy, j: int, i: int, held: int, sign: int) -> None:
     """Take what job j needs beside `held` GPUs on its i-th node; with sign −1, give it back."""
-    job, n, span = menu.jobs[j], room.node[j, i], room.span[j]
+    job, n, span = options.jobs[j], room.node[j, i], room.span[j]
     each, servers = job["gpus_per_worker"], workers_at(job["servers"], span, i)
     workers = held // each if each > 0 else workers_at(job["workers"], span, i)
     room.free[n] -= sign * held
@@ -40,9 +44,9 @@ def take(menu: Menu, room: Room, j: int, i: int, held: int, sign: int) -> None:
 
 
 @part
-def join(law: Law, menu: Menu, room: Room, j: int, n: int, held: int) -> None:
-    """Seat job j on node n beside those who are there."""
-    k, size = room.kind[j], room.guests[n]
+def join(law: Law, options: Options, room: Occupancy, j: int, n: int, held: int) -> None:
+    """Put job j on node n beside the jobs there."""
+    k, size = room.kind[j], room.jobs_on[n]
     mine = kept(law, room, k, n, -1)
     for s in range(size):
         o = room.job[n, s]
@@ -50,34 +54,39 @@ def join(law: Law, menu: Menu, room: Room, j: int, n: int, held: int) -> None:
         room.low[o] = min(room.low[o], room.here[n, s])
     room.job[n, size], room.held[n, size], room.here[n, size] = j, held, mine
     room.low[j] = min(room.low[j], mine)
-    room.guests[n] = size + 1
-    room.sign[n] += menu.sign[j] * (held + 1)
+    room.jobs_on[n] = size + 1
+    room.sign[n] += options.sign[j] * (held + 1)
     if law.mode == LINKS and k >= 0:
         room.load[n] += law.traffic_gbps[k]
 
 
 @part
-def enter(law: Law, menu: Menu, room: Room, p: int, nodes: Ints) -> None:
+def enter(law: Law, options: Options, room: Occupancy, p: int, nodes: Ints) -> None:
     """Start the next job of an option's type on `nodes`."""
-    q = menu.type[p]
-    j = menu.queue[room.head[q]]
+    q = options.type[p]
+    j = options.queue[room.head[q]]
     room.head[q] += 1
-    room.span[j], room.kind[j], room.low[j], room.alone[j] = menu.span[p], menu.kind[p], 1.0, np.inf
-    for i in range(menu.span[p]):
+    room.span[j], room.kind[j], room.low[j], room.alone[j] = (
+        options.span[p],
+        options.kind[p],
+        1.0,
+        np.inf,
+    )
+    for i in range(options.span[p]):
         n = nodes[i]
         room.node[j, i] = n
-        room.alone[j] = min(room.alone[j], menu.speed[p, room.type[n]])
-        workers = workers_at(menu.jobs[j]["workers"], menu.span[p], i)
-        held = workers * menu.jobs[j]["gpus_per_worker"]
-        take(menu, room, j, i, held, 1)
-        join(law, menu, room, j, n, held)
+        room.alone[j] = min(room.alone[j], options.speed[p, room.type[n]])
+        workers = workers_at(options.jobs[j]["workers"], options.span[p], i)
+        held = workers * options.jobs[j]["gpus_per_worker"]
+        take(options, room, j, i, held, 1)
+        join(law, options, room, j, n, held)
     last = room.run.size - 1
     room.run[room.run[last]] = j
     room.run[last] += 1
 
 
 @part
-def leave(law: Law, menu: Menu, room: Room, at: int) -> None:
+def leave(law: Law, options: Options, room: Occupancy, at: int) -> None:
     """Let the running job run[at] go; those it leaves behind speed up."""
     last = room.run.size - 1
     j = room.run[at]
@@ -87,70 +96,78 @@ def leave(law: Law, menu: Menu, room: Room, at: int) -> None:
         n, s = room.node[j, i], 0
         while room.job[n, s] != j:
             s += 1
-        held, end = room.held[n, s], room.guests[n] - 1
-        take(menu, room, j, i, held, -1)
+        held, end = room.held[n, s], room.jobs_on[n] - 1
+        take(options, room, j, i, held, -1)
         room.job[n, s], room.held[n, s] = room.job[n, end], room.held[n, end]
-        room.guests[n] = end
-        room.sign[n] -= menu.sign[j] * (held + 1)
+        room.jobs_on[n] = end
+        room.sign[n] -= options.sign[j] * (held + 1)
         if law.mode == LINKS and room.kind[j] >= 0:
             room.load[n] -= law.traffic_gbps[room.kind[j]]
     for i in range(room.span[j]):
         settle(law, room, room.node[j, i])
     for i in range(room.span[j]):
-        for s in range(room.guests[room.node[j, i]]):
+        for s in range(room.jobs_on[room.node[j, i]]):
             find_low(room, room.job[room.node[j, i], s])
 
 
 @part
-def settle(law: Law, room: Room, n: int) -> None:
+def settle(law: Law, room: Occupancy, n: int) -> None:
     """Work out anew what node n leaves its jobs."""
-    for s in range(room.guests[n]):
+    for s in range(room.jobs_on[n]):
         room.here[n, s] = kept(law, room, room.kind[room.job[n, s]], n, s)
 
 
 @part
-def find_low(room: Room, o: int) -> None:
+def find_low(room: Occupancy, o: int) -> None:
     """Work out anew what is left to job o on the worst of its nodes."""
     room.low[o] = 1.0
     for i in range(room.span[o]):
         n = room.node[o, i]
-        for s in range(room.guests[n]):
+        for s in range(room.jobs_on[n]):
             if room.job[n, s] == o:
                 room.low[o] = min(room.low[o], room.here[n, s])
 
 
 @part
-def best(law: Law, menu: Menu, room: Room, desk: Desk, taste: Taste, found: Found) -> int:
+def best(
+    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
+    found: Found,
+) -> int:  # fmt: skip
     """The greedy rule's choice: 1 if there is one, then at found[0].
 
-    An empty cluster takes the best there is, however little it gains: else it would wait for ever.
+    An empty cluster takes the best there is even if it gains little: else jobs would wait for ever.
     """
-    count = scan(law, menu, room, desk, taste, found, 1)
+    count = scan(law, options, room, scratch, settings, found, 1)
     if count == 0 and room.run[room.run.size - 1] == 0:
-        return scan(law, menu, room, desk, Taste(-np.inf, 0.0, taste.size), found, 1)
+        return scan(
+            law, options, room, scratch, GreedySettings(-np.inf, 0.0, settings.size), found, 1
+        )
     return count
 
 
 @part
-def fill(law: Law, menu: Menu, room: Room, desk: Desk, taste: Taste, found: Found) -> None:
+def fill(
+    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
+    found: Found,
+) -> None:  # fmt: skip
     """Start the best placement while there is a good one."""
-    while best(law, menu, room, desk, taste, found) > 0:
-        enter(law, menu, room, found.option[0], found.node[0])
+    while best(law, options, room, scratch, settings, found) > 0:
+        enter(law, options, room, found.option[0], found.node[0])
 
 
 @part
 def play(
-    law: Law, menu: Menu, room: Room, desk: Desk, taste: Taste, found: Found, filled: bool,
-    limit: float,
+    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
+    found: Found, filled: bool, limit: float,
 ) -> float:  # fmt: skip
     """The sum of all completion times from here, under the greedy rule; inf once over `limit`."""
     last, total = room.run.size - 1, 0.0
     there = room.run[last]
     for q in range(room.head.size):
-        there += menu.end[q] - room.head[q]
+        there += options.end[q] - room.head[q]
     while True:
         if not filled:
-            fill(law, menu, room, desk, taste, found)
+            fill(law, options, room, scratch, settings, found)
         filled = False
         if room.run[last] == 0:
             return total
@@ -161,7 +178,7 @@ def play(
         total += step * there
         if not total < limit:
             return np.inf
-        # All are taken there at the rates of before; then those who are done go.
+        # All jobs advance at their present rates; then those that are done leave.
         for i in range(room.run[last]):
             j = room.run[i]
             rate = room.alone[j] * max(law.floor, room.low[j])
@@ -169,20 +186,20 @@ def play(
             room.left[j] = -1.0 if ends else room.left[j] - rate * step
         for i in range(room.run[last] - 1, -1, -1):
             if room.left[room.run[i]] < 0.0:
-                leave(law, menu, room, i)
+                leave(law, options, room, i)
                 there -= 1
 
 
 @part
-def restore(room: Room, saved: Room) -> None:
+def restore(room: Occupancy, saved: Occupancy) -> None:
     """Make `room` what `saved` is."""
     for q in range(saved.head.size):
         room.head[q] = saved.head[q]
     for n in range(saved.free.size):
         room.free[n], room.cpus[n] = saved.free[n], saved.cpus[n]
         room.memory_gb[n], room.load[n] = saved.memory_gb[n], saved.load[n]
-        room.sign[n], room.guests[n] = saved.sign[n], saved.guests[n]
-        for s in range(saved.guests[n]):
+        room.sign[n], room.jobs_on[n] = saved.sign[n], saved.jobs_on[n]
+        for s in range(saved.jobs_on[n]):
             room.job[n, s], room.held[n, s] = saved.job[n, s], saved.held[n, s]
             room.here[n, s] = saved.here[n, s]
     for j in range(saved.left.size):
@@ -198,11 +215,11 @@ def restore(room: Room, saved: Room) -> None:
 
 
 @kernel
-def seat(law: Law, menu: Menu, room: Room) -> None:
-    """Work out what the running jobs, all entered, leave each other."""
+def rate_all(law: Law, options: Options, room: Occupancy) -> None:
+    """Work out what the running jobs, all entered, leave each other of their speed."""
     for n in range(room.free.size):
-        for s in range(room.guests[n]):
-            room.sign[n] += menu.sign[room.job[n, s]] * (room.held[n, s] + 1)
+        for s in range(room.jobs_on[n]):
+            room.sign[n] += options.sign[room.job[n, s]] * (room.held[n, s] + 1)
             k = room.kind[room.job[n, s]]
             if law.mode == LINKS and k >= 0:
                 room.load[n] += law.traffic_gbps[k]
@@ -212,39 +229,46 @@ def seat(law: Law, menu: Menu, room: Room) -> None:
 
 
 @kernel
-def greedy_round(law: Law, menu: Menu, room: Room, desk: Desk, taste: Taste, found: Found) -> None:
+def greedy_round(
+    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
+    found: Found,
+) -> None:  # fmt: skip
     """Start what the greedy rule starts now."""
-    fill(law, menu, room, desk, taste, found)
+    fill(law, options, room, scratch, settings, found)
 
 
 @kernel
 def rollout_round(
-    law: Law, menu: Menu, near: Menu, room: Room, trial: Room, desk: Desk, taste: Taste,
-    listed: Found, found: Found, most: int, quota: int, picks: int,
+    law: Law, options: Options, near: Options, room: Occupancy, trial: Occupancy, scratch: Scratch,
+    settings: GreedySettings, listed: Found, found: Found, quota: int,
 ) -> None:  # fmt: skip
     """Start, one by one, the placement that ends best if the greedy rule goes on from there.
 
-    `near` is the menu with an `end` of its own: the play knows the next `quota` jobs of a type.
-    After so many picks the greedy rule fills the rest.
+    `near` are the options with an `end` of their own: the play knows the next `quota` jobs of a
+    type. After MOST_PICKS placements the greedy rule fills the rest.
     """
     last = room.run.size - 1
-    every = Taste(-np.inf, taste.min_ratio, taste.size)
-    for _ in range(picks):
-        for q in range(menu.end.size):
-            near.end[q] = min(menu.end[q], room.head[q] + quota)
-        count = scan(law, near, room, desk, every, listed, most)
+    every = GreedySettings(-np.inf, settings.min_ratio, settings.size)
+    most = listed.score.size - 1
+    for _ in range(MOST_PICKS):
+        for q in range(options.end.size):
+            near.end[q] = min(options.end[q], room.head[q] + quota)
+        count = scan(law, near, room, scratch, every, listed, most)
         if count == 0:
             return
         choice, lowest = -1, np.inf
         for c in range(count):
             restore(trial, room)
             enter(law, near, trial, listed.option[c], listed.node[c])
-            total = play(law, near, trial, desk, taste, found, False, lowest * (1.0 - TIE))
+            total = play(law, near, trial, scratch, settings, found, False, lowest * (1.0 - TIE))
             if choice < 0 or total < lowest:
                 choice, lowest = c, total
         if room.run[last] > 0:
             restore(trial, room)
-            if play(law, near, trial, desk, taste, found, True, lowest * (1.0 - TIE)) < lowest:
+            if (
+                play(law, near, trial, scratch, settings, found, True, lowest * (1.0 - TIE))
+                < lowest
+            ):
                 return
-        enter(law, menu, room, listed.option[choice], listed.node[choice])
-    fill(law, menu, room, desk, taste, found)
+        enter(law, options, room, listed.option[choice], listed.node[choice])
+    fill(law, options, room, scratch, settings, found)

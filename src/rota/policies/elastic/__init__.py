@@ -1,1 +1,1 @@
-"""Policies that choose how many workers and servers each job gets, by its speed curve."""
+"""Policies that choose the numbers of workers and servers of each job, by its speed curve."""

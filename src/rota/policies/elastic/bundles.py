@@ -1,4 +1,4 @@
-"""Baselines for jobs with parameter servers that know less of speed, but play fair.
+"""Simple baselines for jobs with parameter servers, which use little of what is known of speed.
 
 `drf-bundles` and `srtf-bundles` grow jobs in bundles of one worker and one server, as DL2's
 baselines do, without their defects: what does not fit is passed over, tasks of a bundle may
@@ -9,16 +9,17 @@ and lets every job make the best of its part.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rota.policies.elastic.climb import Known, climb, survey
 from rota.policies.elastic.filling import fill
 from rota.policies.elastic.hull import known_or_typical
+from rota.policies.settings import PolicyEntry, Setting, flag
 
 if TYPE_CHECKING:
     from rota.core.decision import Decision
     from rota.core.snapshot import Snapshot
-    from rota.policies.elastic.climb import Fits, View
+    from rota.policies.elastic.climb import Fits, Survey
     from rota.policies.elastic.sizes import Point, Sizes
 
 
@@ -62,7 +63,7 @@ class Bundles:
             return found[: found.index(most) + 1]
         return found
 
-    def _time_left(self, view: View) -> list[float]:
+    def _time_left(self, view: Survey) -> list[float]:
         """Remaining time with as many bundles as the job may have (J,)."""
         if self.rule != "srtf":
             return []
@@ -72,3 +73,19 @@ class Bundles:
             left / (ladder[-1].speed if ladder else 1.0)
             for left, ladder in zip(work, ladders, strict=True)
         ]
+
+
+_BEST: Final = {
+    "best": Setting("whether a job stops at its fastest number of bundles", flag, "0 or 1"),
+}
+POLICIES: Final = {
+    "drf-bundles": PolicyEntry(
+        "Bundles of a worker and a server by dominant share; passes over what does not fit.",
+        "DRF, NSDI 2011, in DL2's bundles", Bundles, _BEST, {"rule": "drf"}),
+    "srtf-bundles": PolicyEntry(
+        "Shortest remaining time first, in bundles of a worker and a server.",
+        "textbook, in DL2's bundles", Bundles, _BEST, {"rule": "srtf"}),
+    "equal-units": PolicyEntry(
+        "Equal shares of the cluster, each used at its best number of servers and workers.",
+        "textbook", Bundles, preset={"rule": "equal"}),
+}  # fmt: skip

@@ -1,7 +1,7 @@
-"""Sharing a cluster out step by step: whoever's next step is worth most takes it.
+"""Sharing a cluster out step by step: the job whose next step is worth most takes it.
 
-Here nodes do not matter yet, only how much of everything they have together; where the tasks
-go is decided afterwards (`rota.policies.elastic.filling`).
+Here nodes do not matter yet, only what they have together; where the tasks go is decided
+afterwards (`rota.policies.elastic.filling`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from rota.core.layout import SLACK
-from rota.policies.elastic.sizes import ANY, NOTHING, Shape, Sizes, reference
+from rota.policies.elastic.sizes import ANY, NOTHING, ElasticShape, Sizes, reference
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -38,19 +38,19 @@ FIELDS: Final = [
     "servers", "gpus_per_worker", "cpus_per_worker", "memory_gb_per_worker", "cpus_per_server",
     "memory_gb_per_server",
 ]  # fmt: skip
-"""What the sizes of a job depend on, in the order of `Shape`."""
+"""What the sizes of a job depend on, in the order of `ElasticShape`."""
 
 
 @dataclass
-class Pool:
-    """What is left of a cluster, by GPU type and in all."""
+class FreeCapacity:
+    """What is free in a cluster, by GPU type and in all."""
 
-    left: list[list[float]]  # (T + 1, 3): GPUs, CPUs, memory; last: all types together
+    amounts: list[list[float]]  # (T + 1, 3): GPUs, CPUs, memory; last: all types together
 
     def fits(self, held: Point, wanted: Point) -> bool:
         """Whether a job can go from one size to the other."""
         for row in self._rows(wanted):
-            shared = held.type == wanted.type or row is self.left[-1]
+            shared = held.type == wanted.type or row is self.amounts[-1]
             for k, left in enumerate(row):
                 if wanted.need[k] - (held.need[k] if shared else 0.0) > left + SLACK:
                     return False
@@ -64,7 +64,9 @@ class Pool:
                         row[k] += sign * need
 
     def _rows(self, point: Point) -> list[list[float]]:
-        return self.left[-1:] if point.type == ANY else [self.left[point.type], self.left[-1]]
+        return (
+            self.amounts[-1:] if point.type == ANY else [self.amounts[point.type], self.amounts[-1]]
+        )
 
 
 @dataclass
@@ -81,19 +83,19 @@ class Known:
 
 
 @dataclass
-class View:
-    """A snapshot as a policy for elastic jobs looks at it."""
+class Survey:
+    """What a policy for elastic jobs reads from a snapshot."""
 
     snapshot: Snapshot
     sizes: list[list[Sizes]]  # (J,) on each GPU type that will do, the fastest first
     work: Floats  # (J,) remaining, in the unit of the job's speeds; NaN if unknown
     total: Floats  # (J,) the same when it was submitted
     held: list[Point]  # (J,)
-    pinned: list[bool]  # (J,) runs and may not be touched yet
+    pinned: list[bool]  # (J,) runs and may not be changed yet
     capacity: tuple[tuple[float, ...], ...]  # (T + 1, 3): GPUs, CPUs, memory; last: of all types
     unit: float
     """The dominant share of the smallest task of any job."""
-    pool: Pool = field(init=False)
+    left: FreeCapacity = field(init=False)
     """What the last climb left."""
 
     def fastest(self, job: int) -> float:
@@ -105,7 +107,7 @@ class View:
         return next((s for s in self.sizes[job] if s.shape.type == type), self.sizes[job][0])
 
 
-def survey(snapshot: Snapshot, known: Known) -> View:
+def survey(snapshot: Snapshot, known: Known) -> Survey:
     """Everything that a policy for elastic jobs asks of a snapshot."""
     nodes = snapshot.nodes[snapshot.nodes["up"]]
     kinds = max(len(snapshot.cluster.gpu_types), 1)
@@ -124,7 +126,7 @@ def survey(snapshot: Snapshot, known: Known) -> View:
             gpu_type = row[FIELDS.index("gpu_type")]
             known.units[row] = reference(mine[0], gpu_type, snapshot.curves, snapshot.cluster)
     unit_speed = np.array([known.units[row] for row in rows]).reshape(len(rows))
-    view = View(
+    view = Survey(
         snapshot, sizes, _work(jobs.remaining_s) * unit_speed, _work(jobs.estimate_s) * unit_speed,
         [], snapshot.pinned.tolist(), capacity, _smallest(jobs.rows, nodes),
     )  # fmt: skip
@@ -135,18 +137,18 @@ def survey(snapshot: Snapshot, known: Known) -> View:
     return view
 
 
-def climb(view: View, step: Step, staying: Collection[int] = ()) -> dict[int, Point]:
+def climb(view: Survey, step: Step, staying: Collection[int] = ()) -> dict[int, Point]:
     """Let the job with the lowest key take its step, until no step is left that fits.
 
     Gives what every job gets, the first to have taken a step first; before all come those that
     stay as they are, pinned jobs among them.
     """
-    view.pool = pool = Pool([list(part) for part in view.capacity])
+    view.left = left = FreeCapacity([list(part) for part in view.capacity])
     given: dict[int, Point] = {}
     for job, pinned in enumerate(view.pinned):
         if pinned or job in staying:
             given[job] = view.held[job]
-            pool.take(NOTHING, view.held[job])
+            left.take(NOTHING, view.held[job])
     heap: list[tuple[tuple[float, ...], int, Point]] = []
 
     def push(job: int, at: Point, fits: Fits | None) -> None:
@@ -162,17 +164,17 @@ def climb(view: View, step: Step, staying: Collection[int] = ()) -> dict[int, Po
     while heap:
         _, job, wanted = heapq.heappop(heap)
         at = given.get(job, NOTHING)
-        if pool.fits(at, wanted):
-            pool.take(at, wanted)
+        if left.fits(at, wanted):
+            left.take(at, wanted)
             given[job] = wanted
             push(job, wanted, None)
         else:
-            push(job, at, lambda point, at=at: pool.fits(at, point))  # type: ignore[misc]
+            push(job, at, lambda point, at=at: left.fits(at, point))  # type: ignore[misc]
     return given
 
 
-def small_changes(view: View, given: dict[int, Point], units: float) -> set[int]:
-    """Running jobs whose size changes by so little, if nobody else needs what they hold.
+def small_changes(view: Survey, given: dict[int, Point], units: float) -> set[int]:
+    """Running jobs whose size changes by `units` or less, if no other job needs what they hold.
 
     Jobs that would grow come first: what they do not take lets others stay.
     """
@@ -183,8 +185,8 @@ def small_changes(view: View, given: dict[int, Point], units: float) -> set[int]
         if held.workers and held.speed > 0 and abs(more) <= units * view.unit + 1e-12:
             changes.append((-more, job))
     for _, job in sorted(changes):
-        if view.pool.fits(given[job], view.held[job]):
-            view.pool.take(given[job], view.held[job])
+        if view.left.fits(given[job], view.held[job]):
+            view.left.take(given[job], view.held[job])
             staying.add(job)
     return staying
 
@@ -211,7 +213,7 @@ def _sizes(row: tuple[Any, ...], known: Known, most: list[int]) -> list[Sizes]:
             types = [ANY] if hidden else [*range(kinds), ANY]
         found = []
         for type_ in types:
-            shape = Shape(
+            shape = ElasticShape(
                 -1 if hidden else curve, type_, tuple(limits[:3]), tuple(limits[3:6]),
                 tuple(limits[6:9]), (0.0, *limits[9:]),
             )  # fmt: skip
@@ -221,7 +223,7 @@ def _sizes(row: tuple[Any, ...], known: Known, most: list[int]) -> list[Sizes]:
     return known.sizes[row]
 
 
-def _held(view: View, job: int, servers: int, workers: int) -> Point:
+def _held(view: Survey, job: int, servers: int, workers: int) -> Point:
     """The size that a running job has now."""
     sizes, types = view.sizes[job], view.snapshot.nodes["type"]
     type_ = sizes[0].shape.type

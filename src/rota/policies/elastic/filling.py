@@ -1,4 +1,4 @@
-"""Where the tasks of elastic jobs go, once it is clear how many each job gets.
+"""Where the tasks of elastic jobs go, once the size of each job is chosen.
 
 Jobs keep their tasks where they are, as far as they can. Workers are packed onto as few nodes
 as possible; servers, and workers without GPUs, go where the CPUs are not needed to feed free
@@ -14,7 +14,7 @@ import numpy as np
 from rota.core.decision import Decision
 from rota.core.draft import Draft
 from rota.core.layout import SHARE, SLACK
-from rota.policies.classic.placing import start_somebody
+from rota.policies.classic.placing import start_if_idle
 from rota.policies.elastic.sizes import ANY, CPUS, GPUS, NOTHING
 from rota.policies.gpu_types.type_pools import runs_spread_only
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from rota.core.snapshot import Snapshot
     from rota.core.types import Bools, Floats, Ints
-    from rota.policies.elastic.climb import View
+    from rota.policies.elastic.climb import Survey
     from rota.policies.elastic.sizes import Point
 
 WORKERS, SERVERS = 0, 1
@@ -32,10 +32,10 @@ Shares = dict[int, list[int]]
 """Node → workers and servers there."""
 
 
-class Board:
-    """Nodes, and who holds what on them, while tasks are being placed."""
+class TaskPlacement:
+    """The nodes' free room, and the tasks on them, while tasks are being placed."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: Survey) -> None:
         nodes, rows = view.snapshot.nodes, view.snapshot.jobs.rows
         self.type: Ints = nodes["type"]
         self.up: Bools = nodes["up"]
@@ -50,7 +50,7 @@ class Board:
         self.cpus_per_gpu = float(per_gpu.max(initial=0.0))
 
     def put(self, job: int, node: int, role: int, count: int) -> None:
-        """Add so many tasks; a negative count takes them away."""
+        """Add `count` tasks; a negative count takes them away."""
         here = self.held.setdefault(job, {}).setdefault(node, [0, 0])
         here[role] += count
         for k, need in enumerate(self.demand[job][role]):
@@ -91,7 +91,7 @@ class Board:
                 break
 
     def _room(self, job: int, role: int, type_: int, cpus: Floats) -> Ints:
-        """How many tasks each node has room for (N,)."""
+        """The number of tasks that each node has room for (N,)."""
         room = np.full(len(self.up), float(_MANY))
         for k, need in enumerate(self.demand[job][role]):
             if need:
@@ -125,7 +125,7 @@ class Board:
         return count
 
 
-def fill(view: View, given: Mapping[int, Point]) -> Decision:
+def fill(view: Survey, given: Mapping[int, Point]) -> Decision:
     """The decision that gives every job its size, or the largest smaller one that fits."""
     for job in given:
         mine, curves = view.sizes[job][0], view.snapshot.curves
@@ -133,77 +133,79 @@ def fill(view: View, given: Mapping[int, Point]) -> Decision:
             raise runs_spread_only(curves.names[mine.shape.curve], mine.shape.workers[0])
     same = {job for job, point in given.items() if _same(view.held[job], point)}
     attempts: list[Collection[int]] = [given, same]
-    if not view.snapshot.jobs.resize_s.any():  # moving everybody costs nothing
+    if not view.snapshot.jobs.resize_s.any():  # moving jobs costs nothing
         attempts.append([])
     for keep in attempts:
-        board, short = _lay(view, given, keep)
+        placement, short = _place_all(view, given, keep)
         if not short:
             break
     for job in short:
-        board.release(job)
+        placement.release(job)
     for job in short:
-        _squeeze(view, board, job, given[job])
-    if not any(board.held.values()):
+        _squeeze(view, placement, job, given[job])
+    if not any(placement.held.values()):
         draft = Draft(view.snapshot)
-        start_somebody(draft)
+        start_if_idle(draft)
         return draft.commit()
-    return decision(view.snapshot, board.held)
+    return decision(view.snapshot, placement.held)
 
 
 def _same(held: Point, wanted: Point) -> bool:
     return held[:2] == wanted[:2] and held.type == wanted.type
 
 
-def _lay(view: View, given: Mapping[int, Point], keep: Collection[int]) -> tuple[Board, list[int]]:
-    """Place everybody, those in `keep` starting from what they hold; who did not fit."""
-    board = Board(view)
+def _place_all(
+    view: Survey, given: Mapping[int, Point], keep: Collection[int]
+) -> tuple[TaskPlacement, list[int]]:
+    """Place all jobs, those in `keep` from what they hold; also returns those that do not fit."""
+    placement = TaskPlacement(view)
     for job in given:
         if view.pinned[job] or (job in keep and view.held[job].workers):
-            _hold_on(view, board, job, given[job])
+            _hold_on(view, placement, job, given[job])
     for job, point in given.items():
         for role, wanted in ((WORKERS, point.workers), (SERVERS, point.servers)):
-            surplus = board.count(job, role) - wanted
+            surplus = placement.count(job, role) - wanted
             if surplus > 0:
-                board.trim(job, role, surplus)
+                placement.trim(job, role, surplus)
     short: set[int] = set()
-    # GPUs are what runs out: first those who need them, then the workers who do not, then servers.
-    order = sorted(given, key=lambda job: not board.demand[job][WORKERS][GPUS])
+    # GPUs are scarcest: first workers that need them, then workers that do not, then servers.
+    order = sorted(given, key=lambda job: not placement.demand[job][WORKERS][GPUS])
     for role in (WORKERS, SERVERS):
         for job in order:
             point = given[job]
             wanted = point.workers if role == WORKERS else point.servers
-            missing, type_ = wanted - board.count(job, role), _type(view, job, point)
-            if job not in short and not board.add(job, role, missing, type_):
+            missing, type_ = wanted - placement.count(job, role), _type(view, job, point)
+            if job not in short and not placement.add(job, role, missing, type_):
                 short.add(job)
-    return board, [job for job in given if job in short]
+    return placement, [job for job in given if job in short]
 
 
-def _hold_on(view: View, board: Board, job: int, point: Point) -> None:
+def _hold_on(view: Survey, placement: TaskPlacement, job: int, point: Point) -> None:
     """Put the job's tasks where they are, except on nodes that are down or of another type."""
     nodes, type_ = view.snapshot.nodes, _type(view, job, point)
     if view.pinned[job]:
         type_ = ANY
     for node, workers, servers in view.snapshot.share(job):
         if nodes["up"][node] and (type_ == ANY or nodes["type"][node] == type_):
-            board.put(job, node, WORKERS, workers)
-            board.put(job, node, SERVERS, servers)
+            placement.put(job, node, WORKERS, workers)
+            placement.put(job, node, SERVERS, servers)
 
 
-def _type(view: View, job: int, point: Point) -> int:
+def _type(view: Survey, job: int, point: Point) -> int:
     return point.type if len(view.sizes[job]) > 1 else int(view.snapshot.jobs.gpu_type[job])
 
 
-def _squeeze(view: View, board: Board, job: int, wanted: Point) -> None:
+def _squeeze(view: Survey, placement: TaskPlacement, job: int, wanted: Point) -> None:
     """Give the job the fastest size below the one wanted for which there is room on the nodes."""
     for point in reversed(view.sized(job, wanted.type).frontier):
         if point is NOTHING or point.share > wanted.share:
             continue
         type_ = _type(view, job, point)
-        if board.add(job, WORKERS, point.workers, type_) and board.add(
+        if placement.add(job, WORKERS, point.workers, type_) and placement.add(
             job, SERVERS, point.servers, type_
         ):
             return
-        board.release(job)
+        placement.release(job)
 
 
 def decision(snapshot: Snapshot, held: Mapping[int, Shares]) -> Decision:

@@ -9,19 +9,20 @@ still need at full speed. So short jobs come first, but not at any price.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from rota.policies.elastic.climb import Known, climb, small_changes, survey
 from rota.policies.elastic.filling import fill
 from rota.policies.elastic.sizes import better
+from rota.policies.settings import PolicyEntry, Setting, number, one_of
 
 if TYPE_CHECKING:
     from rota.core.decision import Decision
     from rota.core.snapshot import Snapshot
     from rota.core.types import Floats
-    from rota.policies.elastic.climb import Fits, View
+    from rota.policies.elastic.climb import Fits, Survey
     from rota.policies.elastic.sizes import Point, Sizes
 
 
@@ -38,7 +39,7 @@ class HullGreedy:
     """What a gain in speed is divided by: `hull` full speed × (time left at it)^a, `total` the
     whole work, `remaining` the work left; or `time`, the remaining time that it saves."""
     keep: float = 0.0
-    """Running jobs whose size would change by so many units or less are left alone."""
+    """Running jobs whose size would change by this number of units or less keep their size."""
     known: Known = field(default_factory=Known, repr=False, compare=False)
 
     def decide(self, snapshot: Snapshot) -> Decision:
@@ -57,7 +58,7 @@ class HullGreedy:
             given = climb(view, step, small_changes(view, given, self.keep))
         return fill(view, given)
 
-    def _value(self, view: View) -> list[float]:
+    def _value(self, view: Survey) -> list[float]:
         """What one unit of speed is worth to each job; for `time`, its remaining work (J,)."""
         work = known_or_typical(view.total if self.weight == "total" else view.work)
         if self.weight == "time":
@@ -92,3 +93,21 @@ def known_or_typical(amount: Floats) -> Floats:
     known = floor[np.isfinite(floor)]
     typical = float(np.exp(np.log(known).mean())) if len(known) else 1.0
     return np.where(np.isfinite(floor), floor, typical)
+
+
+POLICIES: Final = {
+    "hull-greedy": PolicyEntry(
+        "Every job climbs the concave hull of its speed; best gain first, short jobs favoured.",
+        "marginal-gain greedy; weight (gain / full speed) / (time left)^a",
+        HullGreedy,
+        {
+            "a": Setting("how much shortness counts", lambda t: number(t, 0.0),
+                         "a number, 0 or more"),
+            "weight": Setting("what a gain in speed is weighed by",
+                              one_of("hull", "total", "remaining", "time"),
+                              "hull, total, remaining or time"),
+            "keep": Setting("leave jobs alone whose size would change by this many units or less",
+                            lambda t: number(t, 0.0), "a number, 0 or more"),
+        },
+    ),
+}  # fmt: skip

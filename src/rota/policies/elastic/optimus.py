@@ -1,4 +1,4 @@
-"""`optimus`: more workers and servers for whoever's remaining time falls most per cost.
+"""`optimus`: more workers and servers for the job whose remaining time falls most per cost.
 
 Every job first gets the cheapest size at which it runs, the shortest job first. Then tasks are
 added where they save most remaining time for the share of the cluster that they take. As
@@ -9,11 +9,12 @@ dip; with look-ahead it judges several tasks at once and walks across dips.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rota.policies.elastic.climb import Known, climb, survey
 from rota.policies.elastic.filling import fill
 from rota.policies.elastic.hull import known_or_typical
+from rota.policies.settings import PolicyEntry, Setting, flag
 
 if TYPE_CHECKING:
     from rota.core.decision import Decision
@@ -50,3 +51,13 @@ class Optimus:
             return None
 
         return fill(view, climb(view, step))
+
+
+POLICIES: Final = {
+    "optimus": PolicyEntry(
+        "A worker or server more where it saves most remaining time for its cost.",
+        "Optimus, EuroSys 2018",
+        Optimus,
+        {"lookahead": Setting("whether several tasks may be added at once", flag, "0 or 1")},
+    ),
+}

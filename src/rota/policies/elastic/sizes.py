@@ -25,7 +25,7 @@ GPUS, CPUS, MEMORY = range(3)
 Need: TypeAlias = tuple[float, float, float]
 """GPUs, CPUs, memory."""
 MANY: Final = 4096
-"""Where nothing else limits the workers of a job without a curve, no more are thought of."""
+"""The most workers of a job without a curve, where nothing else limits them."""
 ANY: Final = -1
 """In place of a GPU type: whichever; the slowest worker then sets the pace."""
 
@@ -44,7 +44,7 @@ class Point(NamedTuple):
 NOTHING: Final = Point(0, 0, 0.0, 0.0, (0.0, 0.0, 0.0), ANY)
 
 
-class Shape(NamedTuple):
+class ElasticShape(NamedTuple):
     """All that the sizes of a job depend on; jobs of one shape share a `Sizes`."""
 
     curve: int
@@ -59,7 +59,11 @@ class Sizes:
     """The sizes of jobs of one shape on one GPU type."""
 
     def __init__(
-        self, shape: Shape, curves: Curves | None, capacity: tuple[float, ...], node_gpus: int
+        self,
+        shape: ElasticShape,
+        curves: Curves | None,
+        capacity: tuple[float, ...],
+        node_gpus: int,
     ) -> None:
         self.shape = shape
         speed = _by_curve(shape, curves, node_gpus) if shape.curve >= 0 else None
@@ -94,7 +98,7 @@ class Sizes:
         gpus, cpus, memory = (float(workers * w[k] + servers * s[k]) for k in range(3))
         need, speed = (gpus, cpus, memory), self.speed_at(servers, workers)
         if servers > self.most_servers or workers >= self.speed.shape[1]:
-            share = 1.0  # held, though the curve does not reach so far
+            share = 1.0  # held, though beyond the end of the curve
         elif servers >= self.first:
             share = float(self.share[servers - self.first, workers])
         else:
@@ -199,7 +203,7 @@ def _slope(a: Point, b: Point) -> float:
     return (b.speed - a.speed) / max(b.share - a.share, 1e-12)
 
 
-def _by_workers(shape: Shape, capacity: tuple[float, ...]) -> Floats:
+def _by_workers(shape: ElasticShape, capacity: tuple[float, ...]) -> Floats:
     """In proportion to the workers that the cluster can hold, with as many servers as requested."""
     fewest, most, asked = shape.workers
     most = min(most, max(asked, MANY))
@@ -211,14 +215,14 @@ def _by_workers(shape: Shape, capacity: tuple[float, ...]) -> Floats:
     return speed
 
 
-def _runs_spread(shape: Shape, curves: Curves | None) -> bool:
+def _runs_spread(shape: ElasticShape, curves: Curves | None) -> bool:
     """Whether the curve has a speed for the job on some number of nodes."""
     if curves is None or shape.curve < 0 or not curves.by_nodes:
         return False
     return bool(curves.speed[shape.curve, :, 1:, shape.workers[0] : shape.workers[1] + 1].any())
 
 
-def _by_curve(shape: Shape, curves: Curves | None, node_gpus: int) -> Floats | None:
+def _by_curve(shape: ElasticShape, curves: Curves | None, node_gpus: int) -> Floats | None:
     """As the job's curve has it, within the job's limits and the table's.
 
     A curve by nodes knows no servers: then there is one row, for as many as requested.

@@ -1,21 +1,22 @@
 """Gavel: policies as linear programs over heterogeneous GPUs (Narayanan et al., OSDI 2020).
 
 The program's answer is a fraction of time for each job on each GPU type; `leases`
-turns it into who runs now.
+turns it into the jobs that run now.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from rota.core.draft import Draft
-from rota.policies.classic.placing import start_somebody
-from rota.policies.gpu_types.leases import TINY, Ledger, hand_out
+from rota.policies.classic.placing import start_if_idle
+from rota.policies.gpu_types.leases import LEASE, TINY, Ledger, hand_out
 from rota.policies.gpu_types.linear import Program
-from rota.policies.gpu_types.type_pools import Pools
+from rota.policies.gpu_types.type_pools import TypePools
+from rota.policies.settings import PolicyEntry
 
 if TYPE_CHECKING:
     from rota.core.decision import Decision
@@ -27,7 +28,9 @@ SHORTEST_S = 60.0
 
 
 def max_min(gain: Floats, gpus: Ints, has: Ints, share: Floats) -> Floats:
-    """The max-min fair fractions of time, jobs × pools: nobody can gain but at a worse-off's cost.
+    """The max-min fair fractions of time, jobs × pools.
+
+    No job can gain but at the cost of one that has less.
 
     gain   (J, P)  what a job gains per second in a pool; 0: it cannot run there
     gpus   (J,)    GPUs it holds while it runs
@@ -101,7 +104,7 @@ def _columns(k: Ints, kinds: int) -> list[Ints]:
     return np.split(np.arange(len(k)), np.searchsorted(k, np.arange(1, kinds)))
 
 
-def fair_gain(pools: Pools, gpus: Ints) -> Floats:
+def fair_gain(pools: TypePools, gpus: Ints) -> Floats:
     """GPUs × speed over the speed under an equal share of every type, for `max_min` (J, P).
 
     A job's equal share is 1/J of each type, at most all of its time; the factor GPUs makes
@@ -118,7 +121,7 @@ def fair_gain(pools: Pools, gpus: Ints) -> Floats:
     )  # fmt: skip
 
 
-def completion_gain(pools: Pools, snapshot: Snapshot) -> Floats:
+def completion_gain(pools: TypePools, snapshot: Snapshot) -> Floats:
     """What part of its remaining work a job does per second in each pool (J, P)."""
     jobs = snapshot.jobs
     # Of unknown length: likely to run as long again as it has, which is so for heavy tails.
@@ -148,7 +151,7 @@ class Gavel:
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """One round."""
-        draft, pools = Draft(snapshot), Pools.of(snapshot)
+        draft, pools = Draft(snapshot), TypePools.of(snapshot)
         if not len(snapshot.jobs):
             return draft.commit()
         renew = self._ledger.settle(snapshot, pools)
@@ -161,12 +164,12 @@ class Gavel:
         fraction = self._solve(np.where(gpus[:, None] > 0, gain, 0.0), gpus, pools)
         self._ledger.entitle(fraction)
         hand_out(draft, pools, self._ledger.priority(), spare, self.lease, renew=renew)
-        start_somebody(draft)
+        start_if_idle(draft)
         if _settled(draft, pools, fraction):
             return draft.commit()
         return draft.commit(wake_s=self._ledger.next_round_s())
 
-    def _solve(self, gain: Floats, gpus: Ints, pools: Pools) -> Floats:
+    def _solve(self, gain: Floats, gpus: Ints, pools: TypePools) -> Floats:
         """The program's answer; that of last time if the question is the same."""
         question = b"".join(x.tobytes() for x in (gain, gpus, pools.gpus))
         if question != self._solved[0]:
@@ -177,9 +180,19 @@ class Gavel:
         return self._solved[1]
 
 
-def _settled(draft: Draft, pools: Pools, fraction: Floats) -> bool:
-    """Whether everybody runs where he is to run all the time: no round can change that."""
+def _settled(draft: Draft, pools: TypePools, fraction: Floats) -> bool:
+    """Whether all jobs run where they are to run all the time: no round can change that."""
     same = draft.snapshot.jobs.rows["share_len"] == draft.length
     home = np.where(pools.held >= 0, pools.held, 0)
     alone = (fraction > 0).sum(axis=1) == (fraction[np.arange(len(home)), home] > 0)
     return bool((same & (draft.length > 0) & alone).all())
+
+
+POLICIES: Final = {
+    "gavel-max-min": PolicyEntry(
+        "Max-min fair throughput over GPU types, by linear programs; rounds of leases.",
+        "Gavel, OSDI 2020", Gavel, LEASE, {"fair": True}),
+    "gavel-min-jct": PolicyEntry(
+        "Most remaining work completed per second over GPU types; rounds of leases.",
+        "after Gavel, OSDI 2020", Gavel, LEASE, {"fair": False}),
+}  # fmt: skip

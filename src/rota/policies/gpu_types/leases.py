@@ -1,4 +1,4 @@
-"""Rounds of leases: fractions of time, as a linear program gives them, turned into who runs now.
+"""Rounds of leases: from fractions of time, which a linear program gives, to the jobs that run now.
 
 Gavel's mechanism (Narayanan et al., OSDI 2020, §5): time is cut into rounds, and in each round a
 job goes to the pool for which the time it is entitled to is largest against the time it has had.
@@ -7,12 +7,13 @@ job goes to the pool for which the time it is entitled to is largest against the
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from rota.errors import DecisionError
 from rota.policies.gpu_types.type_pools import find_room, try_place
+from rota.policies.settings import Setting, number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,14 +21,18 @@ if TYPE_CHECKING:
     from rota.core.draft import Draft
     from rota.core.snapshot import Snapshot
     from rota.core.types import Bools, Floats, Ints
-    from rota.policies.gpu_types.type_pools import Pools
+    from rota.policies.gpu_types.type_pools import TypePools
 
 MEMORY_ROUNDS = 64
-"""What lies so many rounds back counts for 1/e, so that nobody pays long for an idle hour."""
+"""Rounds after which past time counts for 1/e, so that an idle hour does not weigh for long."""
 ALWAYS = 1.25
 """A job that is to run all the time gives way only to one that has had less than 1/1.25 of its
-due, such as a gang that needs everybody's room."""
+due, such as a gang that needs the room of all others."""
 TINY = 1e-6
+LEASE: Final = {
+    "lease": Setting("seconds of a round", lambda t: number(t, 1.0), "seconds, 1 or more")
+}
+"""The setting that all who hand out leases take."""
 _WHO = ("submit_s", "estimate_s", "user", "model", "gpu_type", "workers", "gpus_per_worker")
 
 
@@ -47,7 +52,7 @@ class Ledger:
         self._where: dict[tuple[bytes, int], int] = {}
         self._due = self._had = self._rate = np.zeros((0, 0))  # (J, T + 1)
 
-    def settle(self, snapshot: Snapshot, pools: Pools) -> bool:
+    def settle(self, snapshot: Snapshot, pools: TypePools) -> bool:
         """Bring the accounts up to now; whether the leases of all running jobs end now."""
         now_s, jobs = snapshot.time_s, snapshot.jobs
         gone_s = now_s - self._now_s
@@ -70,7 +75,7 @@ class Ledger:
         return False
 
     def entitle(self, fraction: Floats) -> None:
-        """From now on each job is to run so much of the time in each pool (J, T + 1)."""
+        """From now on each job is to run this fraction of the time in each pool (J, T + 1)."""
         self._rate = fraction
 
     def priority(self) -> Floats:
@@ -79,7 +84,7 @@ class Ledger:
         With constant fractions this is Gavel's fraction over the fraction of rounds received.
         """
         ratio = (self._due + self._rate) / (self._had + 1.0)
-        # Who is to run all the time can never make up for a round that he missed.
+        # A job that is to run all the time can never make up for a round that it missed.
         ratio[self._rate > 1.0 - TINY] *= ALWAYS
         ratio[self._rate < TINY] = 0.0
         return ratio
@@ -114,9 +119,9 @@ def _carried(accounts: Floats, old: Ints, shape: tuple[int, ...]) -> Floats:
 
 
 def hand_out(
-    draft: Draft, pools: Pools, priority: Floats, spare: Ints, lease_s: float, *, renew: bool
+    draft: Draft, pools: TypePools, priority: Floats, spare: Ints, lease_s: float, *, renew: bool
 ) -> None:
-    """Give GPUs to those with the highest priority (J, T + 1), then to anybody, by `spare` (J,).
+    """Give GPUs to jobs by priority (J, T + 1), then what is left to any job, by `spare` (J,).
 
     With `renew` all leases end but those of jobs within their minimum run time, and of jobs that
     would do nothing but start; a job that is to stay in its pool stays on its nodes. Otherwise
@@ -132,7 +137,7 @@ def hand_out(
             draft.stop(job)
     failed = _place_all(draft, pools, [(j, int(goal[j])) for j in order])
     if failed and failed[0] == order[0]:
-        # It comes first, yet those who stayed leave it no nodes: let nobody stay.
+        # It comes first, yet the jobs that stayed leave it no nodes: let no job stay.
         for job in before:
             draft.stop(job)
         _place_all(draft, pools, [(j, int(goal[j])) for j in order])
@@ -142,8 +147,10 @@ def hand_out(
     _place_all(draft, pools, _anywhere(pools, [j for j in spare.tolist() if not draft.length[j]]))
 
 
-def _choose(draft: Draft, pools: Pools, priority: Floats, fixed: Bools) -> tuple[list[int], Ints]:
-    """Who runs where if only numbers of GPUs counted: jobs by priority, and all jobs' pools."""
+def _choose(
+    draft: Draft, pools: TypePools, priority: Floats, fixed: Bools
+) -> tuple[list[int], Ints]:
+    """The jobs to run, by priority, and all jobs' pools, if only numbers of GPUs counted."""
     rows, nodes = draft.rows, draft.nodes
     left = pools.gpus.astype(np.float64)
     for job in np.flatnonzero(fixed).tolist():
@@ -169,8 +176,8 @@ def _choose(draft: Draft, pools: Pools, priority: Floats, fixed: Bools) -> tuple
     return order, goal
 
 
-def _place_all(draft: Draft, pools: Pools, wanted: Iterable[tuple[int, int]]) -> list[int]:
-    """Place the jobs that hold nothing, each in its pool; those for whom there is no room."""
+def _place_all(draft: Draft, pools: TypePools, wanted: Iterable[tuple[int, int]]) -> list[int]:
+    """Place the jobs that hold nothing, each in its pool; returns those that do not fit."""
     T, failed = len(pools.gpus), []
     inside = [draft.nodes["type"] == t for t in range(T)] + [np.ones(len(draft.nodes), np.bool_)]
     for job, pool in wanted:
@@ -181,7 +188,7 @@ def _place_all(draft: Draft, pools: Pools, wanted: Iterable[tuple[int, int]]) ->
     return failed
 
 
-def _anywhere(pools: Pools, jobs: list[int]) -> Iterable[tuple[int, int]]:
+def _anywhere(pools: TypePools, jobs: list[int]) -> Iterable[tuple[int, int]]:
     """Each job with each pool that can run it, fastest first."""
     for job in jobs:
         for pool in np.argsort(-pools.speed[job], kind="stable").tolist():

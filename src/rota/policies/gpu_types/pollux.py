@@ -1,20 +1,23 @@
 """Pollux: elastic allocation by speedup, found by a search with a budget (Qiao et al., OSDI 2021).
 
 Each job's speedup is its speed with what it holds over its speed with a fair share. Maximised is
-the power mean of all speedups; the power −1 favours those who are worst off.
+the power mean of all speedups; the power −1 favours the jobs with the least speedup.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
 from rota.core.draft import Draft
-from rota.policies.classic.placing import start_somebody
-from rota.policies.gpu_types.search_kernels import Board, search
+from rota.policies.classic.placing import start_if_idle
+from rota.policies.gpu_types.leases import LEASE
+from rota.policies.gpu_types.search_kernels import search
+from rota.policies.gpu_types.search_state_kernels import SearchState
 from rota.policies.gpu_types.type_pools import find_room, known_curves, speeds_at, try_place
+from rota.policies.settings import PolicyEntry, Setting, number
 
 if TYPE_CHECKING:
     from rota.core.decision import Decision
@@ -24,16 +27,16 @@ if TYPE_CHECKING:
 IDLE = 0.01
 """What waiting counts as, per GPU of the least a job runs with: far worse than any share."""
 STOPPED = 0.9
-"""A job that runs loses so much more by waiting: between equals nobody is stopped."""
+"""Factor on what waiting counts as for a running job: between equals none is stopped."""
 PATIENCE_S = 3600.0
-"""After 1, 3, 7, … times this long of waiting a job counts twice, three times, four times …"""
-LEAST_TOLL = 0.1
+"""After waiting 1, 3, 7, … times as long as this, a job counts twice, three times, four times …"""
+LEAST_FACTOR = 0.1
 """A change never counts for worse than this: a job that just started may still be shrunk."""
 
 
 @dataclass(frozen=True)
 class Pollux:
-    """From what everybody holds now, the best that a search of `evals` moves finds."""
+    """From what all jobs hold now, the best allocation that a search of `evals` moves finds."""
 
     compiles: ClassVar[bool] = True
 
@@ -52,19 +55,19 @@ class Pollux:
         draft = Draft(snapshot)
         if not len(snapshot.jobs):
             return draft.commit()
-        board = make_board(snapshot, self.p)
+        state = search_state(snapshot, self.p)
         # Other moves at other times, the same at the same: what was missed may be found next time.
         rng = np.random.default_rng([self.seed, int(np.float64(snapshot.time_s).view(np.uint64))])
-        queue = np.flatnonzero((board.held == 0) & ~board.fixed)
-        search(board, queue, rng.random((self.evals, 7)))
-        _carry_out(draft, board)
-        start_somebody(draft)
-        if (board.held >= board.most).all():
+        queue = np.flatnonzero((state.held == 0) & ~state.fixed)
+        search(state, queue, rng.random((self.evals, 7)))
+        _carry_out(draft, state)
+        start_if_idle(draft)
+        if (state.held >= state.most).all():
             return draft.commit()
         return draft.commit(wake_s=snapshot.time_s + self.lease)
 
 
-def make_board(snapshot: Snapshot, power: float) -> Board:
+def search_state(snapshot: Snapshot, power: float) -> SearchState:
     """The snapshot as the search takes it."""
     jobs, nodes, curves = snapshot.jobs, snapshot.nodes, known_curves(snapshot)
     N = len(nodes)
@@ -74,7 +77,7 @@ def make_board(snapshot: Snapshot, power: float) -> Board:
     # A job's servers go beside its workers; that they are whole ones is seen to at the end.
     per_worker = jobs.servers / np.maximum(1, jobs.workers)
     up = nodes["up"]
-    return Board(
+    return SearchState(
         each=each,
         cpus=jobs.cpus_per_worker + per_worker * jobs.cpus_per_server,
         memory_gb=jobs.memory_gb_per_worker + per_worker * jobs.memory_gb_per_server,
@@ -87,7 +90,7 @@ def make_board(snapshot: Snapshot, power: float) -> Board:
         servers=_ints(jobs.servers),
         unit=_fair_speed(snapshot, smallest),
         idle=_idle(snapshot),
-        toll=_toll(snapshot),
+        change_factor=_change_factor(snapshot),
         speed=np.zeros((1, 1, 1, 1)) if curves is None else np.ascontiguousarray(curves.speed),
         by_nodes=curves is not None and curves.by_nodes,
         power=power,
@@ -158,7 +161,7 @@ def _idle(snapshot: Snapshot) -> Floats:
     return np.where(jobs.running, STOPPED * idle, idle)
 
 
-def _toll(snapshot: Snapshot) -> Floats:
+def _change_factor(snapshot: Snapshot) -> Floats:
     """The part of its speed that a job keeps if it is changed now (J,).
 
     A new share is expected to last as long as the last has, and begins with the pause of a resize.
@@ -166,18 +169,18 @@ def _toll(snapshot: Snapshot) -> Floats:
     jobs = snapshot.jobs
     lasted_s = np.where(jobs.running, snapshot.time_s - jobs.since_s, 0.0)
     costs = jobs.running & (jobs.resize_s > 0)
-    toll = np.where(costs, lasted_s / np.maximum(1e-9, lasted_s + jobs.resize_s), 1.0)
-    return np.maximum(LEAST_TOLL, toll)
+    change_factor = np.where(costs, lasted_s / np.maximum(1e-9, lasted_s + jobs.resize_s), 1.0)
+    return np.maximum(LEAST_FACTOR, change_factor)
 
 
-def _carry_out(draft: Draft, board: Board) -> None:
+def _carry_out(draft: Draft, state: SearchState) -> None:
     """Write what the search found into the draft."""
-    changed = np.flatnonzero((board.share != board.before).any(axis=1)).tolist()
+    changed = np.flatnonzero((state.share != state.before).any(axis=1)).tolist()
     for job in changed:
         draft.stop(job)
     for job in changed:
-        nodes = np.flatnonzero(board.share[job]).tolist()
-        share = [(n, int(board.share[job, n])) for n in nodes]
+        nodes = np.flatnonzero(state.share[job]).tolist()
+        share = [(n, int(state.share[job, n])) for n in nodes]
         if share and not try_place(draft, job, share):
             _place_smaller(draft, job, draft.nodes["type"] == draft.nodes["type"][nodes[0]])
 
@@ -189,3 +192,21 @@ def _place_smaller(draft: Draft, job: int, inside: Bools) -> None:
         share = find_room(draft, job, workers, inside)
         if share is not None and try_place(draft, job, share):
             return
+
+
+POLICIES: Final = {
+    "pollux": PolicyEntry(
+        "Elastic: the best power mean of speedups that a search of `evals` moves finds.",
+        "after Pollux, OSDI 2021",
+        Pollux,
+        {
+            **LEASE,
+            "evals": Setting("moves tried per decision", lambda t: int(number(t, 0)),
+                             "a whole number, 0 or more"),
+            "p": Setting("power of the mean of speedups; 1 is the sum",
+                         lambda t: number(t, -20.0), "a number, −20 or more"),
+            "seed": Setting("seeds the search", lambda t: int(number(t, 0)),
+                            "a whole number, 0 or more"),
+        },
+    ),
+}  # fmt: skip

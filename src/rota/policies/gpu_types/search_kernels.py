@@ -1,4 +1,4 @@
-"""Local search over who holds how many workers where, for `pollux`.
+"""Local search over the numbers of workers of each job on each node, for `pollux`.
 
 A move gives one job another number of workers, where it is or elsewhere, and takes from others
 what is not free. It stays if the sum of all jobs' worth grows by it, else it is undone. So more
@@ -7,149 +7,34 @@ moves never make the result worse, and the result is never overfull.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from rota.core.layout import SLACK
-from rota.core.types import Bools, Floats, Ints
 from rota.jit import inline, kernel, part
+from rota.policies.gpu_types.search_state_kernels import (
+    ANY_TYPE,
+    SearchState,
+    fill,
+    give,
+    keep,
+    room,
+    value,
+)
 
-ANY_TYPE = -1
+if TYPE_CHECKING:
+    from rota.core.types import Floats, Ints
+
 SINGLE = 0.8
 """The part of the moves that are for a single job; the others rebuild two nodes."""
 LEAST_GAIN = 1e-9
 """A move must gain more than rounding does."""
 
 
-class Board(NamedTuple):
-    """Jobs, nodes and who holds what: what a search reads and edits."""
-
-    each: Ints  # (J,) GPUs per worker
-    cpus: Floats  # (J,) per worker
-    memory_gb: Floats  # (J,) per worker
-    least: Ints  # (J,) workers
-    most: Ints  # (J,)
-    bound: Ints  # (J,) the only GPU type it runs on, −1: any, but one at a time
-    mixed: Bools  # (J,) whether it may span types, since none holds it
-    fixed: Bools  # (J,) whether it must be left alone
-    curve: Ints  # (J,) −1: speed is the number of workers
-    servers: Ints  # (J,)
-    unit: Floats  # (J,) the speed that counts as 1
-    idle: Floats  # (J,) what waiting counts as
-    toll: Floats  # (J,) factor on the speedup of a job that is changed
-    speed: Floats  # (C, T, A, W) as in `rota.core.speed.Curves`
-    by_nodes: bool
-    power: float  # of the mean that is maximised
-    type: Ints  # (N,)
-    free: Ints  # (N,) GPUs; updated in place, like all below
-    free_cpus: Floats  # (N,)
-    free_memory_gb: Floats  # (N,)
-    before: Ints  # (J, N) workers that the jobs hold now; not changed
-    share: Ints  # (J, N) workers that they shall hold
-    held: Ints  # (J,) workers of each job
-    worth: Floats  # (J,) what the share is worth
-    kept: Ints  # (J, N) scratch: shares to return to
-    touched: Ints  # (J,) scratch: whose share a move has changed
-    is_touched: Bools  # (J,) scratch
-
-
 @part
-def speed_on(b: Board, j: int, t: int, span: int) -> float:
-    """Speed of job j with the workers it has, on nodes of type t."""
-    if b.curve[j] < 0:
-        return float(b.held[j])
-    a = min(span if b.by_nodes else b.servers[j], b.speed.shape[2] - 1)
-    return b.speed[b.curve[j], t, a, min(b.held[j], b.speed.shape[3] - 1)]
+def reclaim(b: SearchState, j: int, need: int, t: int, first: int, hard: bool, count: int) -> int:
+    """Take workers from others for job j, node by node from `first` on.
 
-
-@part
-def value(b: Board, j: int) -> float:
-    """What the share of job j is worth: a term of the power mean."""
-    span, same = 0, True
-    for n in range(b.free.size):
-        span += b.share[j, n] > 0
-        same = same and b.share[j, n] == b.before[j, n]
-    gain = b.idle[j]
-    if span > 0:
-        gain = np.inf
-        for n in range(b.free.size):
-            if b.share[j, n] > 0:
-                gain = min(gain, speed_on(b, j, b.type[n], span) / b.unit[j])
-    if not same:
-        gain *= b.toll[j]
-    gain = max(gain, 1e-6)
-    if b.power == 0.0:
-        return np.log(gain)
-    if b.power == -1.0:
-        return -1.0 / gain
-    return gain**b.power if b.power > 0.0 else -(gain**b.power)
-
-
-@inline
-def give(b: Board, j: int, n: int, workers: int) -> None:
-    """Let job j hold so many more workers (fewer, if negative) on node n."""
-    b.share[j, n] += workers
-    b.held[j] += workers
-    b.free[n] -= workers * b.each[j]
-    b.free_cpus[n] -= workers * b.cpus[j]
-    b.free_memory_gb[n] -= workers * b.memory_gb[j]
-
-
-@part
-def room(b: Board, j: int, n: int, t: int) -> int:
-    """How many more workers of job j fit on node n, if it is of type t."""
-    if t != ANY_TYPE and b.type[n] != t:
-        return 0
-    workers = b.most[j]
-    if b.each[j] > 0:
-        workers = min(workers, b.free[n] // b.each[j])
-    if b.cpus[j] > 0.0:
-        workers = min(workers, int(min(1e9, (b.free_cpus[n] + SLACK) / b.cpus[j])))
-    if b.memory_gb[j] > 0.0:
-        workers = min(workers, int(min(1e9, (b.free_memory_gb[n] + SLACK) / b.memory_gb[j])))
-    return max(0, workers)
-
-
-@part
-def keep(b: Board, j: int, count: int) -> int:
-    """Note the share of job j before it is changed; how many jobs have now been noted."""
-    if b.is_touched[j]:
-        return count
-    for n in range(b.free.size):
-        b.kept[j, n] = b.share[j, n]
-    b.touched[count], b.is_touched[j] = j, True
-    return count + 1
-
-
-@part
-def fill(b: Board, j: int, need: int, t: int) -> int:
-    """Give job j workers where there is room, on few nodes; how many are still missing."""
-    while need > 0:
-        best, most, mine = -1, 0, False
-        for n in range(b.free.size):
-            here = room(b, j, n, t)
-            if here == 0:
-                continue
-            # Nodes it is on come first; then one that holds all the rest, as tightly as
-            # possible; then the roomiest.
-            held = b.share[j, n] > 0
-            tighter = (most < need and here > most) or need <= here < most
-            if best == -1 or (held and not mine) or (held == mine and tighter):
-                best, most, mine = n, here, held
-        if best == -1:
-            return need
-        give(b, j, best, min(most, need))
-        need -= min(most, need)
-    return 0
-
-
-@part
-def reclaim(b: Board, j: int, need: int, t: int, first: int, hard: bool, count: int) -> int:
-    """Take workers from others for job j, node by node from `first` on; how many were noted.
-
-    Others keep the least they run with; with `hard` those who have no more are stopped.
-    Returns −1 − noted if it does not suffice.
+    Others keep the least they run with; with `hard` those that have no more are stopped. Returns
+    the number of jobs noted; −1 − noted if it does not suffice.
     """
     J, N = b.share.shape
     for k in range(N):
@@ -180,8 +65,8 @@ def reclaim(b: Board, j: int, need: int, t: int, first: int, hard: bool, count: 
 
 
 @part
-def trim(b: Board, j: int, workers: int) -> None:
-    """Take so many workers from job j, where it has fewest, so that it leaves nodes."""
+def trim(b: SearchState, j: int, workers: int) -> None:
+    """Take that many workers from job j, where it has fewest, so that it leaves nodes."""
     while workers > 0:
         best = -1
         for n in range(b.free.size):
@@ -193,8 +78,8 @@ def trim(b: Board, j: int, workers: int) -> None:
 
 
 @part
-def new_size(b: Board, j: int, pick: float, fine: float) -> int:
-    """How many workers job j is to try: mostly one more, sometimes a leap."""
+def new_size(b: SearchState, j: int, pick: float, fine: float) -> int:
+    """The number of workers that job j is to try: mostly one more, sometimes far more or fewer."""
     now, least, most = b.held[j], b.least[j], b.most[j]
     size = least + int(fine * (most - least + 1))
     if now == 0:
@@ -213,7 +98,7 @@ def new_size(b: Board, j: int, pick: float, fine: float) -> int:
 
 
 @part
-def new_type(b: Board, j: int, draw: float, types: int) -> int:
+def new_type(b: SearchState, j: int, draw: float, types: int) -> int:
     """On which type job j is to try: mostly that on which it is."""
     if b.mixed[j]:
         return ANY_TYPE
@@ -227,10 +112,10 @@ def new_type(b: Board, j: int, draw: float, types: int) -> int:
 
 
 @part
-def attempt(b: Board, j: int, draw: Floats, types: int) -> int:
-    """Change the share of job j as the numbers drawn say; how many jobs were noted.
+def attempt(b: SearchState, j: int, draw: Floats, types: int) -> int:
+    """Change the share of job j as the numbers drawn say.
 
-    Returns −1 − noted if there is no room for it.
+    Returns the number of jobs noted; −1 − noted if there is no room for it.
     """
     size, t = new_size(b, j, draw[1], draw[2]), new_type(b, j, draw[3], types)
     here = b.mixed[j]
@@ -250,11 +135,12 @@ def attempt(b: Board, j: int, draw: Floats, types: int) -> int:
 
 
 @part
-def rebuild(b: Board, draw: Floats) -> int:
-    """Take everybody off two nodes of a type, and one more job, and place them anew.
+def rebuild(b: SearchState, draw: Floats) -> int:
+    """Take all jobs off two nodes of a type, and one more job, and place them anew.
 
-    Each gets the least it runs with, the largest first; what is left goes worker by worker to
-    who gains most, more or less. Returns how many jobs were noted, −1 − noted if one has no room.
+    Each gets the least it runs with, the largest first; what is left goes worker by worker to the
+    job that gains most, by and large. Returns the number of jobs noted; −1 − noted if one has no
+    room.
     """
     J, N = b.share.shape
     one, two = int(draw[1] * N), int(draw[2] * N)
@@ -281,7 +167,7 @@ def rebuild(b: Board, draw: Floats) -> int:
 
 
 @inline
-def home(b: Board, j: int, t: int) -> int:
+def home(b: SearchState, j: int, t: int) -> int:
     """The type on which job j goes where others go to t."""
     if b.mixed[j]:
         return ANY_TYPE
@@ -289,7 +175,7 @@ def home(b: Board, j: int, t: int) -> int:
 
 
 @part
-def spread(b: Board, count: int, t: int, draw: float) -> None:
+def spread(b: SearchState, count: int, t: int, draw: float) -> None:
     """Let the first `count` of the jobs noted grow, one worker at a time, while any gains."""
     step = 0.0
     while True:
@@ -315,7 +201,7 @@ def spread(b: Board, count: int, t: int, draw: float) -> None:
 
 
 @part
-def grow(b: Board, j: int, t: int) -> int:
+def grow(b: SearchState, j: int, t: int) -> int:
     """Give job j one worker more, beside its others if possible; the node, or −1."""
     best, most = -1, 0
     for n in range(b.free.size):
@@ -330,8 +216,8 @@ def grow(b: Board, j: int, t: int) -> int:
 
 
 @kernel
-def search(b: Board, queue: Ints, draws: Floats) -> int:
-    """Try a move per row of `draws` (E, 7) and keep those that gain; how many were kept.
+def search(b: SearchState, queue: Ints, draws: Floats) -> int:
+    """Try a move per row of `draws` (E, 7) and keep those that gain; returns the number kept.
 
     The first moves are for the jobs of `queue`, in that order; the others are for any job.
     """

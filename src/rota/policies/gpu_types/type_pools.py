@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Pools:
+class TypePools:
     """The pools of a cluster for the jobs of a snapshot, each at its requested size.
 
     Pool t holds the nodes of GPU type t, so a job in it never waits for a slower sibling. The
@@ -30,7 +30,7 @@ class Pools:
     held: Ints  # (J,) the pool in which a job runs, −1: it waits
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Pools:
+    def of(cls, snapshot: Snapshot) -> TypePools:
         """What the snapshot says; without curves all types are equally fast."""
         nodes, T = snapshot.nodes, len(snapshot.cluster.gpu_types)
         gpus = np.bincount(nodes["type"], np.where(nodes["up"], nodes["gpus"], 0), T)
@@ -53,7 +53,7 @@ def known_curves(snapshot: Snapshot) -> Curves | None:
 
 
 def speeds_at(snapshot: Snapshot, workers: Ints) -> Floats:
-    """Speed of each job with so many workers (J,) in each pool, on as few nodes as possible.
+    """Speed of each job with these workers (J,) in each pool, on as few nodes as possible.
 
     (J, T + 1); 0: it cannot run there. A curve that knows of no type where the job runs is taken
     for no curve: better a guess than a job that never starts. One that knows only of more nodes
@@ -100,7 +100,7 @@ def _speeds(snapshot: Snapshot, curves: Curves | None, workers: Ints) -> Floats:
 
 
 def _nodes_needed(gpus: Ints, each: Ints, workers: Ints) -> Ints:
-    """On how many nodes with `gpus` GPUs so many workers fit at best (J,); 0: on none."""
+    """The fewest nodes with `gpus` GPUs (N,) on which the workers fit (J,); 0: on none."""
     span = np.zeros(len(workers), np.int64)
     span[each == 0] = 1
     for size in np.unique(each[each > 0]).tolist():
@@ -114,7 +114,7 @@ def _nodes_needed(gpus: Ints, each: Ints, workers: Ints) -> Ints:
 def _at(
     curves: Curves | None, snapshot: Snapshot, workers: Ints, gpu_type: int, span: Ints
 ) -> Floats:
-    """Speed of each job with so many workers on so many nodes of a type (J,)."""
+    """Speed of each job with these workers on `span` nodes of a type (J,)."""
     jobs = snapshot.jobs
     plain = workers.astype(np.float64)
     if curves is None:
@@ -140,7 +140,7 @@ def held_pool(snapshot: Snapshot) -> Ints:
 
 
 def find_room(draft: Draft, job: int, workers: int, inside: Bools) -> list[tuple[int, int]] | None:
-    """The fewest nodes among `inside` (N,) with room for so many workers, tightest last."""
+    """The fewest nodes among `inside` (N,) with room for that many workers, tightest last."""
     row, nodes = draft.rows[job], draft.nodes
     room = np.full(len(nodes), workers)
     for has, need in (

@@ -1,8 +1,8 @@
-"""The baselines of DL2 exactly as published, quirks and all: `dl2-drf`, `dl2-fifo`, ….
+"""The baselines of DL2 exactly as published, with their defects: `dl2-drf`, `dl2-fifo`, ….
 
 Each round begins with an empty cluster. Jobs get bundles of one worker and one server, both on
 one node: that with the least in use; no other node is tried, and the first bundle that does not
-fit ends the round for everybody. `srtf` sorts by the remaining part, not time; `tetris` prefers
+fit ends the round for all jobs. `srtf` sorts by the remaining part, not time; `tetris` prefers
 what has long to go; `optimus` stops at the first job that would gain nothing. For an honest
 comparison see `rota.policies.elastic.bundles` and `rota.policies.elastic.optimus`.
 
@@ -21,12 +21,13 @@ from rota.policies.elastic.climb import Known, survey
 from rota.policies.elastic.filling import decision, fill
 from rota.policies.elastic.hull import known_or_typical
 from rota.policies.elastic.sizes import ANY, CPUS, GPUS
+from rota.policies.settings import PolicyEntry
 
 if TYPE_CHECKING:
     from rota.core.decision import Decision
     from rota.core.snapshot import Snapshot
     from rota.core.types import Bools
-    from rota.policies.elastic.climb import View
+    from rota.policies.elastic.climb import Survey
     from rota.policies.elastic.filling import Shares
     from rota.policies.elastic.sizes import Need
 
@@ -69,10 +70,10 @@ class Published:
 
 
 def _starting(snapshot: Snapshot) -> Bools:
-    """Who has not yet run as long as its last change took (J,).
+    """Which jobs have not yet run as long as their last change took (J,).
 
-    DL2's changes cost nothing. Where one takes longer than a slot, who is changed in every slot
-    would never go on.
+    DL2's changes cost nothing. Where one takes longer than a slot, a job that is changed in every
+    slot would never go on.
     """
     jobs = snapshot.jobs
     took_s = np.maximum(jobs.restart_s, jobs.resize_s)
@@ -82,7 +83,7 @@ def _starting(snapshot: Snapshot) -> Bools:
 class Slot:
     """Nodes and jobs while one slot is being shared out."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: Survey) -> None:
         self.view = view
         nodes, jobs = view.snapshot.nodes, view.snapshot.jobs
         self.node_ids = np.flatnonzero(nodes["up"]).tolist()
@@ -116,7 +117,7 @@ class Slot:
         self.live = [job for job, pinned in enumerate(view.pinned) if not pinned]
 
     def by_share(self) -> None:
-        """DRF: a bundle for whoever has the smallest dominant share."""
+        """DRF: a bundle for the job with the smallest dominant share."""
         total = [sum(self.free[n][k] for n in self.node_ids) or 1.0 for k in range(2)]
         heap = [(0.0, job) for job in self.live]
         while heap:
@@ -138,7 +139,7 @@ class Slot:
                     return
 
     def by_time_saved(self, work: list[float]) -> None:
-        """Optimus: a worker or a server for whoever's remaining time it shortens most."""
+        """Optimus: a worker or a server for the job whose remaining time it shortens most."""
         heap: list[tuple[float, int, tuple[int, int]]] = []
 
         def push(job: int) -> None:
@@ -185,7 +186,7 @@ class Slot:
                         del kinds[kind]
 
     def result(self) -> dict[int, Shares]:
-        """Who holds what; jobs with fewer workers or servers than they run with hold nothing."""
+        """What each job holds; jobs with fewer workers or servers than they need hold nothing."""
         return {
             job: held for job, held in enumerate(self.held)
             if held and (self.view.pinned[job] or self._is_enough(job))
@@ -287,3 +288,13 @@ def _part_left(snapshot: Snapshot) -> list[float]:
     with np.errstate(invalid="ignore", divide="ignore"):
         part = jobs.remaining_s / jobs.estimate_s
     return np.where(np.isfinite(part), part, 1.0).tolist()  # type: ignore[no-any-return]
+
+
+POLICIES: Final = {
+    f"dl2-{rule}": PolicyEntry(
+        f"{title} as the baselines of DL2 have it: least used node only, stops at the first "
+        "failure.",
+        "DL2, TPDS 2021, public code", Published, preset={"rule": rule})
+    for rule, title in (("drf", "DRF"), ("fifo", "FIFO"), ("srtf", "SRTF"), ("tetris", "Tetris"),
+                        ("optimus", "Optimus"))
+}  # fmt: skip

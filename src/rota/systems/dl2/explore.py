@@ -1,4 +1,4 @@
-"""Exploration beside what a network draws: DL2's rules, or chance."""
+"""Exploration beyond what a network draws: DL2's rules, or random actions."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from rota.systems.dl2.explore_kernels import FIRST, explore
 if TYPE_CHECKING:
     from rota.core.types import Bools, Ints
     from rota.envs.book import Book
-    from rota.systems.dl2.config import ExploreConfig
-    from rota.systems.dl2.lens import StepByStep
+    from rota.systems.dl2.dl2_settings import ExploreConfig
+    from rota.systems.dl2.step_lens import StepByStep
 
 _HIGHEST = 700.0
-"""What exp() can bear."""
+"""The largest argument of exp() that does not overflow."""
 
 
 class Explorer:
-    """Overrules some of the actions that were drawn for a batch, and counts how many.
+    """Replaces some of the actions that were drawn for a batch, and counts them.
 
-    An overruled action comes with the network's probability of it, not its own, as in DL2: a
-    learner that weighs actions by how likely they were must not learn from it.
+    A replaced action is stored with the network's probability of it, not with the probability by
+    which it was chosen, as in DL2. So PPO, which needs the latter, must not learn from it.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Explorer:
         self._other = np.zeros(batch, np.int64)
         self._run = Caller()
         self.update = 0
-        """Updates of the learner so far; whoever trains keeps it."""
+        """Updates of the learner so far; the trainer sets it."""
         self.overruled = self.seen = 0
 
     @property
@@ -44,7 +44,7 @@ class Explorer:
         return 2.0 / (1.0 + exp(min(self.update / self._config.decay, _HIGHEST)))
 
     def overrule(self, book: Book, mask: Bools, logits: Any, action: Ints, log_prob: Any) -> None:
-        """Put other actions in place of some of `action` (B,), drawn by `logits` (B, A)."""
+        """Replace some of `action` (B,), which was drawn by `logits` (B, A)."""
         self.seen += action.size
         if self._config.kind == "epsilon":
             self._wander(mask, logits, action, log_prob)

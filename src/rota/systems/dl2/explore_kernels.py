@@ -1,8 +1,8 @@
-"""DL2's job-aware exploration: rules that overrule what a network has drawn, in training only.
+"""DL2's job-aware exploration: rules that replace actions of a network, in training only.
 
-Facts from the public code of DL2. A rule speaks only where what it wants is allowed and the
-network gives it any chance at all. Left out is its slip of asking for a worker's probability
-before it gives a server.
+The rules are those of DL2's public code. A rule applies only where its action is allowed and the
+network gives it more than a tiny probability. One defect of the original is left out: it checks
+the probability of a worker before it gives a server.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from math import log
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.jit import inline, kernel, part
-from rota.systems.dl2.lens_kernels import BUNDLE, ROLES, SERVER, WORKER
+from rota.systems.dl2.step_kernels import BUNDLE, ROLES, SERVER, WORKER
 
 if TYPE_CHECKING:
     from rota.core.types import Bools, Floats, Ints
     from rota.envs.book import Book
 
 FIRST: Final = 2
-"""Columns of `luck` before those of the jobs: for the balance, and for the ratio of a slot."""
+"""Columns of `luck` before those of the jobs: one for the balance, one for the ratio of a slot."""
 RARE: Final = 0.001
 LEAST: Final = log(1e-20)
 
 
 @inline
 def may(mask: Bools, logits: Any, total: float, action: int) -> bool:
-    """Whether a rule may want an action: it is allowed, and not all but impossible."""
+    """Whether a rule may choose an action: it is allowed, and its probability is not tiny."""
     return bool(mask[action]) and bool(logits[action] - total > LEAST)
 
 
 @part
 def poorest(book: Book, b: int, most: int) -> int:
-    """The row with the fewest tasks, if the richest has more than `most` times as many, else −1."""
+    """The row with the fewest tasks, if another has more than `most` times as many; else −1."""
     low, high, row = 0, 0, -1
     for i in range(book.shown[b]):
         j = book.rows[b, i]
@@ -44,7 +44,7 @@ def poorest(book: Book, b: int, most: int) -> int:
 
 @part
 def rarest(counts: Ints) -> int:
-    """The role that was given least of all, if hardly ever, else −1."""
+    """The role that was given least often, if that is rarely enough; else −1."""
     role, total = 0, 0
     for k in range(ROLES):
         total += counts[k]
@@ -55,10 +55,10 @@ def rarest(counts: Ints) -> int:
 
 @part
 def wish_for(workers: int, servers: int, ratio: int, coin: float) -> int:
-    """The role that a job with both kinds of tasks should get more of, by a coin; −1: none."""
+    """The role that a job with workers and servers is to get more of, drawn by `coin`; −1: none."""
     if coin >= 0.5:
         return -1
-    again = 2.0 * coin  # as good as another coin
+    again = 2.0 * coin  # uniform in [0, 1), as a second draw would be
     if servers > ratio * workers:
         return BUNDLE if again < 0.5 else WORKER
     if 2 * workers >= servers:
@@ -70,7 +70,7 @@ def wish_for(workers: int, servers: int, ratio: int, coin: float) -> int:
 def wish(
     book: Book, b: int, mask: Bools, logits: Any, total: float, ratio: int, rare: int, luck: Floats
 ) -> int:
-    """The first job that a rule wants to give something: which action, −1: no rule speaks."""
+    """The action of the first rule that applies; −1: none does."""
     for i in range(book.shown[b]):
         first, j = ROLES * i, book.rows[b, i]
         workers, servers = book.workers[b, j], book.servers[b, j]
@@ -95,13 +95,13 @@ def explore(
     book: Book, mask: Bools, logits: Any, luck: Floats, balance: bool, ratio: Ints, counts: Ints,
     action: Ints, log_prob: Any,
 ) -> int:  # fmt: skip
-    """Let the rules overrule `action` (B,), drawn by `logits` (B, A); in how many clusters they do.
+    """Replace `action` (B,), drawn by `logits` (B, A), where a rule applies; returns how many.
 
     luck    (B, 2 + W)  uniform in [0, 1)
-    ratio   (B,)  servers to a worker that are too many, drawn for every slot; kept here
-    counts  (3,)  roles given so far, in all clusters; kept here
+    ratio   (B,)  servers per worker that count as too many, drawn for every slot; updated here
+    counts  (3,)  roles given so far, in all clusters; updated here
 
-    `log_prob` (B,) becomes what the network thinks of the action taken.
+    `log_prob` (B,) becomes the network's log-probability of the action taken.
     """
     overruled = 0
     for b in range(action.size):

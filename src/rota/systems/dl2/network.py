@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rota.core.types import Floats
-    from rota.systems.dl2.lens import StepByStep
     from rota.systems.dl2.player import SlotPlayer
+    from rota.systems.dl2.step_lens import StepByStep
 
 
 class PlainNetwork(nn.Module):
     """DL2's own: all jobs of the window in one row, through layers of equal width.
 
-    The value has a body of its own, as in the original. What stands at which place of the
-    window matters to it, and another window needs another network.
+    The value has separate layers, as in the original. A job's place in the window matters, and
+    another window needs another network.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class PlainNetwork(nn.Module):
         return value
 
     def inputs(self, seen: Mapping[str, torch.Tensor]) -> Rows:
-        """What it reads of observations; most of that is 0."""
+        """The part of observations that it reads, without the zeros, which are most of it."""
         row = seen["jobs"].flatten(1)
         return rows_of(torch.cat([row, seen["cluster"]], 1) if self._cluster else row)
 
@@ -63,10 +63,10 @@ class PlainNetwork(nn.Module):
 
 
 class SharedNetwork(nn.Module):
-    """The same actions by weights that all jobs share: each job scores its own three.
+    """The same actions, scored by weights that all jobs share: three actions per job.
 
-    The end of the round is scored by the mean of the jobs and the cluster's state; the value
-    is the sum over jobs, because so are the rewards.
+    The end of the round is scored from the mean of the jobs and the cluster's state. The value is
+    a sum over jobs, as the rewards are.
     """
 
     def __init__(
@@ -109,8 +109,8 @@ class SharedNetwork(nn.Module):
         return shared_player(lens, {name: w.numpy() for name, w in self.state_dict().items()})
 
 
-class Scale(nn.Module):
-    """Every feature times a weight, plus another."""
+class ScaleShift(nn.Module):
+    """Multiplies every feature by a weight and adds a bias."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class Scale(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Of the same shape."""
+        """An output of the same shape."""
         return features * self.weight + self.bias
 
 
@@ -127,7 +127,7 @@ def _layers(size: int, width: int, layers: int, out: int, *, scale: bool) -> nn.
     for k in range(layers):
         parts += [(nn.Linear if k else SparseLinear)(size, width), nn.ReLU()]
         if scale:
-            parts.append(Scale(width))
+            parts.append(ScaleShift(width))
         size = width
     head = nn.Linear(size, out)
     nn.init.zeros_(head.weight)
@@ -136,12 +136,12 @@ def _layers(size: int, width: int, layers: int, out: int, *, scale: bool) -> nn.
 
 
 def _folded(stack: nn.Sequential) -> list[tuple[Floats, Floats]]:
-    """Weights and biases of its linear layers, with what scales a layer's input taken in."""
+    """Weights and biases of the linear layers; a scaling before a layer becomes part of it."""
     layers: list[tuple[Floats, Floats]] = []
-    scale: Scale | None = None
+    scale: ScaleShift | None = None
     with torch.no_grad():
         for part in stack:
-            if isinstance(part, Scale):
+            if isinstance(part, ScaleShift):
                 scale = part
             elif isinstance(part, nn.Linear):
                 weight: torch.Tensor = part.weight

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class OnePass(Window):
-    """Every job in the window is given its servers and workers at once, in one step per slot.
+    """Every job in the window gets its servers and workers at once, in one step per slot.
 
-    Action c of a job stands for c // most + 1 servers and c % most + 1 workers. Jobs choose in
-    order of submission, each from what is left when every later job has its least.
+    Action c of a job means c // most + 1 servers and c % most + 1 workers. Jobs choose in order
+    of submission, each from what is free when every later job has its minimum.
     """
 
     @property
@@ -39,16 +39,16 @@ class OnePass(Window):
 
     @property
     def action_space(self) -> spaces.MultiDiscrete:
-        """One choice per row; those of empty rows count for nothing."""
+        """One choice per row; those of empty rows are ignored."""
         return spaces.MultiDiscrete([self.actions] * self.window)
 
     @property
     def mask_shape(self) -> tuple[int, ...]:
-        """By row and choice."""
+        """One flag per row and choice."""
         return (self.window, self.actions)
 
     def open(self, view: View, book: Book, which: Bools) -> None:
-        """Begin a round: everybody has his least."""
+        """Begin a round: every job starts at its minimum."""
         self._run(kernels.open_rounds, view, book, which)
 
     def encode(self, view: View, book: Book, out: Arrays) -> None:
@@ -59,12 +59,12 @@ class OnePass(Window):
         )  # fmt: skip
 
     def mask(self, view: View, book: Book, out: Bools) -> None:
-        """What each job may choose while the others keep their least; `choose` knows more."""
+        """What each job may choose while the others keep their minimum; `choose` is exact."""
         out.fill(False)
         self._run(kernels.mask, view, book, self.most, out)
 
     def act(self, view: View, book: Book, actions: Ints, ended: Bools) -> None:
-        """Write all choices down; a choice for which there is no room is left out."""
+        """Apply all choices; one for which there is no room is ignored."""
         self._run(kernels.act, view, book, self.most, actions, ended)
 
     def script(self, view: View, book: Book, workers: Ints, servers: Ints, out: Ints) -> None:
@@ -77,9 +77,9 @@ class OnePass(Window):
     ) -> None:  # fmt: skip
         """Draw from the softmax of logits (B, W, A) float32, or take the largest.
 
-        Each job draws from what those before it left, so log-probabilities (B, W) are exact;
-        `allowed` (B, W, A) tells from what. Rows without a job, or whose job has no room, get
-        action −1, log-probability 0 and nothing allowed.
+        Each job draws from what is free after the jobs before it, so log-probabilities (B, W) are
+        exact; `allowed` (B, W, A) are the actions it drew from. Rows without a job, or whose job
+        has no room, get action −1, log-probability 0 and nothing allowed.
         """
         shape = book.rows.shape
         check_array("logits", logits, (*shape, self.actions), np.float32)

@@ -1,8 +1,8 @@
-"""One choice of servers and workers per job and slot: what it shows, allows and does.
+"""One choice of servers and workers per job and slot: its observation, mask and effect.
 
-A choice is a cell of a square table: cell (p − 1) · K + (w − 1) stands for p servers and w
-workers. A job whose fewest tasks are more than K has one cell, the last; one that may have no
-servers has the first row.
+A choice is a cell of a square table: cell (p − 1) · K + (w − 1) means p servers and w workers. A
+job whose minimum is above K has one cell, the last; one that may have no servers has the first
+row.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from rota.envs.view import View
 
 OWN = 8
-"""Features of a job beside its type."""
+"""Features of a job apart from its model."""
 
 
 @inline
 def lowest_cell(fewest: int, most: int, side: int) -> int:
-    """The first count, of 1 … side, that stands for something."""
+    """The first count, of 1 … side, that has a meaning."""
     return min(side, max(1, min(fewest, most)))
 
 
 @inline
 def highest_cell(most: int, side: int) -> int:
-    """The last count that stands for something."""
+    """The last count that has a meaning."""
     return min(side, max(1, most))
 
 
 @inline
 def meant(count: int, fewest: int, most: int) -> int:
-    """The number of tasks that a count stands for."""
+    """The number of tasks that a count means."""
     return min(most, max(fewest, count))
 
 
@@ -92,14 +92,14 @@ def encode(
 
 @part
 def allow(book: Book, b: int, j: int, job: Any, side: int, out: Bools) -> int:
-    """Mark in out (side²,), which allows nothing yet, the cells for which there is room; how many.
+    """Flag in out (side²,), all False before, the cells for which there is room; returns how many.
 
-    What other jobs have, and be it their least, is theirs.
+    Other jobs keep what they have, their minimum included.
     """
     has_w, has_p = book.workers[b, j], book.servers[b, j]
     if has_w == 0:
         return 0
-    # Everything that the loop needs by itself: the compiler cannot know that `out` is apart.
+    # Loaded before the loop: the compiler cannot know that `out` shares no memory with them.
     free_gpus, free_cpus = book.free_gpus[b], book.free_cpus[b] + SLACK
     free_gb, gpus_w = book.free_memory_gb[b] + SLACK, job["gpus_per_worker"]
     cpus_w, cpus_p = job["cpus_per_worker"], job["cpus_per_server"]
@@ -127,7 +127,7 @@ def allow(book: Book, b: int, j: int, job: Any, side: int, out: Bools) -> int:
 
 @part
 def settle_choice(book: Book, b: int, j: int, job: Any, side: int, cell: int) -> None:
-    """Let job j have what the cell stands for, if there is room; else it keeps its least."""
+    """Give job j what the cell means, if there is room; else it keeps its minimum."""
     if cell < 0 or cell >= side * side or book.workers[b, j] == 0:
         return
     servers = meant(cell // side + 1, job["min_servers"], job["max_servers"]) - book.servers[b, j]
@@ -138,7 +138,7 @@ def settle_choice(book: Book, b: int, j: int, job: Any, side: int, cell: int) ->
 
 @kernel
 def mask(view: View, book: Book, side: int, out: Bools) -> None:
-    """out (B, W, side²), all False: what each job may choose if all others keep what they have."""
+    """Flag in out (B, W, side²), all False before, what each job may choose by itself."""
     for b in range(out.shape[0]):
         for i in range(out.shape[1]):
             j = book.rows[b, i]
@@ -173,7 +173,7 @@ def weigh(logits: Floats, allowed: Bools, weight: Floats) -> float:
 
 @part
 def draw(weight: Floats, allowed: Bools, total: float, u: float, greedy: bool) -> int:
-    """One of the allowed cells, in proportion to its weight; or that of most weight."""
+    """An allowed cell, drawn in proportion to its weight; if greedy, the one of largest weight."""
     best = -1
     if greedy:
         for c in range(weight.size):
@@ -195,9 +195,9 @@ def choose(
     view: View, book: Book, side: int, logits: Floats, uniform: Floats, greedy: bool,
     actions: Ints, logp: Floats, allowed: Bools, weight: Floats,
 ) -> None:  # fmt: skip
-    """Draw a cell for every job, one after the other, each with what the others left.
+    """Draw a cell for every job, one after the other, each from what is free after those before.
 
-    `allowed` is all False, weight (side²,) is scratch. The book is left as it was.
+    `allowed` is all False before, weight (side²,) is scratch. The book is not changed.
     """
     for b in range(actions.shape[0]):
         cpus, gpus, memory_gb = book.free_cpus[b], book.free_gpus[b], book.free_memory_gb[b]
@@ -220,7 +220,7 @@ def choose(
 
 @kernel
 def script(view: View, book: Book, side: int, workers: Ints, servers: Ints, out: Ints) -> None:
-    """out (B, W): the cells nearest to a teacher's counts (B, J); −1 for who gets nothing."""
+    """out (B, W): the cells nearest to a teacher's counts (B, J); −1 for a job with no workers."""
     for b in range(out.shape[0]):
         for i in range(out.shape[1]):
             j = book.rows[b, i]

@@ -12,18 +12,18 @@ if TYPE_CHECKING:
 
 
 class OnePassNetwork(nn.Module):
-    """Per job: logits over (servers, workers), and what the job will still bring.
+    """Per job: logits over (servers, workers), and a value: the rewards that are still to come.
 
-    A job is seen beside the mean of all jobs of its cluster and the cluster's own state, so the
-    order of jobs does not matter and any number of them will do. The value also has a straight
-    path from the features, since what is left of a job is nearly linear in them, with a slope
-    for every type. Heads start at 0: the first policy is uniform, and nothing is to be unlearned.
+    A job is observed beside the mean of all jobs of its cluster and the cluster's own state, so
+    the order of jobs does not matter, and any number of them is possible. The value also has a
+    linear path from the features, since a job's remaining rewards are nearly linear in them, with
+    one slope per model. Output layers start at 0, so the first policy is uniform.
     """
 
     def __init__(
         self, *, types: int, features: int, globals_: int, actions: int, width: int = 64
     ) -> None:
-        """`types` features tell the type of a job; the next one is the part of it that is left."""
+        """The first `types` features are the job's model; the next is the part of its work left."""
         super().__init__()
         self._types = types
         features += types
@@ -40,9 +40,9 @@ class OnePassNetwork(nn.Module):
     def forward(self, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits (n, A) and values (n,) of the n jobs that there are, cluster by cluster.
 
-        seen  "jobs" (B, W, F), "cluster" (B, G), "who" (B, W): −1 where there is no job
+        seen  "jobs" (B, W, F), "cluster" (B, G), "rows" (B, W): −1 where there is no job
         """
-        live = seen["who"] >= 0
+        live = seen["rows"] >= 0
         batch = live.nonzero()[:, 0]
         features = seen["jobs"][live]
         types = self._types

@@ -1,9 +1,9 @@
-"""A slot in one call with a plain network: an edit changes a few inputs, and little else.
+"""A slot in one call with a plain network, computing again only what an edit changed.
 
-Most units of the first layer stay on or off from one edit to the next. While they do, the sums
-of the second layer are linear in the inputs, so every input that an edit changes keeps a line:
-what one more of it adds to those sums. A unit that turns on or off is made up for, in the sums
-at once and in a line when it is next used.
+An edit changes a few inputs, and most units of the first layer stay on or off. While they do, the
+sums of the second layer are linear in the inputs. So for every input that an edit changes a line
+is kept: the derivative of those sums with respect to it. When a unit turns on or off, the sums are
+corrected at once, and a line when it is next used.
 """
 
 from __future__ import annotations
@@ -11,25 +11,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rota.jit import part, wide_kernel
-from rota.systems.dl2.player_kernels import ALL, OVER, see, settle
+from rota.systems.dl2.player_kernels import ALL, OVER, act_greedily, refresh
 from rota.systems.dl2.product_kernels import ZERO, add_lines, add_product, copy
 
 if TYPE_CHECKING:
     from rota.core.types import Floats
     from rota.envs.book import Book
     from rota.envs.view import View
-    from rota.systems.dl2.player_kernels import Rules, Sight
+    from rota.systems.dl2.player_kernels import Observed, Rules
 
 PATIENCE: Final = 4
-"""So many second layers' work may go into lines before they must have saved as much."""
+"""Work that may go into lines before they have saved as much, in passes of the second layer."""
 FEW: Final = 8
-"""So few units on are added up anew: it is cheap, and where all are off, ties stay ties."""
+"""With at most this many units on, sums are computed from scratch: it is cheap, and where all
+units are off, equal logits stay equal."""
 EIGHT: Final = 8
 """Units in a word of memory."""
 
 
 class Stack(NamedTuple):
-    """Layers, each but the last followed by a ReLU, with room to work in; float32."""
+    """Layers, each but the last followed by a ReLU, with scratch memory; float32."""
 
     weights: Any  # a tuple of (in, out) arrays
     bias: Any  # a tuple of (out,) arrays
@@ -52,8 +53,8 @@ class Stack(NamedTuple):
 
 
 @part
-def forget(stack: Stack) -> None:
-    """Begin with inputs of zero."""
+def clear(stack: Stack) -> None:
+    """Begin with inputs of 0."""
     stack.seen[:] = ZERO
     copy(stack.bias[0], stack.first)
     stack.has_line[:] = False
@@ -62,7 +63,7 @@ def forget(stack: Stack) -> None:
 
 @part
 def differing(words: Any, others: Any, units: Any, theirs: Any, index: Any) -> int:
-    """Fill index with the units of which only one is on; how many."""
+    """Fill index with the units that are on in one of the two only; returns how many."""
     count = 0
     for k in range(words.size):
         if words[k] != others[k]:
@@ -75,7 +76,7 @@ def differing(words: Any, others: Any, units: Any, theirs: Any, index: Any) -> i
 
 @part
 def bring_line(stack: Stack, i: int) -> int:
-    """Make the line of input i true for the units that are on; how many it took."""
+    """Correct the line of input i for the units that are on now; returns how many differed."""
     line, units = stack.lines[i], stack.lines_on[i]
     weights, change = stack.weights[0][i], stack.change
     if not stack.has_line[i]:
@@ -93,7 +94,7 @@ def bring_line(stack: Stack, i: int) -> int:
 
 @part
 def take_in(stack: Stack, row: Floats, begin: int, end: int, by_line: bool) -> None:
-    """Bring `first` up to date with some inputs, and `second` too, if so wished."""
+    """Bring `first` up to date with some inputs; with `by_line`, `second` too."""
     first, second = stack.first, stack.second
     for i in range(begin, min(end, stack.seen.size)):
         if row[i] != stack.seen[i]:
@@ -110,7 +111,7 @@ def take_in(stack: Stack, row: Floats, begin: int, end: int, by_line: bool) -> N
 
 @part
 def count_on(stack: Stack) -> int:
-    """Fill `now`; how many are on."""
+    """Fill `now`; returns how many units are on."""
     many = 0
     for h in range(stack.first.size):
         stack.now[h] = stack.first[h] > 0.0
@@ -120,7 +121,7 @@ def count_on(stack: Stack) -> int:
 
 @part
 def turn(stack: Stack) -> int:
-    """Let `second` count those units as on that are; how many turned."""
+    """Correct `second` for units that turned on or off; returns how many."""
     count = differing(stack.on_words, stack.now_words, stack.on, stack.now, stack.index)
     for k in range(count):
         u = stack.index[k]
@@ -131,8 +132,8 @@ def turn(stack: Stack) -> int:
 
 
 @part
-def begin_anew(stack: Stack) -> None:
-    """Fill `second` from `first`, whatever it was before."""
+def recompute_second(stack: Stack) -> None:
+    """Compute `second` from `first` from scratch."""
     change, sums = stack.change, stack.out[1]
     copy(stack.now, stack.on)
     for h in range(change.size):
@@ -143,20 +144,20 @@ def begin_anew(stack: Stack) -> None:
 
 
 @part
-def think(stack: Stack, sight: Sight, at: int) -> None:
-    """Fill stack.out with what follows from a row that changed at one job, or at ALL."""
-    jobs, by_line = sight.jobs.size, at != ALL and stack.spent[0] <= PATIENCE * stack.first.size
+def propagate(stack: Stack, observed: Observed, at: int) -> None:
+    """Compute stack.out after one job's inputs have changed, or ALL."""
+    jobs, by_line = observed.jobs.size, at != ALL and stack.spent[0] <= PATIENCE * stack.first.size
     if at == ALL:
-        take_in(stack, sight.row, 0, jobs, False)
+        take_in(stack, observed.row, 0, jobs, False)
     else:
-        features = sight.jobs.shape[1]
-        take_in(stack, sight.row, at * features, (at + 1) * features, by_line)
-    take_in(stack, sight.row, jobs, sight.row.size, by_line)  # nothing, if it sees no cluster
+        features = observed.jobs.shape[1]
+        take_in(stack, observed.row, at * features, (at + 1) * features, by_line)
+    take_in(stack, observed.row, jobs, observed.row.size, by_line)  # nothing, if it sees no cluster
     many = count_on(stack)
     if by_line and many > FEW:
         stack.spent[0] += turn(stack) - many
     else:
-        begin_anew(stack)
+        recompute_second(stack)
     copy(stack.second, stack.out[1])
     for k in range(2, len(stack.weights)):
         source, out = stack.out[k - 1], stack.out[k]
@@ -168,13 +169,13 @@ def think(stack: Stack, sight: Sight, at: int) -> None:
 
 @wide_kernel
 def play_plain(
-    view: View, book: Book, rules: Rules, stack: Stack, sight: Sight, most_edits: int
+    view: View, book: Book, rules: Rules, stack: Stack, observed: Observed, most_edits: int
 ) -> bool:
-    """Write the first cluster's round, opened before, by the likeliest actions; False: no end."""
+    """Write the first cluster's opened round by the likeliest actions; False: it did not end."""
     at = ALL
-    forget(stack)  # so that no round depends on those before it
+    clear(stack)  # so that no round depends on earlier ones
     while at != OVER and book.edits[0] < most_edits:
-        see(view, book, rules, sight, at)
-        think(stack, sight, at)
-        at = settle(view, book, rules, stack.logits, sight.mask)
+        refresh(view, book, rules, observed, at)
+        propagate(stack, observed, at)
+        at = act_greedily(view, book, rules, stack.logits, observed.mask)
     return at == OVER

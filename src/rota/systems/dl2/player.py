@@ -1,4 +1,4 @@
-"""DL2's own form as it is deployed: a slot at a time, without torch."""
+"""DL2's own form when deployed: one compiled call per slot, without torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from rota.envs.lens import Caller
 from rota.systems.dl2.plain_kernels import Stack, play_plain
-from rota.systems.dl2.player_kernels import Rules, Sight
+from rota.systems.dl2.player_kernels import Observed, Rules
 from rota.systems.dl2.shared_kernels import Scorer, play_shared
 
 if TYPE_CHECKING:
@@ -19,46 +19,46 @@ if TYPE_CHECKING:
     from rota.core.types import Bools, Floats, Ints
     from rota.envs.book import Book
     from rota.envs.view import View
-    from rota.systems.dl2.lens import StepByStep
+    from rota.systems.dl2.step_lens import StepByStep
 
 LANES: Final = 32
-"""Layers are filled up to a multiple of it: what is left over would go one by one."""
+"""Layers are padded to a multiple of this width, so that no unit is computed by itself."""
 
 
 class SlotPlayer:
-    """Writes rounds as the lens and the network would edit by edit, in one call each.
+    """Writes each round in one call, as the lens and the network would edit by edit.
 
-    Logits differ from torch's by rounding, so actions may differ where two are as good.
+    Logits differ from torch's by rounding, so an action may differ where two score the same.
     """
 
     def __init__(
-        self, lens: StepByStep, play: Callable[..., bool], mind: Any, logits: NDArray[np.float32]
+        self, lens: StepByStep, play: Callable[..., bool], weights: Any, logits: NDArray[np.float32]
     ) -> None:
-        """`play` is a kernel, `mind` the weights it plays with, and its memory."""
-        self._play, self._mind, self._run = play, mind, Caller()
+        """`play` is a kernel, `weights` its network's weights together with scratch memory."""
+        self._play, self._weights, self._run = play, weights, Caller()
         self.logits = logits
-        """Those behind the last edit, (A,)."""
+        """The logits (A,) of the last edit."""
         self._rules = Rules(
             lens.types, lens.ordinal, lens.rescale, lens.one_hot, lens.lengths, lens.slot_s,
             lens.most, lens.mask_room, lens.bundle, lens.keep_capped, lens.least_first,
         )  # fmt: skip
         size = lens.window * lens.features
         row = np.zeros(size + lens.globals, np.float32)
-        self._sight = Sight(
+        self._observed = Observed(
             row, row[:size].reshape(lens.window, lens.features), row[size:],
             np.zeros(lens.window, np.float32), np.zeros(lens.actions, np.bool_),
         )  # fmt: skip
 
     def __call__(self, view: View, book: Book, most_edits: int) -> bool:
-        """Write the round that `lens.open` has begun; False if it has not ended by then."""
+        """Write the round that `lens.open` has begun; False if it does not end in `most_edits`."""
         ended: bool = self._run(
-            self._play, view, book, self._rules, self._mind, self._sight, most_edits
+            self._play, view, book, self._rules, self._weights, self._observed, most_edits
         )
         return ended
 
 
 def plain_player(lens: StepByStep, layers: Sequence[tuple[Floats, Floats]]) -> SlotPlayer:
-    """For weights (out, in) and biases (out,) of each layer, as torch keeps them."""
+    """A player for weights (out, in) and biases (out,) of each layer, in torch's layout."""
     size, weights, bias = layers[0][0].shape[1], [], []
     for weight, shift in layers:
         wide = -(-len(shift) // LANES) * LANES
@@ -79,7 +79,7 @@ def plain_player(lens: StepByStep, layers: Sequence[tuple[Floats, Floats]]) -> S
 
 
 def shared_player(lens: StepByStep, weights: Mapping[str, Floats]) -> SlotPlayer:
-    """For the parameters of a shared network by name, as torch keeps them."""
+    """A player for the parameters of a shared network by name, in torch's layout."""
     width = len(weights["job.bias"])
     around = weights["around.weight"].T
     kept = (

@@ -1,4 +1,4 @@
-"""What every compiled player of a slot does beside thinking: see, choose and edit."""
+"""What the compiled players of a slot share: encode the state, choose an action, apply it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rota.jit import part
 from rota.systems.choice_kernels import likeliest
-from rota.systems.dl2.lens_kernels import ROLES, act_on, allow, show_job, show_window
+from rota.systems.dl2.step_kernels import ROLES, act_on, allow, show_job, show_window
 from rota.systems.dl2.window_kernels import show_cluster
 
 if TYPE_CHECKING:
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rota.envs.view import View
 
 ALL: Final = -1
-"""Instead of a row: any of them may have changed."""
+"""In place of a row: any row may have changed."""
 OVER: Final = -2
-"""Instead of a row: the round has ended."""
+"""In place of a row: the round has ended."""
 
 
 class Rules(NamedTuple):
@@ -36,8 +36,8 @@ class Rules(NamedTuple):
     least_first: bool
 
 
-class Sight(NamedTuple):
-    """What is seen of one cluster, in one row of memory, and what is allowed."""
+class Observed(NamedTuple):
+    """The observation of one cluster, in one row of memory, and what is allowed."""
 
     row: Any  # (W · F + GLOBALS,) float32: `jobs`, then `cluster`
     jobs: Any  # (W, F)
@@ -47,25 +47,25 @@ class Sight(NamedTuple):
 
 
 @part
-def see(view: View, book: Book, rules: Rules, sight: Sight, at: int) -> None:
-    """Look at the first cluster again after an edit that changed row `at`, or ALL."""
-    show_cluster(view, book, 0, sight.cluster)
+def refresh(view: View, book: Book, rules: Rules, observed: Observed, at: int) -> None:
+    """Encode the first cluster again after an edit that changed row `at`, or ALL."""
+    show_cluster(view, book, 0, observed.cluster)
     if at == ALL:
         show_window(
             view, book, 0, rules.types, rules.ordinal, rules.rescale, rules.one_hot, rules.lengths,
-            rules.slot_s, rules.most, sight.jobs, sight.present,
+            rules.slot_s, rules.most, observed.jobs, observed.present,
         )  # fmt: skip
     else:
         show_job(
             view, book, 0, at, rules.types, rules.ordinal, rules.rescale, rules.one_hot,
-            rules.lengths, rules.slot_s, rules.most, sight.jobs[at], sight.present,
+            rules.lengths, rules.slot_s, rules.most, observed.jobs[at], observed.present,
         )  # fmt: skip
-    allow(view, book, 0, rules.mask_room, rules.bundle, rules.least_first, sight.mask)
+    allow(view, book, 0, rules.mask_room, rules.bundle, rules.least_first, observed.mask)
 
 
 @part
-def settle(view: View, book: Book, rules: Rules, logits: Floats, mask: Bools) -> int:
-    """Take the likeliest action: the row that it changed, ALL if jobs moved up, or OVER."""
+def act_greedily(view: View, book: Book, rules: Rules, logits: Floats, mask: Bools) -> int:
+    """Take the likeliest action; returns the row it changed, ALL if jobs moved up, or OVER."""
     action = likeliest(logits, mask)
     at = min(action // ROLES, book.rows.shape[1] - 1)
     j = book.rows[0, at]

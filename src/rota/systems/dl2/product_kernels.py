@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rota.core.types import Ints
 
 ZERO: Final = np.float32(0.0)
-"""A plain 0.0 is a float64 and would make everything it meets one."""
+"""A plain 0.0 is a float64 and would turn float32 results into float64."""
 
 
 @part
@@ -45,7 +45,7 @@ def add_lines(source: Any, index: Ints, count: int, weights: Any, out: Any) -> N
 def add_product(source: Any, index: Ints, weights: Any, out: Any) -> None:
     """out += source · weights; `index` is scratch, as long as the source."""
     count = 0
-    for i in range(source.size):  # without a branch, which nobody could foresee
+    for i in range(source.size):  # without a branch, which the processor could not predict
         index[count] = i
         count += source[i] != 0.0
     add_lines(source, index, count, weights, out)

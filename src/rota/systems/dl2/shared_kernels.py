@@ -1,28 +1,28 @@
-"""A slot in one call with weights that all jobs share: an edit is one job's row and the mean."""
+"""A slot in one call with weights that all jobs share: an edit changes one row and the mean."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rota.jit import part, wide_kernel
-from rota.systems.dl2.lens_kernels import ROLES
-from rota.systems.dl2.player_kernels import ALL, OVER, see, settle
+from rota.systems.dl2.player_kernels import ALL, OVER, act_greedily, refresh
 from rota.systems.dl2.product_kernels import ZERO, add_product
+from rota.systems.dl2.step_kernels import ROLES
 
 if TYPE_CHECKING:
     from rota.core.types import Floats
     from rota.envs.book import Book
     from rota.envs.view import View
-    from rota.systems.dl2.player_kernels import Rules, Sight
+    from rota.systems.dl2.player_kernels import Observed, Rules
 
 
 class Scorer(NamedTuple):
-    """The weights of a shared network, inputs first, with room to work in; H wide, float32."""
+    """The weights of a shared network, inputs first, with scratch memory; H wide, float32."""
 
     job: Any  # (F, H)
     job_bias: Any  # (H,)
-    mean: Any  # (H, H): of the mean job, to what all jobs see around them
-    cluster: Any  # (GLOBALS, H): the same of the cluster
+    mean: Any  # (H, H): from the mean of the jobs to `around`
+    cluster: Any  # (GLOBALS, H): from the cluster's numbers to `around`
     around_bias: Any  # (H,)
     hidden: Any  # (H, H)
     score: Any  # (3, H)
@@ -40,7 +40,7 @@ class Scorer(NamedTuple):
 
 @part
 def score_job(scorer: Scorer, i: int, row: Floats) -> None:
-    """Row i anew, as far as it does not depend on other rows."""
+    """Compute the part of row i that does not depend on other rows."""
     own, line = scorer.own[i], scorer.line
     for h in range(own.size):
         own[h], line[h] = scorer.job_bias[h], ZERO
@@ -53,7 +53,7 @@ def score_job(scorer: Scorer, i: int, row: Floats) -> None:
 
 
 @part
-def look_around(scorer: Scorer, cluster: Floats, shown: int) -> None:
+def update_around(scorer: Scorer, cluster: Floats, shown: int) -> None:
     """Fill scorer.around from the mean of the jobs and the state of the cluster."""
     line, around = scorer.line, scorer.around
     line[:] = ZERO
@@ -95,16 +95,16 @@ def score_all(scorer: Scorer) -> None:
 
 @wide_kernel
 def play_shared(
-    view: View, book: Book, rules: Rules, scorer: Scorer, sight: Sight, most_edits: int
+    view: View, book: Book, rules: Rules, scorer: Scorer, observed: Observed, most_edits: int
 ) -> bool:
-    """Write the first cluster's round, opened before, by the likeliest actions; False: no end."""
+    """Write the first cluster's opened round by the likeliest actions; False: it did not end."""
     at = ALL
     while at != OVER and book.edits[0] < most_edits:
-        see(view, book, rules, sight, at)
+        refresh(view, book, rules, observed, at)
         for i in range(book.shown[0]):
             if at in (i, ALL):
-                score_job(scorer, i, sight.jobs[i])
-        look_around(scorer, sight.cluster, book.shown[0])
+                score_job(scorer, i, observed.jobs[i])
+        update_around(scorer, observed.cluster, book.shown[0])
         score_all(scorer)
-        at = settle(view, book, rules, scorer.logits, sight.mask)
+        at = act_greedily(view, book, rules, scorer.logits, observed.mask)
     return at == OVER

@@ -1,7 +1,7 @@
-"""A linear layer that works on what is not 0 among its inputs, for torch.
+"""A linear layer for torch that computes only with inputs that are not 0.
 
-Of DL2's 900 inputs, where counts have a place each, about 64 are not 0. Training spent four fifths
-of its time on the products of the others.
+With one-hot counts DL2's network has 900 inputs, of which about 64 are not 0. Training spent four
+fifths of its time on products with the others.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ def rows_of(dense: torch.Tensor) -> Rows:
     """The same matrix (n, I) without its zeros."""
     rows = np.ascontiguousarray(dense.numpy(), np.float32)
     begins = np.empty(len(rows) + 1, np.int64)
-    # As large as could be; memory that is never written is never taken.
+    # The largest size that is possible; pages that are never written take no memory.
     index, value = np.empty(rows.size + 1, np.int32), np.empty(rows.size + 1, np.float32)
     compress(rows, begins, index, value)
     return Rows(begins, index, value, rows.shape[1])
 
 
 class SparseLinear(nn.Linear):
-    """`nn.Linear`, with the same parameters, for inputs as `Rows`; they get no gradient.
+    """`nn.Linear` with the same parameters, for inputs given as `Rows`, which get no gradient.
 
-    Weights (out, in) lie in memory input by input, so that those of one are read in one go.
+    Weights (out, in) are stored input by input, so that those of one input are contiguous.
     """
 
     def __init__(self, inputs: int, outputs: int) -> None:
@@ -59,7 +59,9 @@ class SparseLinear(nn.Linear):
     def forward(self, rows: Rows) -> torch.Tensor:  # type: ignore[override]
         """(n, out)."""
         if rows.inputs != self.in_features:  # compiled code would read beyond the weights
-            raise ValueError(f"{rows.inputs} inputs for a layer of {self.in_features}.")
+            raise ValueError(
+                f"The rows have {rows.inputs} inputs, the layer takes {self.in_features}."
+            )
         out: torch.Tensor = _Product.apply(self.weight, self.bias, rows)  # type: ignore[no-untyped-call]
         return out
 
@@ -70,7 +72,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, weight: torch.Tensor, bias: torch.Tensor, rows: Rows) -> torch.Tensor:
         ctx.rows, ctx.inputs = rows, weight.shape[1]
-        by_input = weight.detach().t().contiguous().numpy()  # no copy, as they lie
+        by_input = weight.detach().t().contiguous().numpy()  # contiguous already: no copy
         out = np.empty((len(rows.begins) - 1, len(bias)), np.float32)
         layer(rows.begins, rows.index, rows.value, by_input, bias.detach().numpy(), out)
         return torch.from_numpy(out)

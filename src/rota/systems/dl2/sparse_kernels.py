@@ -1,4 +1,4 @@
-"""A layer whose inputs are mostly 0: windows with few jobs, and places of which one is 1."""
+"""A layer whose inputs are mostly 0: windows with few jobs, and one-hot features."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 @kernel
 def compress(rows: Any, begins: Ints, index: Any, value: Any) -> None:
-    """Write down where rows (n, I) are not 0, and their values; row r is begins[r] : begins[r+1].
+    """List the inputs of rows (n, I) that are not 0; those of row r are begins[r] : begins[r+1].
 
-    index, value  (n · I + 1,): one place more, since every input is written before it is judged
+    index, value  (n · I + 1,): one place more, since each input is written before it is tested
     """
     count = 0
     begins[0] = 0
     for r in range(rows.shape[0]):
-        for i in range(rows.shape[1]):  # without a branch, which nobody could foresee
+        for i in range(rows.shape[1]):  # without a branch, which the processor could not predict
             index[count], value[count] = i, rows[r, i]
             count += rows[r, i] != 0.0
         begins[r + 1] = count
@@ -60,7 +60,7 @@ def layer(begins: Ints, index: Any, value: Any, weights: Any, bias: Any, out: An
 
 @wide_kernel
 def slope(begins: Ints, index: Any, value: Any, grad: Any, out: Any) -> None:
-    """out (I, H) += rowsᵀ · grad (n, H): what the weights get of the gradient."""
+    """out (I, H) += rowsᵀ · grad (n, H): the gradient of the weights."""
     for r in range(grad.shape[0]):
         line = grad[r]
         for k in range(begins[r], begins[r + 1]):

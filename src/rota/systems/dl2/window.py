@@ -1,4 +1,4 @@
-"""What both of DL2's lenses share: a window of jobs, and how it is observed."""
+"""What both of DL2's lenses share: a window of jobs, and its observation."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from rota.errors import ConfigError
 from rota.systems.dl2.window_kernels import GLOBALS
 
 HUGE = 1e9
-"""No feature comes near; gymnasium wants a bound."""
+"""The upper bound of features that gymnasium asks for; none comes near it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window(ABC):
-    """The first jobs by submission, a row of numbers each, and a few about the cluster."""
+    """The first jobs by submission, a row of numbers each, and a few numbers about the cluster.
+
+    The fields are explained in `StepLensConfig` and `OnePassLensConfig`.
+    """
 
     window: int = 20
-    """Jobs that are shown; those beyond it get the least they run with."""
     types: int = 8
-    """Models that are told apart."""
     most: int = 16
-    """Tasks of a role that count as 1 when rescaled; the largest choice, where jobs choose."""
     slot_s: float = 1200.0
-    """Seconds in which stays and lengths are counted."""
     _run: Caller = field(default_factory=Caller, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What both of DL2's lenses show of a job and of the cluster."""
+"""The features of a job and of the cluster that both of DL2's lenses show."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from rota.envs.view import View
 
 GLOBALS = 5
-"""Free CPUs, GPUs and memory, jobs, jobs out of sight."""
+"""Numbers about the cluster: free CPUs, GPUs and memory, jobs, jobs outside of the window."""
 LONG_STAY = 100.0
-"""Slots that count as 1 when a job's stay is rescaled."""
+"""Slots that count as 1 when the time since a job's submission is rescaled."""
 
 
 @inline
 def part_left(job: Any, now_s: float) -> float:
-    """The part of its work that a job is believed to have before it; 1 if nobody knows."""
+    """The estimated part of its work that a job has left; 1 if it is not known."""
     left = remaining(job, now_s) / job["estimate_s"]
     return left if left == left and left < np.inf else 1.0
 
 
 @inline
 def scaled_left(job: Any, now_s: float, slot_s: float) -> float:
-    """The time that a job is believed to need, in logarithms of slots; 0 if nobody knows."""
+    """The estimated time that a job needs, as a logarithm of slots; 0 if it is not known."""
     left_s = remaining(job, now_s)
     return 0.2 * np.log1p(left_s / slot_s) if 0.0 <= left_s < np.inf else 0.0
 
 
 @part
 def fill_window(view: View, book: Book, b: int, keep_capped: bool) -> None:
-    """Show the first jobs, by submission, that may still be given something."""
+    """Show the first jobs, by submission, that may still be given tasks."""
     shown, now_s = 0, view.now_s[b]
     for i in range(view.live[b]):
         if shown == book.rows.shape[1]:
@@ -59,7 +59,7 @@ def fill_window(view: View, book: Book, b: int, keep_capped: bool) -> None:
 
 @inline
 def clear_row(row: Floats, present: Floats, i: int) -> None:
-    """Row i of a window shows no job; nothing to do if it has shown none before."""
+    """Clear row i of a window, which shows no job; no-op if it has shown none before."""
     if present[i] != 0.0:
         present[i] = 0.0
         for k in range(row.size):
@@ -68,7 +68,7 @@ def clear_row(row: Floats, present: Floats, i: int) -> None:
 
 @part
 def show_cluster(view: View, book: Book, b: int, out: Floats) -> None:
-    """out (GLOBALS,): what is free, and how many there are."""
+    """out (GLOBALS,): free resources, and numbers of jobs."""
     window = book.rows.shape[1]
     out[0] = free_part(book.free_cpus[b], book.cpus[b])
     out[1] = free_part(book.free_gpus[b], book.gpus[b])

@@ -1,0 +1,360 @@
+"""One job on this machine: what it shall hold, and its processes on their way there."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from time import monotonic, strftime
+from typing import TYPE_CHECKING, Any, Final
+
+from rota.backends.local.agent_calls import AgentCalls
+from rota.backends.local.held import Ended
+from rota.backends.local.next_step import Situation, next_step
+from rota.backends.local.run_end import (
+    NEVER,
+    RunEnd,
+    adopt_state,
+    count_failure,
+    drop_states,
+    end_time,
+    may_still_come,
+    no_state,
+)
+from rota.backends.local.run_spec import job_spec, launched_members, members_of
+from rota.backends.local.seating import reseat, share_of
+from rota.backends.local.speed_meter import SpeedMeter
+from rota.backends.local.start_hint import start_hint
+from rota.elastic.job import AGENT_KILLED
+from rota.elastic.protocol import ENDED, JOB_FILE
+from rota.errors import DamagedError, JobError, RotaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from concurrent.futures import Future
+    from pathlib import Path
+
+    from rota.backends.local.agent_calls import Asked, Means
+    from rota.backends.local.seating import Seat
+    from rota.backends.local.state_dir import StateDir
+    from rota.core.plan import Share
+    from rota.elastic.protocol import Status
+
+LOOK_S: Final = 0.25
+"""Seconds between two looks at a running job."""
+MOST_HEALS: Final = 3
+"""Times in a row that a lost worker is replaced without a step in between; then the job fails."""
+FORCE_S: Final = 30.0
+"""Seconds after its grace period in which an agent may end its run; then both are killed."""
+
+
+class LiveJob:
+    """A job that is not over."""
+
+    def __init__(self, store: StateDir, uid: int, means: Means) -> None:
+        self.store, self.uid, self._means = store, uid, means
+        self.request, self.held = store.load(uid)
+        self.submit_s = store.submit_s(self.request)
+        """Never later than its arrival, whatever the clocks say."""
+        self.ended: Ended | None = None
+        self.record: bytes | None = None
+        """Its row in snapshots while it is fresh."""
+        self.cancelled = store.cancelled(uid)
+        """Its user asked for its end: nothing else is done with it any more."""
+        self.on_hold = False
+        """Its user has put it on hold: no policy sees it. The backend sets it."""
+        self.trouble = ""
+        self.meter = SpeedMeter(self.request, self.held)
+        self._agent = AgentCalls(means)
+        self._members: frozenset[str] | None = None  # that its agent was asked for; None: unknown
+        self._stopping = False
+        self._heals, self._healed_at = 0, 0
+        self._looked_s = -1e9
+        self._run_end: RunEnd | None = None  # of a run whose processes are not all gone yet
+        self._stop_by_s = float("inf")  # on this process' clock
+        if not self.held.open:
+            self.held.leaving = {}  # without a run no member is there that could leave
+        elif not (self._folder() / JOB_FILE).exists():
+            # The daemon was killed before it could launch it, or after it had made sure that
+            # a late agent finds nothing.
+            self._run_end = RunEnd(NEVER, "", 0.0, told=False)
+
+    @property
+    def status(self) -> Status | None:
+        """What its agent said last."""
+        return self.meter.status
+
+    @property
+    def share(self) -> Share:
+        """What it shall hold: (node, workers, servers), by node."""
+        return share_of(self.held.seats)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that it holds."""
+        return sum(len(seat.gpus) for seat in self.held.seats.values())
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it has never been given anything."""
+        return not (self.held.seats or self.held.run) and self.held.started_s is None
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to do about it but to wait."""
+        return bool(self.held.seats or self.held.open or self._agent.pending or self.cancelled)
+
+    def attained_gpu_s(self, now_s: float) -> float:
+        """GPU-seconds that it has held."""
+        return self.held.attained_gpu_s + self.gpus * max(0.0, now_s - self.held.settled_s)
+
+    # What it shall hold.
+
+    def take(
+        self, share: Share, others: Iterable[Seat], has: Mapping[int, int], now_s: float
+    ) -> None:
+        """Shall hold `share` from now on; written down before anything is done."""
+        held = self.held
+        seats, serial = reseat(
+            held.seats, share, self.request.gpus_per_worker, others, has, held.serial
+        )
+        attained = self.attained_gpu_s(now_s)
+        if held.open:
+            gone = {name: seat for name, seat in held.seats.items() if name not in seats}
+            held.leaving = {**held.leaving, **gone}
+        if held.seats and not seats:
+            held.preemptions += not self.on_hold
+            held.ran_s += now_s - (held.since_s or now_s)
+        held.attained_gpu_s, held.settled_s = attained, now_s
+        if not held.seats:
+            held.since_s = now_s
+            held.started_s = now_s if held.started_s is None else held.started_s
+        if not seats:
+            held.since_s = None
+        held.seats, held.serial = seats, serial
+        self.meter.unsettle()
+        self._keep()
+
+    # On its way there.
+
+    def step(self, blocked: Callable[[LiveJob, Seat], bool], now_s: float) -> None:
+        """Do the next thing that is to be done, if one can be."""
+        if answer := self._agent.answer():
+            self._heed(*answer, now_s)
+        if self.ended is not None or self._agent.pending:
+            return
+        match next_step(self._situation(blocked)):
+            case "cancel":
+                self._end(Ended("cancelled", now_s))
+            case "launch":
+                self._launch()
+            case "reap":
+                self._reap()
+            case "kill":
+                self._force("its agent did not end it in time", now_s)
+            case "look":
+                self._looked_s = monotonic()
+                self._agent.look(self._folder())
+            case "stop":
+                self._stop()
+            case "resize":
+                self._members = self._ready(blocked)
+                members = members_of(self.held, self._members, self._means.env)
+                self._agent.resize(self._folder(), members)
+
+    def _situation(self, blocked: Callable[[LiveJob, Seat], bool]) -> Situation:
+        held, plain = self.held, self.request.kind == "plain"
+        return Situation(
+            open=held.open,
+            plain=plain,
+            cancelled=self.cancelled,
+            stopping=self._stopping,
+            reaping=self._run_end is not None,
+            overdue=monotonic() > self._stop_by_s,
+            look_due=monotonic() - self._looked_s >= LOOK_S,
+            seats=frozenset(held.seats),
+            leaving=bool(held.leaving),
+            members=self._launched() if plain and held.open else self._members,
+            free=lambda: not any(blocked(self, seat) for seat in held.seats.values()),
+            ready=lambda: self._ready(blocked),
+        )
+
+    def _launched(self) -> frozenset[str] | None:
+        """The members of a plain job, the same from its beginning to its end; None: unknown."""
+        if self._members is None:
+            self._members = launched_members(self._folder())
+        return self._members
+
+    def _ready(self, blocked: Callable[[LiveJob, Seat], bool]) -> frozenset[str]:
+        """Members that can be there now; empty if these could not train by themselves."""
+        seats, there = self.held.seats, self._members or ()
+        names = [name for name in seats if name in there or not blocked(self, seats[name])]
+        kinds = {seats[name].kind for name in names}
+        enough = kinds >= ({"worker", "server"} if self.request.kind == "servers" else {"worker"})
+        return frozenset(names if enough else ())
+
+    def _launch(self) -> None:
+        self.held.run, self.held.open = self.held.run + 1, True
+        self._keep()
+        self._members, self._stopping = frozenset(self.held.seats), False
+        self.meter.launch()
+        spec = job_spec(self.store, self.uid, self.request, self.held, self._means.env)
+        self._agent.launch(self._folder(), spec)
+
+    def _stop(self) -> None:
+        self._stopping = self.held.stop_asked = True
+        with suppress(OSError):  # a full disk must not keep a job from being stopped
+            self._keep()
+        self._stop_by_s = min(self._stop_by_s, monotonic() + self.request.grace_s + FORCE_S)
+        self._agent.stop(self._folder(), self.request.grace_s)
+
+    # What came of it.
+
+    def _heed(self, asked: Asked, call: Future[Any], now_s: float) -> None:
+        """Take note of an answer, or of its failure."""
+        if asked == "reap":
+            self._heed_reap(call)
+            return
+        try:
+            answer = call.result()
+        except DamagedError as error:
+            self._note(f"{error} Its agent cannot be reached")
+            if self._stopping and asked == "stop":
+                self._force(f"{error} It was ended by force", now_s)
+        except JobError as error:
+            if asked == "launch":
+                self._finish(RunEnd("failed", f"{error}", now_s, told=False))
+            elif asked == "look":
+                self._note(f"{error}")
+            else:  # to be tried again, unless it is over
+                self._members, self._stopping, self._looked_s = None, False, -1e9
+        except (RotaError, OSError, ValueError, TypeError, KeyError) as error:
+            if asked == "launch":
+                self._finish(RunEnd("failed", str(error), now_s, told=False))
+            else:
+                self._note(f"its agent cannot be asked: {error!r}")
+                self._members, self._stopping = None, False
+        else:
+            if asked == "look":
+                self._hear(answer, now_s)
+
+    def _hear(self, status: Status, now_s: float) -> None:
+        """Take note of what its agent says."""
+        if status.error == AGENT_KILLED and may_still_come(self._folder()):
+            return
+        if status.state in ENDED:
+            end_s = end_time(self._folder(), self.store.origin, self.held.since_s or 0.0, now_s)
+            self._finish(RunEnd(status.state, status.error, end_s, told=True))
+            return
+        self._note("")
+        if self._members is None and self.request.kind != "plain":
+            here = {*status.active, *status.waiting}
+            self._members = frozenset(here & {*self.held.seats, *self.held.leaving})
+        changed = self.meter.hear(status, now_s)
+        changed |= self.request.kind != "plain" and self.held.let_go(
+            {*status.active, *status.waiting, *status.pids}
+        )
+        changed |= self._heal(status)
+        in_place = self._members == frozenset(self.held.seats)
+        changed |= self.meter.settle(status, now_s, in_place=in_place)
+        if changed:
+            self._keep()
+
+    def _heal(self, status: Status) -> bool:
+        """Have lost workers replaced in the seats that are the job's anyway; True if there were."""
+        lost = [name for name in self.held.seats if name in status.refused]
+        if not lost or self.request.kind == "plain" or self._stopping:
+            return False
+        if status.step > self._healed_at:
+            self._heals, self._healed_at = 0, status.step
+        self._heals += 1
+        self.trouble = f"{lost[0]} was lost: {status.refused[lost[0]]}"
+        if self._heals > MOST_HEALS:
+            self._stop()
+            return False
+        self.held.rename(lost)
+        return True
+
+    # The end of a run.
+
+    def _finish(self, end: RunEnd) -> None:
+        """A run is over; its seats stay taken until none of its processes is left."""
+        self._run_end = end
+        self._reap()
+
+    def _force(self, error: str, now_s: float) -> None:
+        """End a run whose agent does not."""
+        self.trouble = error
+        self._finish(RunEnd("stopped", "", now_s, told=True))
+
+    def _reap(self) -> None:
+        self._looked_s = monotonic()
+        self._agent.reap(self._folder())
+
+    def _heed_reap(self, call: Future[list[int]]) -> None:
+        assert self._run_end is not None
+        try:
+            left = call.result()
+        except OSError as error:
+            self._note(f"its processes cannot be looked for: {error}")
+            return
+        if left:
+            numbers = ", ".join(map(str, left))
+            self._note(f"processes {numbers} cannot be ended: its seats stay taken")
+            return
+        self._note("")
+        end, self._run_end = self._run_end, None
+        self._conclude(end)
+
+    def _conclude(self, end: RunEnd) -> None:
+        """A run is over and nothing of it is left; decide whether the job is over, too."""
+        held, wanted = self.held, self.held.stop_asked
+        gave_up = self._heals > MOST_HEALS
+        self.meter.end()
+        held.open, held.stop_asked, held.leaving, self._stopping = False, False, {}, False
+        self._members, self._stop_by_s = None, float("inf")
+        if end.state == NEVER:
+            self._keep()
+        elif end.state == "done":
+            self._end(Ended("done", end.time_s))
+        elif self.cancelled:
+            self._end(Ended("cancelled", end.time_s))
+        elif end.state == "stopped" and wanted and not gave_up:
+            if self.request.kind != "plain":
+                self.trouble = no_state(self.store, self.uid, self.held) or self.trouble
+            self._keep()  # waits, or is started again elsewhere
+        else:
+            if not gave_up:
+                self.trouble = end.error or "it was stopped, but not by rota"
+            self._fail(end)
+
+    def _fail(self, end: RunEnd) -> None:
+        adopt_state(self.store, self.uid, self.held)
+        killed = not end.told or end.error == AGENT_KILLED
+        if count_failure(self.held, self.request, end.time_s, killed=killed):
+            hint = start_hint(self.request, self.trouble)
+            self._end(Ended("failed", end.time_s, self.trouble, hint))
+            return
+        self._heals = 0
+        tries = f", retry {self.held.faults} of {self.request.retries}" if not killed else ""
+        self.held.stopped = f"failed at {strftime('%H:%M')}{tries}: {self.trouble}"
+        self.take((), (), {}, end.time_s)
+
+    def _end(self, ended: Ended) -> None:
+        now_s = ended.time_s
+        self.held.attained_gpu_s, self.held.settled_s = self.attained_gpu_s(now_s), now_s
+        self.held.seats, self.held.leaving = {}, {}
+        self._keep()
+        self.store.end(self.uid, ended)
+        drop_states(self.store, self.uid, self.held)
+        self.ended = ended
+
+    def _note(self, text: str) -> None:
+        """Have the queue say `text` of it, until it is replaced by another text or by none."""
+        if text != self.held.note:
+            self.held.note, self.trouble = text, text or self.trouble
+            self._keep()
+
+    def _keep(self) -> None:
+        self.store.keep(self.uid, self.held)
+
+    def _folder(self) -> Path:
+        return self.store.run_folder(self.uid, self.held.run)

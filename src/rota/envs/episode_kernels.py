@@ -1,0 +1,176 @@
+"""The end of a round: pack tasks, apply them, run to the next decision, compute rewards, reset."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from rota.core.layout import DONE
+from rota.core.types import Bools, Floats, Ints
+from rota.envs.pack_kernels import pack
+from rota.envs.rewards import FEE, PROGRESS, SLOWDOWN, Score
+from rota.jit import kernel, part
+from rota.ledger.work_kernels import ran_s
+from rota.sim.event_kernels import advance, tidy
+from rota.sim.replay_kernels import draft_arrays, enact_draft, note_round, one_of, open_draft
+
+if TYPE_CHECKING:
+    from rota.envs.book import Book
+    from rota.envs.view import View
+    from rota.sim.state import State
+
+SMALL = 512
+"""Shares in use before unused ones are removed; few, so that they stay in the processor's cache."""
+
+
+class Ends(NamedTuple):
+    """The rounds and episodes that ended in a step."""
+
+    reward: Floats  # (B,)
+    terminated: Bools  # (B,) all jobs have ended
+    truncated: Bools  # (B,) too many rounds, or nothing will ever happen again
+    jct_s: Floats  # (B,) mean over the jobs of the episode; inf if one has not ended
+    unfinished: Ints  # (B,) jobs that have not ended
+    makespan_s: Floats  # (B,)
+    resizes: Ints  # (B,)
+    moves: Ints  # (B,)
+    rounds: Ints  # (B,)
+    total: Floats  # (B,) the return
+    played: Ints  # (B,) which entry of the pool it was
+    jcts_s: Floats  # (B, J) of each job; NaN: it has not ended
+
+
+class EpisodePlan(NamedTuple):
+    """Which worlds of a pool a batch plays."""
+
+    entries: Ints  # (B, K) entries of the pool by episode; after the last comes the first again
+    begun: Ints  # (B,) episodes begun
+    entry: Ints  # (B,) the entry being played
+
+
+@part
+def reached(job: Any, true: Any, kind: int, now_s: float) -> float:
+    """The level of a job; its reward is the growth of that level."""
+    if kind == FEE:
+        return -(true["fee"] + true["fee_rate"] * (now_s - job["settled_s"]))
+    if job["status"] == DONE:
+        return 1.0
+    done_s = job["pace"] * ran_s(job, now_s)
+    whole_s = job["progress_s"] + true["work_s"]
+    return (job["progress_s"] + done_s) / whole_s if whole_s != 0.0 else 0.0
+
+
+@part
+def reward_since(s: State, score: Score, b: int) -> float:
+    """The reward for the time since the last one; each job's part goes to `gains`."""
+    clock, kind = s.clock[0], score.kind
+    from_s, to_s = score.since_s[b], clock["now_s"]
+    total, oldest = 0.0, clock["arrived"]
+    for j in range(score.oldest[b], clock["arrived"]):
+        job, true = s.jobs[j], s.truth[j]
+        ended = true["done_s"] == true["done_s"]  # not NaN
+        gain = 0.0
+        if not ended or true["done_s"] >= from_s:
+            if kind == PROGRESS or kind == FEE:
+                level = reached(job, true, kind, to_s)
+                gain = level - score.level[b, j]
+                score.level[b, j] = level
+            else:
+                end_s = true["done_s"] if ended else to_s
+                gain = max(from_s, job["submit_s"]) - end_s
+                unit_s = score.unit_s
+                if kind == SLOWDOWN:
+                    unit_s = job["progress_s"] + true["work_s"]
+                    if unit_s <= 0.0:
+                        unit_s = 1.0  # a job without work: count its wait in seconds
+                gain = gain / unit_s if gain < 0.0 else 0.0
+        score.gains[b, j] = gain
+        total += gain
+        if not ended and j < oldest:
+            oldest = j
+    score.oldest[b], score.since_s[b] = oldest, to_s
+    score.total[b] += total
+    return total
+
+
+@part
+def sum_up(s: State, score: Score, plan: EpisodePlan, ends: Ends, b: int) -> None:
+    """Write the results of an episode into `ends`."""
+    clock = s.clock[0]
+    sum_s, last_s, ended = 0.0, clock["begin_s"], 0
+    for j in range(ends.jcts_s.shape[1]):
+        ends.jcts_s[b, j] = np.nan
+        if j < clock["jobs"] and s.truth[j]["done_s"] == s.truth[j]["done_s"]:
+            ends.jcts_s[b, j] = s.truth[j]["done_s"] - s.jobs[j]["submit_s"]
+            sum_s += ends.jcts_s[b, j]
+            last_s = max(last_s, s.truth[j]["done_s"])
+            ended += 1
+    # A mean over ended jobs alone would reward a policy that lets the others starve.
+    ends.unfinished[b] = clock["jobs"] - ended
+    ends.jct_s[b] = sum_s / ended if ended == clock["jobs"] else np.inf
+    ends.makespan_s[b] = last_s - clock["begin_s"]
+    ends.resizes[b], ends.moves[b] = clock["resizes"], clock["moves"]
+    ends.rounds[b] = clock["rounds"]
+    ends.total[b], ends.played[b] = score.total[b], plan.entry[b]
+
+
+@kernel
+def close_round(
+    s: State, view: View, book: Book, ended: Bools, score: Score, plan: EpisodePlan, ends: Ends,
+    most_rounds: int,
+) -> int:  # fmt: skip
+    """Apply the rounds that are over and run to the next; returns how many episodes ended."""
+    over = 0
+    for b in range(ended.size):
+        ends.reward[b], ends.terminated[b], ends.truncated[b] = 0.0, False, False
+        if not ended[b]:
+            continue
+        for j in range(score.gains.shape[1]):
+            score.gains[b, j] = 0.0
+        one = one_of(s, b)
+        clock = one.clock[0]
+        tidy(one, one.shares.size - min(SMALL, one.shares.size // 2))
+        open_draft(one)
+        clock["used"] = pack(
+            draft_arrays(one), one.jobs, one.order, clock["live"], clock["now_s"], book.workers[b],
+            book.servers[b], clock["used"],
+        )  # fmt: skip
+        enact_draft(one, True)
+        note_round(one)
+        more = advance(one)
+        view.live[b], view.now_s[b] = clock["live"], clock["now_s"]
+        ends.reward[b] = reward_since(one, score, b)
+        if more and clock["rounds"] < most_rounds:
+            continue
+        ends.terminated[b] = clock["ended"] == clock["jobs"]
+        ends.truncated[b] = not ends.terminated[b]
+        sum_up(one, score, plan, ends, b)
+        over += 1
+    return over
+
+
+@kernel
+def begin_episodes(
+    s: State, view: View, words: Any, pool: Any, which: Bools, score: Score, plan: EpisodePlan
+) -> None:
+    """Begin the next episode of the clusters flagged in `which`.
+
+    words  arrays (B, …): the memory of the state as plain words, which copy faster than records
+    pool   arrays (R, …): the same of the states that episodes begin with
+    """
+    for b in range(which.size):
+        if not which[b]:
+            continue
+        r = plan.entries[b, plan.begun[b] % plan.entries.shape[1]]
+        plan.begun[b] += 1
+        plan.entry[b] = r
+        for k in range(len(words)):
+            to, source = words[k], pool[k]
+            for i in range(source.shape[1]):
+                to[b, i] = source[r, i]
+        score.since_s[b], score.oldest[b], score.total[b] = -np.inf, 0, 0.0
+        for j in range(score.level.shape[1]):
+            score.level[b, j] = 0.0
+        advance(one_of(s, b))
+        view.live[b], view.now_s[b] = s.clock[b, 0]["live"], s.clock[b, 0]["now_s"]

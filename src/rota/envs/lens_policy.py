@@ -1,0 +1,97 @@
+"""An ordinary policy made of a lens and something that chooses its actions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+
+from rota.core.draft import Draft
+from rota.envs.book import new_book
+from rota.envs.lens import Caller, new_arrays
+from rota.envs.pack_kernels import pack_once
+from rota.envs.view import view_of_snapshot
+from rota.errors import PolicyError
+from rota.ledger.draft_kernels import DraftArrays
+from rota.ledger.node_kernels import new_index
+
+if TYPE_CHECKING:
+    from rota.core.decision import Decision
+    from rota.core.snapshot import Snapshot
+    from rota.core.types import Bools, Ints
+    from rota.envs.book import Book
+    from rota.envs.lens import Arrays, Lens
+    from rota.envs.view import View
+
+MOST_EDITS: Final = 100_000
+"""A round with more edits than this is taken to be endless."""
+
+
+class Actor(Protocol):
+    """Chooses an action for a batch of one: a network, or a rule."""
+
+    def __call__(self, obs: Arrays, mask: Bools, view: View, book: Book) -> Any:
+        """The action, (1, …)."""
+        ...
+
+
+class Player(Protocol):
+    """Writes whole rounds, which is faster than edit by edit; a network may offer it."""
+
+    def __call__(self, view: View, book: Book, most_edits: int) -> bool:
+        """Write the round that the lens has opened; False if it has not ended by `most_edits`."""
+        ...
+
+
+@dataclass(frozen=True)
+class LensPolicy:
+    """Decides as in training: the same lens, the same packing, one cluster."""
+
+    lens: Lens
+    act: Actor
+    name: str = "lens"
+    play: Player | None = None
+    """Used instead of `act`, if there is one."""
+    compiles: bool = True
+    """Its first round may wait for the compiler."""
+    _run: Caller = field(default_factory=Caller, init=False, repr=False, compare=False)
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """Write a round edit by edit, then find places for what it says."""
+        lens, view = self.lens, view_of_snapshot(snapshot)
+        book = new_book(1, len(snapshot.jobs), lens.window)
+        lens.open(view, book, np.ones(1, np.bool_))
+        if not (self.play or self._edit)(view, book, MOST_EDITS):
+            raise PolicyError(
+                f"Policy {self.name!r} has not ended its round after {MOST_EDITS:,} edits."
+            )
+        return self._packed(snapshot, view, book.workers[0], book.servers[0])
+
+    def _edit(self, view: View, book: Book, most_edits: int) -> bool:
+        """Edit by edit."""
+        lens = self.lens
+        obs, mask = new_arrays(lens.observation_space, 1), np.zeros((1, *lens.mask_shape), np.bool_)
+        actions = np.zeros((1, *(lens.action_space.shape or ())), np.int64)
+        ended = np.zeros(1, np.bool_)
+        while not ended[0] and book.edits[0] < most_edits:
+            lens.encode(view, book, obs)
+            lens.mask(view, book, mask)
+            actions[...] = self.act(obs, mask, view, book)
+            lens.act(view, book, actions, ended)
+        return bool(ended[0])
+
+    def _packed(self, snapshot: Snapshot, view: View, workers: Ints, servers: Ints) -> Decision:
+        draft = Draft(snapshot)
+        # Every job may be written twice, if after the first attempt one has too few tasks.
+        draft.reserve(2 * int(np.minimum(workers + servers, len(draft.nodes)).sum()))
+        scratch = np.zeros(len(draft.nodes), np.int64)
+        arrays = DraftArrays(
+            draft.nodes, new_index(draft.nodes), draft.at, draft.length, draft.shares, scratch,
+            scratch,
+        )  # fmt: skip
+        draft.used = self._run(
+            pack_once, arrays, view.jobs[0], view.order[0], int(view.live[0]), float(view.now_s[0]),
+            workers, servers, draft.used,
+        )  # fmt: skip
+        return draft.commit()

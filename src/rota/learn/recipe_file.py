@@ -1,0 +1,197 @@
+"""Reads recipes of training from TOML files; every error names the file and line.
+
+A recipe may stand on another (`base = "dl2-onepass"`): it then sets only what differs, which is
+how ablations are written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
+
+from rota.errors import ConfigError, UnknownNameError
+from rota.learn.recipe import Recipe, tables_of
+from rota.scenarios.reading import LONGEST_CHAIN, Lines, change_of
+from rota.systems.registry import presets, system
+from rota.traces.clusterfile import read_toml_text, unknown_key
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rota.learn.clone import CloneConfig
+    from rota.learn.ppo import PPOConfig
+    from rota.systems.registry import System
+
+
+def load_recipe(source: str | Path, changes: Sequence[str] = ()) -> Recipe:
+    """The preset of this name, or a file's recipe, with changes such as "ppo.clip=0.1"."""
+    path = _find(source)
+    content, where = _read(path)
+    for change in changes:
+        _apply(content, where, change)
+    return recipe_of(content, where, path.stem)
+
+
+class Where:
+    """Says where a key was set: the file and line, or the option of the command."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.lines: list[Lines] = []
+        self.changed: dict[tuple[str, ...], str] = {}
+
+    def __call__(self, *path: str) -> str:
+        """`file:line`, of the recipe itself before its bases."""
+        if path in self.changed:
+            return self.changed[path]
+        for lines in self.lines:
+            if path in lines.at:
+                return lines.where(*path)
+        return self.lines[0].where(*path) if self.lines else self.file
+
+
+def recipe_of(content: Mapping[str, Any], where: Where, name: str) -> Recipe:
+    """A checked recipe from the content of a file."""
+    known = [f.name for f in fields(Recipe) if f.name != "name"]
+    for key in content:
+        if key not in known:
+            raise unknown_key(where(key), key, known)
+    for key in ("system", "about"):
+        if not isinstance(content.get(key), str):
+            raise ConfigError(f'{where(key)}: {key} = "…" is missing; it must be a text.')
+    try:
+        kind = system(content["system"])
+    except UnknownNameError as error:
+        raise ConfigError(f"{where('system')}: {error}") from None
+    tables = {table: filled(made, content, where, table) for table, made in tables_of(kind).items()}
+    _check_exploration(kind, tables["explore"].kind, tables["run"].learner, where)
+    _check_shaping(kind, tables["ppo"], tables["world"].reward, where)
+    _check_order(kind, tables["clone"], where)
+    return Recipe(name=name, about=content["about"], system=content["system"], **tables)
+
+
+def _check_exploration(kind: System, explore: str, learner: str, where: Where) -> None:
+    if explore == "none":
+        return
+    if learner != "actor-critic":
+        raise ConfigError(
+            f"{where('explore', 'kind')}: [explore] kind = {explore!r} does not go with learner = "
+            f"{learner!r}: PPO needs the probability of each action, and that of a replaced one is "
+            "not known; say run.learner = 'actor-critic', or kind = 'none'."
+        )
+    if kind.make_explorer is None:
+        raise ConfigError(
+            f"{where('explore', 'kind')}: [explore] kind = {explore!r} is not possible with "
+            f"{kind.name!r}, which does not decide step by step; say 'none'."
+        )
+
+
+def _check_shaping(kind: System, ppo: PPOConfig, reward: str, where: Where) -> None:
+    if not ppo.shaped:
+        return
+    if kind.per_job:
+        raise ConfigError(
+            f"{where('ppo', 'shaped')}: [ppo] shaped = true is not possible with {kind.name!r}, "
+            "which does not decide step by step; leave it out."
+        )
+    if ppo.credit == "own" and (ppo.discount > 0 or reward != "progress"):
+        raise ConfigError(
+            f"{where('ppo', 'credit')}: [ppo] credit = 'own' with shaped = true judges by the "
+            f"progress of one round, so it needs reward = 'progress' and discount = 0, not "
+            f"{reward!r} and {ppo.discount}; say credit = 'team'."
+        )
+
+
+def _check_order(kind: System, clone: CloneConfig, where: Where) -> None:
+    if clone.any_order and kind.per_job:
+        raise ConfigError(
+            f"{where('clone', 'any_order')}: [clone] any_order = true is not possible with "
+            f"{kind.name!r}, which decides on all jobs at once; leave it out."
+        )
+
+
+def filled(kind: type[Any], content: Mapping[str, Any], where: Where, table: str) -> Any:
+    """A dataclass from a table of the file: known keys only, each of its type."""
+    given = content.get(table, {})
+    if not isinstance(given, dict):
+        raise ConfigError(f"{where(table)}: {table} must be a table, written [{table}].")
+    hints, known = get_type_hints(kind), {f.name: f for f in fields(kind)}
+    values: dict[str, Any] = {}
+    for key, value in given.items():
+        if key not in known:
+            raise unknown_key(f"{where(table, key)}: [{table}]", key, known)
+        values[key] = _value(value, hints[key], f"{where(table, key)}: [{table}] {key}")
+    for key, one in known.items():
+        if key not in values and one.default is MISSING and one.default_factory is MISSING:
+            raise ConfigError(f"{where(table)}: [{table}] {key} is missing.")
+    try:
+        return kind(**values)
+    except ConfigError as error:
+        raise ConfigError(f"{where(table)}: [{table}] {error}") from None
+
+
+_WANTS: Final = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+
+
+def _value(value: Any, hint: Any, where: str) -> Any:
+    if hint in _WANTS:
+        if hint is float and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        if isinstance(value, hint) and (hint is bool) == isinstance(value, bool):
+            return value
+        raise ConfigError(f"{where} = {value!r} must be {_WANTS[hint]}.")
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    raise ConfigError(f"{where} = {value!r} must be a list of texts.")
+
+
+def _find(source: str | Path, beside: Path | None = None) -> Path:
+    path = Path(source)
+    if isinstance(source, Path) or path.suffix == ".toml" or len(path.parts) > 1:
+        return path if beside is None else beside / path
+    shipped = presets()
+    if str(source) not in shipped:
+        raise UnknownNameError("recipe", str(source), shipped)
+    return shipped[str(source)]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Where]:
+    """A file's content merged over that of its bases."""
+    where, chain = Where(str(path)), [path]
+    layers: list[dict[str, Any]] = []
+    while True:
+        text, content = read_toml_text(chain[-1])
+        where.lines.append(Lines.of(str(chain[-1]), text))
+        base = content.pop("base", None)
+        layers.append(content)
+        if base is None:
+            break
+        try:
+            chain.append(_find(base, chain[-1].parent))
+        except UnknownNameError as error:
+            raise ConfigError(f"{where.lines[-1].where('base')}: {error}") from None
+        if chain[-1] in chain[:-1] or len(chain) > LONGEST_CHAIN:
+            raise ConfigError(
+                f"{where.lines[-1].where('base')}: base = {base!r} leads back to itself, or "
+                f"through more than {LONGEST_CHAIN} files; name another base."
+            )
+    merged: dict[str, Any] = {}
+    for content in reversed(layers):
+        for key, value in content.items():
+            both = isinstance(value, dict) and isinstance(merged.get(key), dict)
+            merged[key] = {**merged[key], **value} if both else value
+    return merged, where
+
+
+def _apply(content: dict[str, Any], where: Where, change: str) -> None:
+    """Set `table.key=value` of the command line in the content."""
+    try:
+        path, value = change_of(change)
+    except ConfigError as error:
+        raise ConfigError(f"--set {error}") from None
+    table, key = path
+    if not isinstance(content.setdefault(table, {}), dict):
+        raise ConfigError(f"--set {change}: There is no table [{table}].")
+    content[table] = {**content[table], key: value}
+    where.changed[path] = where.changed[table,] = f"--set {change}"

@@ -1,0 +1,81 @@
+"""The folder of a training.
+
+- `best.ckpt`: the network with the lowest validation JCT so far, the earliest of equals. This is
+  the only rule by which the result is chosen. A network that leaves a job unfinished has an
+  infinite JCT and is never the best.
+- `last.ckpt` and `last.resume`: what `--resume` continues from, at most a minute old.
+- `warm-up.ckpt`: the network after cloning.
+- `copy.json`: what a perfect copy of the teacher reaches (`rota.learn.copy_score`).
+- `rivals.json`: what other policies reach (`rota.learn.rivals`).
+- `curve.jsonl` and `events…`: written by `rota.learn.training_log`.
+- `recipe.json`: all settings.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from rota.errors import CheckpointError, ConfigError
+from rota.learn import checkpoint
+from rota.traces.text_files import write_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rota.learn.recipe import Recipe
+
+BEST: Final = "best.ckpt"
+LAST: Final = "last.ckpt"
+RESUME: Final = "last.resume"
+WARM: Final = "warm-up.ckpt"
+COPY: Final = "copy.json"
+RIVALS: Final = "rivals.json"
+RECIPE: Final = "recipe.json"
+_FIXED: Final = ("system", "world", "lens", "network", "clone", "ppo", "actor_critic", "explore")
+"""What a resumed training must have in common with the one that was stopped."""
+
+
+def make_folder(folder: Path, recipe: Recipe) -> None:
+    """Make the folder of a new training; refuse one that holds a training already."""
+    state, best = folder / RESUME, folder / BEST
+    if best.exists() or state.exists():
+        raise ConfigError(
+            f"{folder} holds a training already; "
+            f"{'go on with --resume, or ' if state.exists() else ''}name another folder with "
+            "--out."
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{folder} cannot be made a folder for this training: {error.strerror}; name "
+            "another with --out."
+        ) from None
+    write_text(folder / RECIPE, json.dumps(recipe.facts(), indent=2) + "\n")
+
+
+def read_state(folder: Path, recipe: Recipe) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The facts and arrays of the state to resume from, if it is of the same recipe."""
+    state = folder / RESUME
+    if not state.is_file():
+        another = ", and name another folder with --out" if (folder / BEST).exists() else ""
+        raise CheckpointError(
+            f"{folder}: There is no {RESUME} to go on from; leave --resume out{another}."
+        )
+    facts, arrays = checkpoint.read(state)
+    then, now = facts.get("recipe", {}), json.loads(json.dumps(recipe.facts()))
+    # "none" keeps the state of a PPO that never updates, so these two may follow each other.
+    learners = {then.get("run", {}).get("learner", recipe.run.learner), recipe.run.learner}
+    if "actor-critic" in learners and len(learners) > 1:
+        raise ConfigError(
+            f"{folder} was trained with learner = {then['run']['learner']!r}; resume with the "
+            "same, or train again with another --out."
+        )
+    for table in _FIXED:
+        if then.get(table) != now[table]:
+            raise ConfigError(
+                f"{folder} was trained with other settings in [{table}]; resume with the same "
+                f"recipe ({RECIPE}), or train again with another --out."
+            )
+    return facts, arrays

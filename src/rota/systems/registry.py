@@ -1,0 +1,88 @@
+"""Learned systems by name: how to build their lens and their network from settings."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rota.plugins import Registry
+from rota.systems.dl2 import dl2_settings as dl2
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rota.plugins import Plugin
+
+PRESETS: Final = Path(__file__).parent / "presets"
+"""Recipes of training, by system."""
+WEIGHTS: Final = Path(__file__).parent / "weights"
+"""Checkpoints that rota ships: NAME.ckpt is the policy NAME."""
+
+TRAININGS: Final = (0, 1, 2)
+"""Seeds of the trainings of a recipe whose weights ship: that with the lowest validation does."""
+
+
+@dataclass(frozen=True)
+class System:
+    """One learned system."""
+
+    name: str
+    summary: str
+    lens_settings: type[Any]
+    network_settings: type[Any]
+    make_lens: Callable[[Any], Any]
+    make_network: Callable[[Any, Any], Any]
+    per_job: bool
+    """Whether it takes one decision per job and round, instead of one after the other."""
+    make_explorer: Callable[..., Any] | None = None
+    """What may overrule its actions in training, from settings, lens, batch and generator."""
+
+
+SYSTEMS: Final = {
+    system.name: system
+    for system in (
+        System(
+            "dl2-onepass", "One choice of (servers, workers) per job and round.",
+            dl2.OnePassLensConfig, dl2.OnePassNetworkConfig, dl2.one_pass_lens,
+            dl2.one_pass_network, per_job=True,
+        ),
+        System(
+            "dl2", "DL2 (Peng et al., TPDS 2021): worker, server or both, job by job.",
+            dl2.StepLensConfig, dl2.StepNetworkConfig, dl2.step_lens, dl2.step_network,
+            per_job=False, make_explorer=dl2.step_explorer,
+        ),
+    )
+}  # fmt: skip
+
+
+def _plugged(thing: Any, plugin: Plugin) -> System:
+    if not isinstance(thing, System) or thing.name != plugin.name:
+        raise TypeError(f"{thing!r} is no rota.systems.registry.System called {plugin.name!r}")
+    return thing
+
+
+LEARNED: Final = Registry("rota.systems", "learned system", [lambda: SYSTEMS], _plugged)
+"""Ours and those of plug-ins."""
+
+
+def system(name: str) -> System:
+    """The system called so."""
+    return LEARNED.get(name)
+
+
+def presets() -> dict[str, Path]:
+    """The recipes that rota ships, by name."""
+    return {path.stem: path for path in sorted(PRESETS.rglob("*.toml"))}
+
+
+def about_preset(name: str) -> str:
+    """What a recipe says of itself."""
+    about: str = tomllib.loads(presets()[name].read_text())["about"]
+    return about
+
+
+def trained() -> dict[str, Path]:
+    """The checkpoints that rota ships, by the name of the policy."""
+    return {path.stem: path for path in sorted(WEIGHTS.glob("*.ckpt"))}

@@ -1,0 +1,362 @@
+"""Learning from journals: the rounds that were recorded, and the jobs."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from small_training import small_trainer
+
+from rota.core import Cluster
+from rota.core.layout import (
+    ARRIVE,
+    EVENT,
+    FINISH,
+    GIVE_UP,
+    KILL,
+    MOVE,
+    RESIZE,
+    ROUND,
+    SHARE,
+    START,
+    STOP,
+)
+from rota.envs import BatchEnv, WorldPool
+from rota.errors import ConfigError, InputError, TrainingError
+from rota.learn import checkpoint
+from rota.learn.batch_rollout_env import BatchRolloutEnv
+from rota.learn.checkpoint import weights_of
+from rota.learn.clone import CloneConfig, clone
+from rota.learn.demonstrations import watch_journal, watch_policy
+from rota.learn.journal_replay import JournalReplay, jobs_of
+from rota.learn.training_log import CURVE
+from rota.policies import make_policy
+from rota.run.journal import Journal
+from rota.scenarios import load
+from rota.sim import Conditions, simulate
+from rota.systems.registry import system, trained
+from rota.traces import Trace
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rota.learn.trainer import Trainer
+    from rota.scenarios import Scenario
+    from rota.scenarios.scenario import World
+
+BOTH = ["dl2-onepass", "dl2"]
+TESTBED = load("dl2-testbed")
+SEED = 3000
+
+
+def written(path: Path, world: World, policy: str, **more: Any) -> Path:
+    """A journal as `rota simulate` writes it."""
+    meta = {
+        "policy": policy, "total_gpus": world.cluster.total_gpus, "trace": world.trace.name,
+        "seed": SEED, "cluster": world.cluster, "conditions": world.when, **more,
+    }  # fmt: skip
+    with Journal.create(path, meta=meta) as journal:
+        simulate(
+            world.cluster, world.trace, make_policy(policy), world.when, seed=SEED,
+            physics=world.physics, journal=journal,
+        )  # fmt: skip
+    return path
+
+
+def named(scenario: Scenario) -> dict[str, Any]:
+    return {"name": scenario.name, "version": scenario.version, "digest": scenario.digest}
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ten elastic jobs under DRF."""
+    path = tmp_path_factory.mktemp("journal") / "run.db"
+    return written(path, TESTBED.draw(SEED), TESTBED.policy("drf"), scenario=named(TESTBED))
+
+
+def lens_of(name: str) -> tuple[Any, bool]:
+    kind = system(name)
+    return kind.make_lens(kind.lens_settings()), kind.per_job
+
+
+def test_gives_the_trace_back(journal: Path) -> None:
+    found, wanted = jobs_of(str(journal)), TESTBED.draw(SEED).trace
+    for column in fields(Trace):
+        if column.name not in ("name", "line"):
+            np.testing.assert_array_equal(
+                getattr(found, column.name), getattr(wanted, column.name), column.name
+            )
+
+
+@pytest.mark.parametrize("scenario", ["dl2-testbed", "das-small"])
+def test_lives_through_the_same_rounds(tmp_path: Path, scenario: str) -> None:
+    # das-small: GPU types, contention, drift and preemption. What comes out must be what went in.
+    chosen = load(scenario)
+    world = chosen.draw(SEED)
+    path = written(tmp_path / "run.db", world, "srtf", scenario=named(chosen))
+    record = JournalReplay(path, chosen)
+    policy, count = make_policy("srtf"), 0
+    for snapshot, decision in record.rounds():
+        theirs = policy.decide(snapshot)
+        count += 1
+        for job in range(len(snapshot.jobs)):
+            assert decision.share(job) == theirs.share(job)
+        if count == 200:
+            break
+    assert count >= 10
+
+
+@pytest.mark.parametrize("name", BOTH)
+@pytest.mark.parametrize("policy", ["drf", "optimus"])
+def test_teaches_what_its_policy_teaches(tmp_path: Path, name: str, policy: str) -> None:
+    world, meant = TESTBED.draw(SEED), TESTBED.policy(policy)
+    record = JournalReplay(
+        written(tmp_path / "run.db", world, meant, scenario=named(TESTBED)), TESTBED
+    )
+    lens, per_job = lens_of(name)
+    read = watch_journal(record, lens, 1000, world.trace.models, per_job=per_job)
+
+    envs = BatchRolloutEnv(
+        BatchEnv(WorldPool.draw(TESTBED, [SEED]), lens, "progress", 1), per_job=per_job
+    )
+    config = CloneConfig(samples=len(read))
+    seen = watch_policy(envs, lambda: make_policy(meant), config, np.random.default_rng(0))
+    assert len(read) >= 10
+    assert read.seen.keys() == seen.seen.keys()
+    for key in seen.seen:
+        np.testing.assert_array_equal(read.seen[key], seen.seen[key], key)
+    np.testing.assert_array_equal(read.mask, seen.mask)
+    np.testing.assert_array_equal(read.action, seen.action)
+
+
+def test_demonstrations_hold_nothing_that_the_lens_forbids(journal: Path) -> None:
+    lens, per_job = lens_of("dl2-onepass")
+    read = watch_journal(
+        JournalReplay(journal, TESTBED), lens, 5, TESTBED.draw(SEED).trace.models, per_job=per_job
+    )
+    assert len(read) == 5
+    rows = np.argwhere(read.action >= 0)
+    assert all(read.mask[i, k, read.action[i, k]] for i, k in rows)
+    read.action[:] = -1
+    assert len(read.taught()) == 0
+
+
+TABLES = {
+    "world": {"train": "3000:3008", "validate": "1000:1002", "clusters": 8, "pool": 8},
+    "clone": {"epochs": 2},
+    "ppo": {"steps": 8},
+    "run": {"updates": 2, "validate_every": 1},
+}
+
+
+def trainer(tmp_path: Path, name: str, *changes: str, folder: str = "out") -> Trainer:
+    return small_trainer(tmp_path, *changes, system=name, tables=TABLES, out=folder)
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_clones_a_journal_and_goes_on_from_there_on_its_jobs(
+    tmp_path: Path, journal: Path, name: str
+) -> None:
+    trainer(tmp_path, name, f"clone.teacher=journal:{journal}", "run.learner=none").run()
+    start = tmp_path / "out" / "best.ckpt"
+
+    tuned = trainer(
+        tmp_path, name, f"run.start={start}", f"world.trace={journal}", "world.parts=5",
+        folder="tuned",
+    )  # fmt: skip
+    for key, weights in checkpoint.load(start).weights.items():
+        np.testing.assert_array_equal(weights_of(tuned.network)[key], weights)
+    assert tuned.worlds._validation.jobs == 2  # the last fifth of ten jobs
+    assert len(tuned.worlds.training_env(np.random.default_rng(0)).env.pool) == 4
+    tuned.run()
+    assert (tmp_path / "tuned" / CURVE).read_text().count("\n") == 3
+
+
+def test_begins_with_a_shipped_policy(tmp_path: Path) -> None:
+    found = trainer(tmp_path, "dl2-onepass", "run.start=dl2-onepass").network
+    shipped = checkpoint.load(trained()["dl2-onepass"]).weights
+    for key, weights in weights_of(found).items():
+        np.testing.assert_array_equal(weights, shipped[key])
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "complaint"),
+    [
+        ("dl2-onepass", ["run.start=dl2-onepas"], "Did you mean 'dl2-onepass'"),
+        ("dl2", ["run.start=dl2-onepass"], "through the lens 'dl2-onepass', not 'dl2'"),
+        ("dl2-onepass", ["run.start=dl2-onepass", "lens.window=7"], r"lens\.window = 20, not 7"),
+        ("dl2-onepass", ["run.start=none.ckpt"], "no such checkpoint"),
+        ("dl2-onepass", ["world.trace=none.db"], "There is no such file"),
+        ("dl2-onepass", ["world.trace={journal}", "world.parts=11"], "10 jobs, too few for parts"),
+    ],
+)
+def test_says_what_is_wrong_before_it_begins(
+    tmp_path: Path, journal: Path, name: str, changes: list[str], complaint: str
+) -> None:
+    with pytest.raises(InputError, match=complaint):
+        trainer(tmp_path, name, *(change.format(journal=journal) for change in changes))
+
+
+def rigid(folder: Path, models: list[str] | None = None) -> Path:
+    """Three gangs that know one size only, on a plain cluster."""
+    more = {} if models is None else {"model": models}
+    trace = Trace.build(
+        "rigid", submit_s=[0, 1, 2], duration_s=[50, 60, 70], num_gpus=[4, 2, 4], **more
+    )
+    cluster = Cluster.uniform(2, 4)
+    meta = {"policy": "fifo", "total_gpus": 8, "cluster": cluster, "conditions": Conditions()}
+    path = folder / "rigid.db"
+    with Journal.create(path, meta=meta) as journal:
+        simulate(cluster, trace, make_policy("fifo"), journal=journal)
+    return path
+
+
+def test_refuses_a_journal_in_which_there_is_nothing_to_choose(tmp_path: Path) -> None:
+    lens, per_job = lens_of("dl2-onepass")
+    with pytest.raises(InputError, match="does this lens have a choice"):
+        watch_journal(JournalReplay(rigid(tmp_path), TESTBED), lens, 10, (), per_job=per_job)
+
+
+def test_refuses_models_that_the_lens_does_not_know(tmp_path: Path) -> None:
+    lens, per_job = lens_of("dl2-onepass")
+    record = JournalReplay(rigid(tmp_path, ["a", "b", "a"]), TESTBED)
+    with pytest.raises(InputError, match=r"jobs train 'b', which .* does not know \(a\)"):
+        watch_journal(record, lens, 10, ("a",), per_job=per_job)
+    with pytest.raises(ConfigError, match=r"\[lens\] types = 8 .* set it to 10"):
+        watch_journal(record, lens, 10, ("a", *"cdefghij"[:8], "b"), per_job=per_job)
+
+
+def test_refuses_a_journal_of_another_world(tmp_path: Path, journal: Path) -> None:
+    world, busy = TESTBED.draw(SEED), load("dl2-busy")
+    # The same run, passed off as one in which jobs are as fast as their trace says.
+    plain = written(tmp_path / "plain.db", world, TESTBED.policy("optimus"))
+    with pytest.raises(InputError, match=r"as fast as its trace says .* another world"):
+        list(JournalReplay(plain, TESTBED).rounds())
+    old = written(tmp_path / "old.db", world, "fifo", scenario={"name": "dl2-busy", "digest": "?"})
+    with pytest.raises(InputError, match="not what is called so here"):
+        JournalReplay(old, TESTBED)
+    assert JournalReplay(journal, busy).physics.curves is not None  # found by its name
+
+
+def test_refuses_what_is_no_journal_or_tells_too_little(tmp_path: Path, journal: Path) -> None:
+    with pytest.raises(InputError, match="There is no journal"):
+        JournalReplay(tmp_path / "none.db", TESTBED)
+    (tmp_path / "text.db").write_text("hello")
+    with pytest.raises(InputError, match="not a journal"):
+        JournalReplay(tmp_path / "text.db", TESTBED)
+    half = tmp_path / "half.db"
+    shutil.copy(journal, half)
+    half.write_bytes(half.read_bytes()[: half.stat().st_size // 2])
+    with pytest.raises(InputError, match=r"half\.db"):
+        JournalReplay(half, TESTBED)
+    with Journal.create(tmp_path / "bare.db", meta={"policy": "x", "total_gpus": 1}) as bare:
+        with pytest.raises(InputError, match="no jobs to learn from"):
+            JournalReplay(bare.path, TESTBED)
+        bare.add_jobs(["a"], [-1], [], [1], [0.0], [5.0])
+        with pytest.raises(InputError, match="does not tell what cluster"):
+            JournalReplay(bare.path, TESTBED)
+
+
+def test_too_few_demonstrations_are_told(journal: Path) -> None:
+    lens, per_job = lens_of("dl2-onepass")
+    kind = system("dl2-onepass")
+    network = kind.make_network(kind.network_settings(), lens)
+    one = watch_journal(
+        JournalReplay(journal, TESTBED), lens, 1, TESTBED.draw(SEED).trace.models, per_job=per_job
+    )
+    with pytest.raises(TrainingError, match="too few to learn from"):
+        next(clone(network, one, CloneConfig(), torch.Generator()))
+
+
+# -- journals of a live cluster ------------------------------------------------------------------
+
+LIVE = {"policy": "hull-greedy", "total_gpus": 8, "cluster": {"gpus": [4, 4]}}
+NOTE = {"ended": {"10": {"restart_s": 2.0, "resize_s": 0.5, "work_s": 99.0}}}
+ROUNDS: list[tuple[float, list[tuple[float, int, int, list[tuple[int, int]]]], dict[str, Any]]] = [
+    # When the round was, what had happened by then and was decided, and what was noted. Jobs come
+    # and end a moment before a round. 1 never runs, 3 is cancelled as it waits again, 4 runs on.
+    (1.05, [(1.0, 0, ARRIVE, []), (1.0, 1, ARRIVE, []), (1.05, 0, START, [(0, 2)])], {}),
+    (5.05, [(5.0, 2, ARRIVE, []), (5.05, 0, RESIZE, [(0, 4)]), (5.05, 2, START, [(1, 2)])], {}),
+    (9.1, [(9.0, 3, ARRIVE, []), (9.1, 0, STOP, []), (9.1, 3, START, [(0, 4)])], {}),
+    (15.0, [(14.9, 1, GIVE_UP, []), (15.0, 3, STOP, []), (15.0, 0, START, [(0, 1)])], {}),
+    (21.05, [(21.0, 2, FINISH, []), (21.05, 0, MOVE, [(1, 1)])], {}),
+    (30.0, [(25.0, 3, KILL, []), (25.0, 3, GIVE_UP, []), (30.0, 4, ARRIVE, []),
+            (30.0, 4, START, [(0, 2), (1, 1)])], {}),
+    (40.2, [(40.0, 0, FINISH, [])], NOTE),
+    (100.0, [], {}),
+]  # fmt: skip
+
+
+def live_journal(path: Path, **columns: Any) -> Path:
+    with Journal.create(path, meta=LIVE) as journal:
+        unknown = [np.nan] * 5
+        came_s = [1.0, 1.0, 5.0, 9.0, 30.0]
+        more = {key: np.array(value, np.float64) for key, value in columns.items()}
+        ids = [str(10 + k) for k in range(5)]
+        journal.add_jobs(ids, [-1] * 5, [], [2] * 5, came_s, unknown, more)
+        for now_s, happened, note in ROUNDS:
+            rows = [(time_s, job, kind, len(share)) for time_s, job, kind, share in happened]
+            given = [(node, workers, 0) for *_, share in happened for node, workers in share]
+            journal.add_events(np.array(rows, EVENT), np.array(given, SHARE))
+            journal.add_rounds(np.array([(now_s, 0, 0, 0, 8, 0)], ROUND), [note])
+    return path
+
+
+def test_lives_through_a_live_journal(tmp_path: Path) -> None:
+    record = JournalReplay(live_journal(tmp_path / "live.db"), TESTBED)
+    seen = [
+        (snapshot.time_s, {record.trace.job_id[uid]: decision.share(k)
+                           for k, uid in enumerate(snapshot.jobs.uid) if decision.share(k)})
+        for snapshot, decision in record.rounds()
+    ]  # fmt: skip
+    four = ((0, 2, 0), (1, 1, 0))
+    assert seen == [
+        (1.05, {"10": ((0, 2, 0),)}),
+        (5.05, {"10": ((0, 4, 0),), "12": ((1, 2, 0),)}),
+        (9.1, {"12": ((1, 2, 0),), "13": ((0, 4, 0),)}),
+        (15.0, {"10": ((0, 1, 0),), "12": ((1, 2, 0),)}),
+        (21.05, {"10": ((1, 1, 0),)}),
+        (30.0, {"10": ((1, 1, 0),), "14": four}),
+        (40.2, {"14": four}),
+        (100.0, {"14": four}),
+    ]
+    # 4 s, then 4.05 - .5 with double, 6.05 - 2 with half and 18.95 - .5 with half of its size.
+    work_s = dict(zip(record.trace.job_id.tolist(), record.trace.duration_s.tolist(), strict=True))
+    assert work_s["10"] == pytest.approx(4 + 7.1 + 2.025 + 9.225)
+    assert (work_s["12"], work_s["13"]) == pytest.approx((15.95, 11.8))
+    assert work_s["14"] > 70 * 1.5
+    assert "11" not in work_s
+
+
+@pytest.mark.parametrize("name", BOTH)
+def test_a_live_journal_teaches(tmp_path: Path, name: str) -> None:
+    sizes = {"min_workers": [1] * 5, "max_workers": [4] * 5}
+    path = live_journal(tmp_path / "live.db", **sizes)
+    lens, per_job = lens_of(name)
+    read = watch_journal(JournalReplay(path, TESTBED), lens, 1000, (), per_job=per_job)
+    assert len(read) > 0
+    assert (read.action >= 0).any()
+    trainer(tmp_path, name, f"clone.teacher=journal:{path}", "run.learner=none").run()
+    assert (tmp_path / "out" / "best.ckpt").exists()
+
+
+def test_the_jobs_of_a_live_journal_are_those_that_ran_to_their_end(tmp_path: Path) -> None:
+    trace = jobs_of(str(live_journal(tmp_path / "live.db")))
+    assert trace.job_id.tolist() == ["10", "12", "13"]
+    assert trace.duration_s.tolist() == pytest.approx([101, 15.95, 11.8])
+    assert sum(trace.left_out.values()) == 2
+
+
+def test_a_journal_whose_cluster_changed_does_not_teach(journal: Path, tmp_path: Path) -> None:
+    changed = tmp_path / "changed.db"
+    shutil.copy(journal, changed)
+    with sqlite3.connect(changed) as db:
+        db.execute("INSERT INTO meta VALUES ('cluster.2', '{\"gpus\": [2]}')")
+    db.close()
+    with pytest.raises(InputError, match="tells of 2 clusters in turn"):
+        JournalReplay(changed, TESTBED)
