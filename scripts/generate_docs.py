@@ -68,7 +68,7 @@ def default_of(param: Any) -> str:
     """What holds if an option is not given; nothing where its help says it, or it is a flag."""
     if param.required:
         return "required"
-    value = param.default
+    value = None if getattr(param, "show_default", None) is False else param.default
     if value is None or value is False or value == () or callable(value):
         return ""
     if isinstance(value, (list, tuple)):
