@@ -80,6 +80,21 @@ class Held:
             self.seats[f"{name[0]}{self.serial}"] = self.seats.pop(name)
             self.serial += 1
 
+    def change_seats(self, seats: Seats, serial: int, now_s: float, *, preempted: bool) -> None:
+        """Hold these seats from now on; giving up all of them may count as a preemption."""
+        if self.open:
+            gone = {name: seat for name, seat in self.seats.items() if name not in seats}
+            self.leaving = {**self.leaving, **gone}
+        if self.seats and not seats:
+            self.preemptions += preempted
+            self.ran_s += now_s - (self.since_s or now_s)
+        if not self.seats:
+            self.since_s = now_s
+            self.started_s = now_s if self.started_s is None else self.started_s
+        if not seats:
+            self.since_s = None
+        self.seats, self.serial = seats, serial
+
     def let_go(self, there: Collection[str]) -> bool:
         """Free the seats of members that were to leave and are not `there`; True if any are."""
         gone = [name for name in self.leaving if name not in there]

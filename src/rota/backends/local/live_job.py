@@ -65,16 +65,14 @@ class LiveJob:
         self.meter = SpeedMeter(self.request, self.held)
         self._agent = AgentCalls(means)
         self._members: frozenset[str] | None = None  # that its agent was asked for; None: unknown
-        self._stopping = False
         self._heals, self._healed_at = 0, 0
-        self._looked_s = -1e9
+        self._stopping, self._looked_s = False, -1e9
         self._run_end: RunEnd | None = None  # of a run whose processes are not all gone yet
         self._stop_by_s = float("inf")  # on this process' clock
         if not self.held.open:
             self.held.leaving = {}  # without a run no member is there that could leave
         elif not (self._folder() / JOB_FILE).exists():
-            # The daemon was killed before it could launch it, or after it had made sure that
-            # a late agent finds nothing.
+            # The daemon was killed before the launch, or had made sure that no late agent starts it.
             self._run_end = RunEnd(NEVER, "", 0.0, told=False)
 
     @property
@@ -106,30 +104,22 @@ class LiveJob:
         """GPU-seconds that it has held."""
         return self.held.attained_gpu_s + self.gpus * max(0.0, now_s - self.held.settled_s)
 
+    def leaves(self, seat: Seat, other: LiveJob) -> bool:
+        """Whether processes that it is to lose may still be on a seat that `other` gets."""
+        if self is other and self.request.kind == "plain":  # which waits for its old processes
+            return False
+        return any(left.meets(seat) for left in self.held.leaving.values())
+
     # What it shall hold.
 
     def take(
         self, share: Share, others: Iterable[Seat], has: Mapping[int, int], now_s: float
     ) -> None:
         """Shall hold `share` from now on; written down before anything is done."""
-        held = self.held
-        seats, serial = reseat(
-            held.seats, share, self.request.gpus_per_worker, others, has, held.serial
-        )
-        attained = self.attained_gpu_s(now_s)
-        if held.open:
-            gone = {name: seat for name, seat in held.seats.items() if name not in seats}
-            held.leaving = {**held.leaving, **gone}
-        if held.seats and not seats:
-            held.preemptions += not self.on_hold
-            held.ran_s += now_s - (held.since_s or now_s)
-        held.attained_gpu_s, held.settled_s = attained, now_s
-        if not held.seats:
-            held.since_s = now_s
-            held.started_s = now_s if held.started_s is None else held.started_s
-        if not seats:
-            held.since_s = None
-        held.seats, held.serial = seats, serial
+        held, each = self.held, self.request.gpus_per_worker
+        seats, serial = reseat(held.seats, share, each, others, has, held.serial)
+        held.attained_gpu_s, held.settled_s = self.attained_gpu_s(now_s), now_s
+        held.change_seats(seats, serial, now_s, preempted=not self.on_hold)
         self.meter.unsettle()
         self._keep()
 

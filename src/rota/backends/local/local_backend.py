@@ -85,10 +85,8 @@ class LocalBackend:
         self._users: dict[str, int] = {}
         self._speeds = Speeds(store.root / SPEEDS, say)
         self._settled = False  # whether a job has settled since the last look at all of them
-        self._new, self._wishes = NewJobs(store), Wishes(store)
-        self._waits = WaitsFile(store.root)
-        self._house = Housekeeping(store, keep_s, keep_jobs)
-        self._clock = StateClock(store)
+        self._new, self._wishes, self._waits = NewJobs(store), Wishes(store), WaitsFile(store.root)
+        self._house, self._clock = Housekeeping(store, keep_s, keep_jobs), StateClock(store)
         self._round_s = -math.inf
         self._news = self._scan()
 
@@ -262,8 +260,7 @@ class LocalBackend:
 
     def _note_end(self, uid: int, ended: Ended) -> None:
         self._house.add(uid, ended)
-        why = f": {ended.error}" if ended.error else ""
-        self._say(f"job {uid} {ended.state}{why}")
+        self._say(f"job {uid} {ended.state}{f': {ended.error}' if ended.error else ''}")
 
     def _hear(self) -> bool:
         """Take note of what users want of their jobs; True if that calls for a decision."""
@@ -292,11 +289,11 @@ class LocalBackend:
         return all(job.on_hold and not job.busy for job in self._jobs.values())
 
     def _clean_up(self) -> None:
-        for uid in self._house.work(self.now_s, self._fresh, self._say):
-            self._new.forget(uid)
+        def fresh() -> list[int]:
+            return [uid for uid, job in self._jobs.items() if job.fresh]
 
-    def _fresh(self) -> list[int]:
-        return [uid for uid, job in self._jobs.items() if job.fresh]
+        for uid in self._house.work(self.now_s, fresh, self._say):
+            self._new.forget(uid)
 
     def _scan(self) -> bool:
         """Take in what was submitted since; True if something was."""
@@ -349,11 +346,5 @@ class LocalBackend:
 
     def _blocked(self, job: LiveJob, seat: Seat) -> bool:
         """Whether processes of another run may still be on a seat."""
-        if any(not aside.clear for aside in self._aside.values()):
-            return True
-        return any(
-            left.meets(seat)
-            for other in self._jobs.values()
-            for left in other.held.leaving.values()
-            if other is not job or other.request.kind != "plain"
-        )
+        aside = any(not one.clear for one in self._aside.values())
+        return aside or any(other.leaves(seat, job) for other in self._jobs.values())
