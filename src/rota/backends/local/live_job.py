@@ -72,7 +72,7 @@ class LiveJob:
         if not self.held.open:
             self.held.leaving = {}  # without a run no member is there that could leave
         elif not (self._folder() / JOB_FILE).exists():
-            # The daemon was killed before the launch, or had made sure that no late agent starts it.
+            # The daemon was killed before the launch, or has made sure that no late agent starts
             self._run_end = RunEnd(NEVER, "", 0.0, told=False)
 
     @property
