@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz test-slow test-logs test-bounds help demo demo-live test check bench bench-against bench-elastic fit results-dl2 results-worlds weights format clean
+.PHONY: fuzz test-slow test-logs test-bounds test-wheel test-busy ci docs help demo demo-live test check bench bench-against bench-elastic fit results-dl2 results-worlds weights format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,14 +17,28 @@ demo: $(VENV)/.base ## Compare six policies on a production-like trace and write
 demo-live: $(VENV)/.dev ## Run six real trainings under a static and an elastic policy; some minutes
 	$(RUN)/python examples/live/demo.py --out out/live
 
+# Each worker begins with tests of its own files, so that they compile different kernels.
 test: $(VENV)/.dev ## Run the tests
-	$(RUN)/python -m pytest -n 2
+	$(RUN)/python -m pytest -n 2 --dist worksteal
+
+test-busy: $(VENV)/.dev ## Run the tests three times with one core kept busy by something else
+	for turn in 1 2 3; do \
+	  $(RUN)/python -c 'while True: pass' & busy=$$!; \
+	  $(RUN)/python -m pytest -n 2 --dist worksteal; code=$$?; \
+	  kill $$busy; [ $$code = 0 ] || exit $$code; \
+	done
+
+ci: ## Run all that must be green on main, in a copy of the last commit; slow suites only if they are due
+	.ci/run
 
 test-slow: $(VENV)/.dev ## Run the tests that take minutes
 	$(RUN)/python -m pytest -n 2 -m slow
 
 test-logs: $(VENV)/.dev ## Run the tests that read large public logs below ROTA_DATA
 	$(RUN)/python -m pytest -n 2 -m logs
+
+test-wheel: $(VENV)/.dev ## Install the wheel elsewhere and run what README and the start pages say
+	$(RUN)/python -m pytest -n 2 -m wheel tests/wheel
 
 # Code with and without bounds checks must not mix, so it is kept apart; Numba would not notice.
 test-bounds: $(VENV)/.dev ## Run the tests of simulator, core and policies with bounds checks
@@ -63,6 +77,9 @@ results-worlds: $(VENV)/.dev ## Play the policies that docs/results.md has table
 
 weights: $(VENV)/.dev ## Train the networks that ship by their recipes, and ship the best by validation
 	OMP_WAIT_POLICY=passive $(RUN)/python results/dl2.py weights
+
+docs: $(VENV)/.dev ## Rewrite what docs take from the program: commands, options, policies
+	$(RUN)/python scripts/generate_docs.py
 
 format: $(VENV)/.dev ## Format the code
 	$(RUN)/ruff check --fix .

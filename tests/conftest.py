@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
+from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, settings
+from numba.core import config
+from numba.core.event import Listener, register
+
+from rota.jit_cache import KernelCache
 
 FIXTURES = Path(__file__).with_name("fixtures")
 """Public traces and measurements; NOTICE says where they come from."""
@@ -18,6 +25,50 @@ _COMMON = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("steady", max_examples=60, derandomize=True, **_COMMON)
 settings.register_profile("explore", max_examples=2000, print_blob=True, **_COMMON)
 settings.load_profile("steady")
+
+
+# -- how many kernels were compiled, over all workers of a run -----------------------------------
+
+
+class Compilations(Listener):
+    """Notes every kernel of rota that this process compiles."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def on_start(self, event: Any) -> None:
+        kernel = event.data["dispatcher"]
+        name = f"{kernel.py_func.__module__}.{kernel.py_func.__name__}"
+        if isinstance(kernel._cache, KernelCache) and name.startswith("rota."):
+            types = f"{event.data['args']} {config.BOUNDSCHECK} {config.CACHE_DIR}"
+            self.names.append(f"{name} {crc32(types.encode()):08x}")
+
+    def on_end(self, event: Any) -> None:
+        """Nothing more to note."""
+
+
+COMPILED = Compilations()
+
+
+def pytest_configure() -> None:
+    register("numba:compile", COMPILED)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["compiled"] = COMPILED.names
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    COMPILED.names += getattr(node, "workeroutput", {}).get("compiled", [])
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    counts = Counter(COMPILED.names)
+    twice = sorted(name.split()[0] for name, count in counts.items() if count > 1)
+    more = f"; more than once: {', '.join(twice)}" if twice else ""
+    terminalreporter.write_line(f"kernels compiled: {len(counts)}{more}")
 
 
 @pytest.fixture(autouse=True)

@@ -233,6 +233,9 @@ def test_a_folder_or_trace_that_will_not_do_is_told(
         ("c", ["world.trace={}/none.csv"], "There is no such file"),
         ("d", ["world.parts=1"], "parts = 1 must be 2 or more"),
         ("e", ["network.width=0"], "width"),
+        ("f", ['world.against=["auto", "drff"]'], "Did you mean 'drf'?"),
+        ("g", ['world.against=[""]'], "No policy is called ''"),
+        ("h", ["world.against=drf"], "against = 'drf' must be a list of texts"),
     ]:
         words = [x for change in changes for x in ("--set", change.format(tmp_path))]
         got, line = complaint(["train", recipe, "--out", str(tmp_path / out), *words], capsys)
@@ -248,6 +251,9 @@ def test_bad_input_is_told(recipe: str, tmp_path: Path, capsys: pytest.CaptureFi
         (["simulate", "poisson", "-p", str(bad)], "a pickle"),
         (["simulate", "poisson", "-p", "none.ckpt"], "no such checkpoint"),
         (["evaluate", "fifo", "--scenario", "dl2-testbed", "--seeds", "x"], "--seeds x must be"),
+        (["evaluate", "auto", "--scenario", "dl2-testbed"], "No policy is called 'auto'"),
+        (["evaluate", "fifo", "--scenario", "dl2-testbed", "--deadline", "0"], "above 0"),
+        (["evaluate", "fifo", "--scenario", "dl2-testbed", "--deadline", "nan"], "no duration"),
     ]:
         assert run(words) == 2
         assert complaint in capsys.readouterr().err

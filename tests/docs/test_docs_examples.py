@@ -7,7 +7,6 @@ import shlex
 import shutil
 import sqlite3
 import tomllib
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import typer
+from doc_blocks import PAGES, ROOT, SACCT, blocks, commands, smaller
 from elastic_jobs import ending, script
 from live import Queue, Task, ToyCluster
 from plugged import install
@@ -31,31 +31,12 @@ from rota.traces.clusterfile import load_cluster
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT = Path(__file__).parents[2]
-PLUGIN = ROOT / "examples" / "plugin" / "pyproject.toml"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    from doc_blocks import Block
 
-SMALLER = [
-    (r"jobs=\d+", "jobs=40"),
-    (r"--seeds (\d+):\d+", r"--seeds \1"),
-    (r"^rota simulate (?!jobs)(?=.*--scenario)", "rota simulate --head 8 "),
-    (r"^rota evaluate (?!.*--seeds)", "rota evaluate --seeds 2000 "),
-    (r"^rota compare examples/compare.toml", "rota compare small.toml --force"),
-    (r"^rota train ",
-     "rota train --set run.updates=1 --set run.validate_every=1 --set run.threads=1 "
-     "--set world.clusters=2 --set world.pool=2 --set world.validate=1000:1001 "
-     "--set world.train=3000:3002 "),
-    (r"^(rota train .* dl2\b(?!-onepass).*)",
-     r"\1 --set clone.samples=200 --set ppo.steps=16 --set ppo.minibatches=1"),
-    (r"^rota traces convert ", "rota traces convert --force "),
-    (r"--journal ", "--force --journal "),
-]  # fmt: skip
-"""What stands in the docs → what is run in its place: the same commands on fewer jobs and seeds."""
+PLUGIN = ROOT / "examples" / "plugin" / "pyproject.toml"
 
 LIVE = ("run", "submit", "queue", "logs", "cancel", "hold", "resume", "resubmit")
 """Verbs that start or need a daemon: their words are parsed, and their policies made."""
-OTHERS = ("make", "tensorboard", "TZ=UTC")
-"""Programs that are not ours."""
 VERBS_WITH_ARGUMENTS = (
     "train", "evaluate", "compare", "report", "submit", "describe", "convert", "logs", "hold",
     "resume", "resubmit",
@@ -65,45 +46,6 @@ FOREIGN = {
     "--version", "--debug",
 }  # fmt: skip
 """Options of others, and those of every command."""
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced example."""
-
-    page: Path
-    line: int
-    kind: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.page.relative_to(ROOT)}:{self.line}"
-
-
-def blocks(*kinds: str) -> list[Block]:
-    found = []
-    for page in PAGES:
-        lines = page.read_text().splitlines()
-        fences = [k for k, line in enumerate(lines) if line.startswith("```")]
-        for begin, end in zip(fences[::2], fences[1::2], strict=True):
-            kind = lines[begin].removeprefix("```")
-            block = Block(page, begin + 1, kind, "\n".join(lines[begin + 1 : end]) + "\n")
-            if kind in kinds:
-                found.append(block)
-    return found
-
-
-def commands() -> list[str]:
-    """Every command line, once, without comments and what a shell does with it."""
-    found = []
-    for block in blocks("sh", ""):
-        text = block.text.replace("\\\n", " ")
-        for line in text.splitlines():
-            for command in re.sub(r"\s#.*", "", line).split(";"):
-                words = " ".join(command.strip().removesuffix("&").split(">")[0].split())
-                if words.startswith(("rota ", *OTHERS)):
-                    found.append(words)
-    return list(dict.fromkeys(found))
 
 
 def parsed(words: list[str]) -> list[tuple[Any, dict[str, Any]]]:
@@ -143,13 +85,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "job_id,submit_s,duration_s,num_gpus,model,total_samples\n"
         "0,0,60,2,FSDP,900\n1,5,90,4,MoE,700\n2,9,30,2,DLRM,30000\n"
     )
-    log = (
-        "JobID|User|State|Submit|ElapsedRaw|TimelimitRaw|AllocTRES|JobName\n"
-        "1|ann|COMPLETED|2026-01-02T10:00:00|600|60|gres/gpu=2|train\n"
-        "2|bob|COMPLETED|2026-01-02T10:05:00|300|60|gres/gpu=1|train\n"
-    )
     for name in ("jobs.txt", "sacct.txt"):
-        (folder / name).write_text(log)
+        (folder / name).write_text(SACCT)
+    for block in blocks("toml", "python"):
+        if block.saved_as and not (folder / block.saved_as).exists():
+            text = smaller(block.text).replace('"0:5"', '"0:2"').replace('"0:3"', '"0:2"')
+            (folder / block.saved_as).write_text(text)
     shipped = files("rota.systems") / "weights" / "dl2-onepass.ckpt"
     for name in ("best.ckpt", "runs/mine/best.ckpt", "runs/dl2-onepass-0/best.ckpt"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -172,12 +113,6 @@ def here(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(PLUGIN.parent / "rota_example", site / "rota_example")
     monkeypatch.syspath_prepend(site)
     return tmp_path / "here"
-
-
-def smaller(line: str) -> str:
-    for pattern, small in SMALLER:
-        line = re.sub(pattern, small, line)
-    return line
 
 
 def test_examples_are_found() -> None:
@@ -269,6 +204,9 @@ READERS = {
     "commands.md": load_cluster,
     "compare.md": load_config,
     "learning.md": load_recipe,
+    "README.md": load_config,
+    "start-operator.md": load_config,
+    "start-researcher.md": load_config,
     "scenarios.md": lambda path: load(path).draw(0),
     "extending.md": as_in_the_example,
 }

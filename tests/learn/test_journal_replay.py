@@ -172,7 +172,7 @@ def test_clones_a_journal_and_goes_on_from_there_on_its_jobs(
     for key, weights in checkpoint.load(start).weights.items():
         np.testing.assert_array_equal(weights_of(tuned.network)[key], weights)
     assert tuned.worlds._validation.jobs == 2  # the last fifth of ten jobs
-    assert len(tuned.worlds.training_env(np.random.default_rng(0)).env.pool) == 4
+    assert len(tuned.worlds.training_env(np.random.default_rng(0)).batch_env.pool) == 4
     tuned.run()
     assert (tmp_path / "tuned" / CURVE).read_text().count("\n") == 3
 
@@ -238,7 +238,7 @@ def test_refuses_a_journal_of_another_world(tmp_path: Path, journal: Path) -> No
     with pytest.raises(InputError, match=r"as fast as its trace says .* another world"):
         list(JournalReplay(plain, TESTBED).rounds())
     old = written(tmp_path / "old.db", world, "fifo", scenario={"name": "dl2-busy", "digest": "?"})
-    with pytest.raises(InputError, match="not what is called so here"):
+    with pytest.raises(InputError, match="differs from the one of that name here"):
         JournalReplay(old, TESTBED)
     assert JournalReplay(journal, busy).physics.curves is not None  # found by its name
 
@@ -258,7 +258,7 @@ def test_refuses_what_is_no_journal_or_tells_too_little(tmp_path: Path, journal:
         with pytest.raises(InputError, match="no jobs to learn from"):
             JournalReplay(bare.path, TESTBED)
         bare.add_jobs(["a"], [-1], [], [1], [0.0], [5.0])
-        with pytest.raises(InputError, match="does not tell what cluster"):
+        with pytest.raises(InputError, match="does not say which cluster"):
             JournalReplay(bare.path, TESTBED)
 
 
@@ -358,5 +358,5 @@ def test_a_journal_whose_cluster_changed_does_not_teach(journal: Path, tmp_path:
     with sqlite3.connect(changed) as db:
         db.execute("INSERT INTO meta VALUES ('cluster.2', '{\"gpus\": [2]}')")
     db.close()
-    with pytest.raises(InputError, match="tells of 2 clusters in turn"):
+    with pytest.raises(InputError, match="written on 2 clusters in turn"):
         JournalReplay(changed, TESTBED)

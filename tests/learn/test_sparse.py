@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from rota.envs import BatchEnv, WorldPool
-from rota.learn import playing
+from rota.learn import batch_rollout_env
 from rota.learn.batch_rollout_env import BatchRolloutEnv, greedy_jct_s
 from rota.learn.collect import play
 from rota.learn.descent import Descent
@@ -63,7 +63,7 @@ def test_some_rows_are_those_rows() -> None:
 
 
 def test_refuses_rows_of_another_width() -> None:
-    with pytest.raises(ValueError, match="4 inputs for a layer of 3"):
+    with pytest.raises(ValueError, match="rows have 4 inputs, the layer takes 3"):
         pair(3, 2)[0](rows_of(torch.ones(1, 4)))
 
 
@@ -151,7 +151,7 @@ def test_validation_works_out_no_values_and_plays_nobody_on(
     monkeypatch.setattr(network, "judge", None)
     found = greedy_jct_s(lambda: env_of(lens, range(6)), network, per_job=False)
     few, rows[0] = rows[0], 0
-    monkeypatch.setattr(playing, "_MANY_LEFT", 0.0)
+    monkeypatch.setattr(batch_rollout_env, "_MANY_LEFT", 0.0)
     np.testing.assert_array_equal(
         found, greedy_jct_s(lambda: env_of(lens, range(6)), network, per_job=False)
     )

@@ -14,7 +14,7 @@ from toy_lens import Starter, Taste, pool_of
 
 from rota.envs import BatchEnv, WorldPool
 from rota.errors import TrainingError
-from rota.learn import playing
+from rota.learn import batch_rollout_env
 from rota.learn.advantages import advantages
 from rota.learn.batch_rollout_env import BatchRolloutEnv, greedy_jct_s
 from rota.learn.collect import Cut, Rollout, play
@@ -60,7 +60,7 @@ def test_too_many_rounds_are_no_finish() -> None:
 
 
 def test_a_round_without_end_is_no_finish(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(playing, "MOST_EDITS", 20)
+    monkeypatch.setattr(batch_rollout_env, "MOST_EDITS", 20)
     assert np.isinf(validated(Starter(endless=True))).all()
 
 
@@ -193,9 +193,9 @@ def test_a_network_that_finishes_beats_one_that_does_not(tmp_path: Path) -> None
     training = trainer(tmp_path)
     whole, calls = training.worlds.validate, []
 
-    def validate() -> Any:
+    def validate(network: Any) -> Any:
         calls.append(1)
-        jct_s = whole()
+        jct_s = whole(network)
         return np.where(np.arange(len(jct_s)) == 0, np.inf, 0.0) if len(calls) == 2 else jct_s
 
     training.worlds.validate = validate  # type: ignore[method-assign]

@@ -138,6 +138,7 @@ def _look_ahead(
     from rota.cli.compare_results import record_of
     from rota.cli.work import meant, prepared
     from rota.sim import Simulator
+    from rota.sim.beside import compiled_beside
     from rota.sim.briefing import informed
     from rota.sim.replay_choice import needs_compiling, warm_up
 
@@ -150,11 +151,16 @@ def _look_ahead(
         loading.tell_extrapolation(play.jobs, play.cluster, play.physics)
         records += record_of(case, play)
         sim = Simulator(play.cluster, play.jobs, play.when, seed=seed, physics=play.physics)
+        facts = play.cluster, play.when, play.jobs, play.physics
+        slow = []
         for name, policy in policies.items():
             if (other := meant(case.trace, config.policies[name])) != config.policies[name]:
                 policy = loading.named_policies([other])[other]
-            if needs_compiling(policy, play.cluster, play.when, play.jobs, play.physics):
+            if needs_compiling(policy, *facts):
                 told = told or loading.tell_compiling()
+                slow.append(policy)
+        with compiled_beside(slow, *facts):
+            for policy in slow:
                 warm_up(sim, informed(policy, play.jobs))
     return records
 

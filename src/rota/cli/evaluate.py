@@ -79,7 +79,8 @@ def evaluate(options: EvaluateOptions) -> None:
     chosen, wanted = load(options.scenario), plays.read_seeds(options.seeds)
     loading.tell_outside(wanted)
     rivals = ["auto"] if options.against is None else filter(None, options.against)
-    names = named_rivals([policy, *rivals], chosen, chosen.draw(wanted[0], options.data))
+    world = chosen.draw(wanted[0], options.data)
+    names = list(dict.fromkeys([policy, *named_rivals(rivals, chosen, world)]))
     policies = loading.named_policies(names, chosen.policy)
     if options.through is not None:
         copy = f"{policy} through {options.through}"

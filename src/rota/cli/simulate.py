@@ -110,22 +110,23 @@ def _tell_scenario(asked: Simulation) -> None:
 
 def _played(asked: Simulation) -> tuple[Play, list[dict[str, Any]]]:
     """All runs, policy by policy within each seed, and the world of the first seed."""
+    from rota.sim.beside import compiled_beside
     from rota.sim.replay_choice import needs_compiling
 
     first: Play | None = None
     runs: list[dict[str, Any]] = []
     past = None
-    with LateBar() as bar:
+    with LateBar() as bar, ExitStack() as stack:
         bar.begin(f"reading {asked.options.trace or 'the scenario'}", 0)
         for play in _worlds(asked):
             if first is None:
                 first, past = play, _history(asked, play.seed)
                 _tell(play, asked)
-                if any(
-                    needs_compiling(policy, play.cluster, play.when, play.jobs, play.physics)
-                    for policy in asked.policies.values()
-                ):
+                facts = play.cluster, play.when, play.jobs, play.physics
+                slow = [p for p in asked.policies.values() if needs_compiling(p, *facts)]
+                if slow:
                     loading.tell_compiling()
+                    stack.enter_context(compiled_beside(slow, *facts))
             for name, policy in asked.policies.items():
                 report = _progress(bar, asked, play, name, len(runs))
                 runs.append(_run(name, policy, play, past, asked, report))

@@ -54,6 +54,10 @@ class TrainingWorlds:
         self._per_job = system.per_job
         self._episodes = _cut(recipe.world) if recipe.world.trace else []
         self._validation = self._drawn(self._seeds("validate"))
+        self.rivals = self._named_rivals()
+        """The policies that the network is compared with: the teacher, then `world.against`."""
+        for name in self.rivals:  # a wrong name is told before anything is measured
+            self.policy(name)
 
     @property
     def unit(self) -> str:
@@ -70,15 +74,13 @@ class TrainingWorlds:
             return f"the last {len(seeds)} of {len(self._episodes)} parts of the trace"
         return f"{len(seeds)} validation trace{plural} (seed{plural} {seeds[0]}{_to(seeds)})"
 
-    @property
-    def rivals(self) -> list[str]:
-        """The policies that the network is compared with: the teacher, then `world.against`."""
-        names, teacher = list(self._recipe.world.against), self._recipe.clone.teacher
+    def _named_rivals(self) -> list[str]:
+        names, teacher = self._recipe.world.against, self._recipe.clone.teacher
         if not names:
             return []
         own = [teacher] if teacher and not teacher.startswith(JOURNAL) else []
         world = self._world(self._seeds("validate")[0])
-        return named_rivals([*own, *names], self.scenario, world)
+        return list(dict.fromkeys([*own, *named_rivals(names, self.scenario, world)]))
 
     def training_env(self, rng: np.random.Generator) -> BatchRolloutEnv:
         """The clusters to learn from."""
