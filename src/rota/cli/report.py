@@ -23,7 +23,7 @@ POINTS = 400
 def report(
     journal: Annotated[
         Path,
-        typer.Argument(metavar="JOURNAL", help="Of `rota simulate --journal` or `rota run`."),
+        typer.Argument(metavar="JOURNAL", help="Of `rota simulate --journal FILE` or `rota run`."),
     ],
     out: Annotated[
         Path | None,
