@@ -13,7 +13,7 @@ import pytest
 
 import rota.testing.policy_contract as suite
 from rota.core import Decision, Draft
-from rota.core.layout import SHARE
+from rota.core.layout import SHARE, STOP
 from rota.errors import PolicyError
 from rota.policies import ORDERINGS, Placer, make_policy
 from rota.sim import Simulator
@@ -272,7 +272,7 @@ class Bent:
         if self.how == "ignores plans":
             return
         if self.how == "forgets stops":
-            keep = plan.kind != 0
+            keep = plan.kind != STOP
             plan = replace(plan, kind=plan.kind[keep], job=plan.job[keep])
         self.sim.apply(plan)
 

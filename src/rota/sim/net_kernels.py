@@ -1,7 +1,7 @@
 """Which jobs send from which node, and which jobs need a new pace when that changes.
 
-A job that sends from a node is called a guest of it. A state without a net compiles none of this:
-there, `join` and `leave` are no-ops.
+`Traffic` lists the senders of each node. A state without a net compiles none of this: there, `join`
+and `leave` are no-ops.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def mark_crossing(s: State) -> None:
 
 @part
 def join_as(s: State, j: int, kind: int) -> None:
-    """Make job j a guest of its nodes, if its traffic has a kind."""
+    """Make job j a sender of its nodes, if its traffic has a kind."""
     job, net, clock = s.jobs[j], s.net, s.clock[0]
     mark(net.dirty, net.marked, clock, j)
     if kind < 0:
@@ -88,7 +88,7 @@ def join(s: State, j: int) -> None:
 
 @part
 def leave_all(s: State, j: int) -> None:
-    """Job j is no longer a guest of its nodes."""
+    """Job j is no longer a sender of its nodes."""
     job, net, clock = s.jobs[j], s.net, s.clock[0]
     t = net.traffic
     at, length = job["share_at"], job["share_len"]

@@ -27,7 +27,7 @@ def read_trace(path: Path, *, kind: str | None = None, skip_bad: bool = False) -
     """Read a job log; `kind` names a format and overrides what the content says."""
     text = read_text(path)
     chosen = LOG_FORMATS.get(kind) if kind else recognise(text, str(path))
-    # `mysql --batch` puts tabs between columns.
+    # `mysql --batch` writes its tables with tabs; all other tables have commas.
     tabs = chosen.layout == "commas" and is_tabbed(text)
     sheet = read_sheet(
         text,
