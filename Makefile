@@ -87,7 +87,7 @@ format: $(VENV)/.dev ## Format the code
 
 clean: ## Remove what the other targets made
 	rm -rf $(VENV) out bench/latest.json bench/elastic.json .mypy_cache .ruff_cache .pytest_cache .hypothesis .bounds_cache
-	find src -name '*.nb[ci]' -delete
+	find src -name '*.nb[ci]' -delete -o -name rota-compiling.lock -delete
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
