@@ -117,7 +117,8 @@ def _tell_one(store: StateDir, row: dict[str, Any], *, first: bool) -> None:
     for reason in reasons:
         lines.append(("why", reason["text"]))
         for holder in reason["holders"]:
-            lines.append(("", f"job {holder['job']} holds {holder['holds']:g} {reason['unit']}"))
+            unit = reason["unit"].removesuffix("s") if holder["holds"] == 1 else reason["unit"]
+            lines.append(("", f"job {holder['job']} holds {holder['holds']:g} {unit}"))
         if reason["next"]:
             lines.append(("next", reason["next"]))
     if not first:
