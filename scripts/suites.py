@@ -33,6 +33,8 @@ class Suite:
     apart_from: tuple[str, ...] = ()
     mark: str = ""
     """Test files with this pytest mark are covered, too."""
+    by_hand: bool = False
+    """Only `--all` runs it: it takes as long as everything else together."""
 
 
 SUITES = {
@@ -42,7 +44,7 @@ SUITES = {
         APART,
     ),
     "fuzz": Suite(("src/rota",), tuple(room for room in APART if room != "src/rota/cli/")),
-    "slow": Suite(("src/rota", *HELP), mark="slow"),
+    "slow": Suite(("src/rota", *HELP), mark="slow", by_hand=True),
     "wheel": Suite(("src/rota", "README.md", "docs", "tests/wheel", "tests/helpers")),
 }
 """`make test-NAME` runs one, but for `make fuzz`. `make test` and `make check` run always."""
@@ -81,6 +83,9 @@ def due(everything: bool) -> list[str]:
         now = digest(suite)
         if everything:
             why = "all are wanted"
+        elif suite.by_hand:
+            print(f"suite {name}: left out, it is run by hand or with --all", file=sys.stderr)
+            continue
         elif not now:
             why = "there is no git history to tell what has changed"
         elif name not in before:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 ALL = ["logs", "bounds", "fuzz", "slow", "wheel"]
+USUAL = [name for name in ALL if name != "slow"]  # which is run by hand
 
 
 def git(folder: Path, *words: str) -> None:
@@ -37,7 +38,7 @@ def asked(tmp_path: Path) -> Callable[..., list[str]]:
     git(tmp_path, "init", "-q")
     write(
         tmp_path, src__rota__sim__a="1", src__rota__dash__a="1", tests__sim__a="1",
-        tests__a="pytest.mark.slow", other="1",
+        tests__a="pytest.mark.logs", other="1",
     )  # fmt: skip
     (tmp_path / ".ci").mkdir()
 
@@ -52,7 +53,7 @@ def asked(tmp_path: Path) -> Callable[..., list[str]]:
 @pytest.fixture
 def passed(asked: Callable[..., list[str]]) -> Callable[..., list[str]]:
     """The same, where all suites have passed."""
-    assert asked("due") == ALL
+    assert asked("due") == USUAL
     for name in ALL:
         asked("passed", name)
     assert asked("due") == []
@@ -65,13 +66,13 @@ def test_a_suite_runs_again_when_what_it_covers_changes(
     write(tmp_path, other="2")
     assert passed("due") == []
     write(tmp_path, src__rota__dash__a="2")  # the simulator does not use it
-    assert passed("due") == ["logs", "slow", "wheel"]
+    assert passed("due") == ["logs", "wheel"]
     write(tmp_path, src__rota__dash__a="1")
     assert passed("due") == []
-    write(tmp_path, tests__a="pytest.mark.slow  # and more")
-    assert passed("due") == ["slow"]
+    write(tmp_path, tests__a="pytest.mark.logs  # and more")
+    assert passed("due") == ["logs"]
     write(tmp_path, tests__sim__a="2", src__rota__new__a="1")
-    assert passed("due") == ALL
+    assert passed("due") == USUAL
 
 
 def test_where_nothing_is_known_everything_runs(
@@ -80,7 +81,7 @@ def test_where_nothing_is_known_everything_runs(
     assert passed("due", "--all") == ALL
     for damage in ("", "[]", '{"bounds": 3}', "{"):
         (tmp_path / ".ci" / "passed.json").write_text(damage)
-        assert passed("due") == ALL
+        assert passed("due") == USUAL
 
 
 def test_what_is_not_committed_is_not_taken_for_passed(
@@ -89,7 +90,7 @@ def test_what_is_not_committed_is_not_taken_for_passed(
     (tmp_path / "src" / "rota" / "sim" / "a.py").write_text("3")
     passed("passed", "fuzz")  # `.ci/run` runs what is committed
     git(tmp_path, "commit", "-qam", "x")
-    assert passed("due") == ["logs", "bounds", "fuzz", "slow", "wheel"]
+    assert passed("due") == USUAL
 
 
 def test_every_suite_has_a_target() -> None:
