@@ -22,7 +22,7 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log = folder / "jobs.csv"
     lines = [f"{k},{60 * k},{600 + 70 * k},{1 + k % 4},user{k % 3}" for k in range(30)]
     log.write_text("job_id,submit_s,duration_s,num_gpus,user\n" + "\n".join([*lines, "x,9,9,64,z"]))
-    words = f"simulate {log} -p srtf --nodes 2 --gpus 4 --drop-oversized --job-mtbf 1"
+    words = f"simulate {log} -p srtf --nodes 2 --gpus 4 --drop-oversized --job-mtbf 1h"
     assert run([*words.split(), "--journal", str(folder / "run.db")]) == 0
     return folder / "run.db"
 
