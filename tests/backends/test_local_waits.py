@@ -111,7 +111,7 @@ def test_a_job_that_failed_and_is_tried_again_says_so(tmp_path: Path) -> None:
 
 def request(program: str) -> Request:
     return Request(
-        command=(program, "train.py"), cwd="/work", env={"PATH": "/usr/bin"}, submitted_at=0.0
+        command=(program, "train.py"), cwd="/jobs", env={"PATH": "/usr/bin"}, submitted_at=0.0
     )
 
 
@@ -119,18 +119,18 @@ def request(program: str) -> Request:
     ("program", "error", "hint"),
     [
         ("sh", "w0: it exited with code 1: ModuleNotFoundError: No module named 'torch.nn'",
-         "It ran /usr/bin/sh in /work: install torch for it (/usr/bin/sh -m pip install torch), or "
+         "It ran /usr/bin/sh in /jobs: install torch for it (/usr/bin/sh -m pip install torch), or "
          "submit with the full path of the Python that has it"),
         ("./run", "w0: it exited with code 127: run: 3: nosuch: not found",
-         "It ran /work/run in /work: check the names and paths in the command; relative ones start "
-         "at /work"),
+         "It ran /jobs/run in /jobs: check the names and paths in the command; relative ones start "
+         "at /jobs"),
         ("sh", "w0: it exited with code 126: Permission denied",
-         "It ran /usr/bin/sh in /work: make the program executable (chmod +x), or put its "
+         "It ran /usr/bin/sh in /jobs: make the program executable (chmod +x), or put its "
          "interpreter before it"),
         ("sh", "w0: it exited with code 1: SyntaxError: invalid syntax",
-         "It ran /usr/bin/sh in /work: correct the script, or submit with another Python"),
+         "It ran /usr/bin/sh in /jobs: correct the script, or submit with another Python"),
         ("sh", "w0: it exited with code 3: oh no",
-         "It ran /usr/bin/sh in /work: rota logs shows all that it printed"),
+         "It ran /usr/bin/sh in /jobs: rota logs shows all that it printed"),
         ("sh", "w0: it exited with code 1: No module named x; /usr/bin/sh ran it, try: pip", ""),
         ("sh", "w0: it was killed by SIGKILL", ""),
         ("sh", "", ""),
