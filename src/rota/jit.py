@@ -23,7 +23,7 @@ thousands of times slower, with the same results: for stepping through kernels i
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import wraps
+from functools import cache, wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -36,6 +36,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import register_pass
 from numba.core.typed_passes import NativeLowering
 from numba.extending import overload
+from numba.np.numpy_support import from_dtype, map_layout
 
 from rota.jit_cache import KernelCache
 from rota.jit_quick import quick_compiler
@@ -230,8 +231,23 @@ def direct(compiled: Callable[..., Any], *example: Any) -> Callable[..., Any]:
     if config.DISABLE_JIT:
         return compiled
     dispatcher: Any = compiled
-    machine_code: Callable[..., Any] = dispatcher.compile(tuple(map(numba.typeof, example)))
+    machine_code: Callable[..., Any] = dispatcher.compile(tuple(map(_type_of, example)))
     return machine_code
+
+
+def _type_of(value: Any) -> Any:
+    """`numba.typeof(value)`, which takes milliseconds for a state of many record arrays."""
+    if isinstance(value, np.ndarray):
+        readonly = not value.flags.writeable
+        return types.Array(_entry_type(value.dtype), value.ndim, map_layout(value), readonly)
+    if isinstance(value, tuple):
+        return _tuple_type.from_types([_type_of(entry) for entry in value], type(value))
+    return numba.typeof(value)
+
+
+@cache
+def _entry_type(dtype: Any) -> Any:
+    return from_dtype(dtype)
 
 
 def part(function: F) -> F:
@@ -249,7 +265,8 @@ def allocating_part(function: F) -> F:
     return _part(function, counted=True)
 
 
-_unliteral: Any = vars(types)["unliteral"]  # which its stubs do not know
+_unliteral: Any = vars(types)["unliteral"]  # these two its stubs do not know
+_tuple_type: Any = vars(types)["BaseTuple"]
 
 
 def _part(function: F, *, counted: bool, **options: bool) -> F:

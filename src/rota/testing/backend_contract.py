@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rota.core.decision import Decision
     from rota.core.seams import Backend
+    from rota.core.types import Bools, Floats, Ints
 
 MOST_ROUNDS = 100_000
 
@@ -68,6 +69,12 @@ def check_backend(make: Callable[[], Backend], *, patience_s: float = 0.0) -> No
 def _require(holds: bool, message: str) -> None:
     if not holds:
         raise AssertionError(f"Backend: {message}")
+
+
+def _require_all(holds: Bools, uid: Ints, message: str) -> None:
+    """Raise a message about the first job for which it does not hold."""
+    if not holds.all():
+        _require(False, f"job {uid[np.argmin(holds)]} {message}")
 
 
 def _stop_one(backend: Backend, snapshot: Snapshot, patience_s: float) -> Snapshot:
@@ -124,32 +131,41 @@ def check_snapshot(snapshot: Snapshot) -> None:
     _require(bool((np.diff(rows["submit_s"]) >= 0).all()), "jobs are not in order of submission.")
     _require(np.isfinite(snapshot.time_s), f"the time is {snapshot.time_s}.")
     _require(len(nodes) == len(snapshot.cluster), "nodes and cluster differ in length.")
-    used = np.zeros((3, len(nodes)))
-    for job, row in enumerate(rows):
-        share = snapshot.share(job)
-        uid = int(row["uid"])
-        _require(row["status"] in (WAITING, RUNNING), f"job {uid} neither waits nor runs.")
-        _require((row["status"] == RUNNING) == bool(share), f"job {uid}: status and share differ.")
-        held = [sum(entry[k] for entry in share) for k in (1, 2)]
-        _require(
-            held == [row["held_workers"], row["held_servers"]],
-            f"job {uid} holds {held} workers and servers by its shares, "
-            f"{[int(row['held_workers']), int(row['held_servers'])]} by its row.",
+    uid, length = rows["uid"], rows["share_len"]
+    running = rows["status"] == RUNNING
+    _require_all(running | (rows["status"] == WAITING), uid, "neither waits nor runs.")
+    _require_all(running == (length > 0), uid, "has a share but does not run, or the reverse.")
+    inside = (rows["share_at"] >= 0) & (rows["share_at"] + length <= len(shares))
+    _require_all((length == 0) | (length > 0) & inside, uid, "has a share that is not there.")
+    # Which job each entry belongs to, and where it stands: jobs may keep theirs in any order.
+    owner = np.repeat(np.arange(len(rows)), length)
+    skipped = np.repeat(rows["share_at"] - (np.cumsum(length) - length), length)
+    entries = shares[np.arange(len(owner)) + skipped]
+    for what in ("workers", "servers"):
+        held = np.bincount(owner, entries[what], len(rows))
+        _require_all(
+            held == rows[f"held_{what}"], uid, f"holds other {what} by its share than by its row."
         )
-        for node, workers, servers in share:
-            used[0, node] += workers * row["gpus_per_worker"]
-            for k, what in ((1, "cpus"), (2, "memory_gb")):
-                used[k, node] += (
-                    workers * row[f"{what}_per_worker"] + servers * row[f"{what}_per_server"]
-                )
+    asks = rows[owner]
+
+    def used(what: str) -> Floats:
+        taken = entries["workers"] * asks[f"{what}_per_worker"]
+        if what != "gpus":
+            taken = taken + entries["servers"] * asks[f"{what}_per_server"]
+        total = np.zeros(len(nodes))
+        np.add.at(total, entries["node"], taken)
+        return total
+
     has = np.where(nodes["up"], nodes["gpus"], 0)
     # On a node that is down or drained jobs may linger; what is free there is nothing.
     _require(
-        bool((nodes["free"] == np.where(nodes["up"], has - used[0], 0)).all()),
-        f"free GPUs are {nodes['free'].tolist()}, but jobs hold {used[0].tolist()} "
+        bool((nodes["free"] == np.where(nodes["up"], has - used("gpus"), 0)).all()),
+        f"free GPUs are {nodes['free'].tolist()}, but jobs hold {used('gpus').tolist()} "
         f"of {has.tolist()}.",
     )
-    for k, what in ((1, "cpus"), (2, "memory_gb")):
+    for what in ("cpus", "memory_gb"):
         counted = np.isfinite(nodes[what])  # where not, free is infinite too
-        off = np.abs(nodes[f"free_{what}"][counted] + used[k][counted] - nodes[what][counted])
-        _require(bool((off <= 1e3 * SLACK).all()), f"free {what} and what jobs hold differ.")
+        if counted.any():
+            off = nodes[f"free_{what}"][counted] + used(what)[counted] - nodes[what][counted]
+            same = bool((np.abs(off) <= 1e3 * SLACK).all())
+            _require(same, f"free {what} and what jobs hold differ.")
