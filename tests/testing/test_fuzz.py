@@ -165,7 +165,7 @@ def test_whatever_a_policy_does_the_fuzzer_goes_on(tmp_path: Path, name: str, ki
     file = tmp_path / "bad.py"
     file.write_text(BAD_POLICIES)
     plan = FuzzPlan(
-        worlds=2, policies=(f"{file}:{name}", "fifo"), limit_s=5 if kind == "hang" else 120
+        worlds=2, policies=(f"{file}:{name}", "fifo"), limit_s=2 if kind == "hang" else 120
     )
     tally = fuzz(plan, workers=1, progress=lambda _: None)
     assert tally.worlds == 2
