@@ -22,6 +22,8 @@ WATCH_S: Final = 2.0
 _HEADS: Final = ("job", "name", "user", "state", "age", "workers", "on", "done", "")
 _LEAST_S: Final = 0.1
 
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
 
 class QueueCommand(TyperCommand):
     """`--watch` with or without a duration, which typer itself cannot read."""
@@ -35,6 +37,7 @@ class QueueCommand(TyperCommand):
         return super().parse_args(ctx, words)
 
 
+@app.command(cls=QueueCommand)
 def queue(
     jobs: Annotated[
         list[int] | None, typer.Argument(metavar="[JOB...]", help="Tell all about these.")

@@ -16,7 +16,12 @@ from rota.traces import SACCT_COMMAND
 if TYPE_CHECKING:
     from rota.traces import Trace
 
-app = typer.Typer(help="List, describe and convert job logs.", add_completion=False)
+app = typer.Typer(
+    name="traces",
+    help="List, describe and convert job logs.",
+    add_completion=False,
+    rich_markup_mode=None,
+)
 
 _SLURM = (
     f"To export a Slurm cluster's history, run (with the first day you want):\n\n{SACCT_COMMAND}"
