@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from rota.cli.options import AsJson, command, duration_s  # noqa: TC001
+from rota.cli.options import AsJson, Tables, command, duration  # noqa: TC001
 from rota.cli.table import print_json, print_table
 from rota.errors import InputError
 
@@ -73,14 +73,9 @@ class TrainOptions:
     ] = False
     time_limit: Annotated[
         float | None,
-        typer.Option(
-            parser=duration_s, metavar="TIME",
-            help="Stop after this time, such as 20m or 2h; step sizes fall to 0 by then.",
-        ),
-    ] = None  # fmt: skip
-    data: Annotated[
-        Path | None, typer.Option(help="A folder of measured tables, in place of those that ship.")
+        duration("Stop after this time, such as 20m or 2h; step sizes fall to 0 by then."),
     ] = None
+    data: Tables = None
     as_json: AsJson = False
     listing: ListRecipes = False
 
