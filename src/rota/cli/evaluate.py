@@ -64,6 +64,7 @@ class EvaluateOptions:
 def evaluate(options: EvaluateOptions) -> None:
     """Play a scenario under POLICY and others; compare them, with confidence intervals."""
     from rota.learn.rivals import named_rivals
+    from rota.run.metrics import mean_over
     from rota.scenarios import load
 
     if options.deadline <= 0:
@@ -83,7 +84,7 @@ def evaluate(options: EvaluateOptions) -> None:
     facts = {
         "scenario": chosen.name,
         "seeds": list(wanted),
-        "policies": [{"policy": name, **_means(own)} for name, own in runs.items()],
+        "policies": [{"policy": name, **mean_over(own, METRICS)} for name, own in runs.items()],
         "paired": _paired(runs, policy),
     }
     if options.as_json:
@@ -132,15 +133,6 @@ def _played(
                 runs[name].append(summarise(outcome))
                 report(count * len(policies) + number + 1)
     return runs
-
-
-def _means(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The mean of each metric over seeds; None where no run has it."""
-    found: dict[str, Any] = {}
-    for key in METRICS:
-        values = [run[key] for run in runs if run.get(key) is not None]
-        found[key] = sum(values) / len(values) if values else None
-    return found
 
 
 def _paired(runs: Mapping[str, Sequence[Mapping[str, Any]]], policy: str) -> list[dict[str, Any]]:

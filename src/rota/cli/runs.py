@@ -69,6 +69,7 @@ def over_seeds(runs: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> li
     """Per policy: means over its runs, an interval of the mean JCT, the difference to the first."""
     import numpy as np
 
+    from rota.run.metrics import mean_over
     from rota.run.stats import paired
 
     of = {name: [run for run in runs if run["policy"] == name] for name in policies}
@@ -79,10 +80,7 @@ def over_seeds(runs: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> li
     rows = []
     for name, own in of.items():
         rng, both = np.random.default_rng(0), ~np.isnan(jct[name] + jct[policies[0]])
-        row: dict[str, Any] = {"policy": name, "seeds": len(own)}
-        for key in _OVER_SEEDS:
-            known = [run[key] for run in own if run.get(key) is not None]
-            row[key] = float(np.mean(known)) if known else None
+        row: dict[str, Any] = {"policy": name, "seeds": len(own), **mean_over(own, _OVER_SEEDS)}
         alone = jct[name][~np.isnan(jct[name])]
         spread = paired(alone, np.zeros(len(alone)), rng) if len(alone) else None
         row["mean_jct_ci_s"] = spread.difference_ci if spread else None

@@ -141,14 +141,8 @@ def _print(name: str, standing: Standing) -> None:
     strongest = standing.strongest
     rows = [(f"{name} (best network)", f"{standing.jct:.3f}", "")]
     for rival in standing.rivals:
-        marks = [
-            mark
-            for mark, holds in (
-                ("teacher", rival.policy == standing.teacher),
-                ("strongest", rival is strongest),
-            )
-            if holds
-        ]
+        teaches, leads = rival.policy == standing.teacher, rival is strongest
+        marks = ["teacher"] * teaches + ["strongest"] * leads
         words = f"{rival.policy} ({', '.join(marks)})" if marks else rival.policy
         rows.append((words, f"{rival.jct:.3f}", rival.words()))
     heads = ("policy", "mean JCT", "network against it [95 % interval]")
