@@ -42,7 +42,9 @@ def table(heads: tuple[str, ...], rows: list[tuple[object, ...]]) -> str:
 
 def commands(group: Any, names: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command that is not hidden, by the words that call it."""
-    for name, command in group.commands.items():
+    context = group.context_class(group, info_name=names[-1])
+    for name in group.list_commands(context):
+        _, command, _ = group.resolve_command(context, [name])
         if command.hidden:
             continue
         yield (*names, name), command

@@ -131,6 +131,14 @@ def test_a_column_of_times_has_one_unit(seconds: list[float | None], shown: list
     assert units.times(seconds) == shown
 
 
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0.0, "0 s"), (59.0, "59 s"), (60.0, "1.0 min"), (5400.0, "1.5 h"), (864000.0, "10.0 d")],
+)
+def test_a_rough_time_has_the_largest_unit_that_it_fills(seconds: float, shown: str) -> None:
+    assert units.rough_time(seconds) == shown
+
+
 def test_axes_mark_round_values() -> None:
     assert [text for _, text in axes.time_axis("t", 9e5).ticks] == ["0", "5", "10"]
     assert [text for _, text in axes.log_time_axis("t", 5, 5000).ticks] == [

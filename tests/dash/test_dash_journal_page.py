@@ -9,12 +9,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from hand_journals import event_arrays
 from pages import Strict
 
 from rota.core import Cluster
 from rota.core.layout import (
     ARRIVE,
-    EVENT,
     FINISH,
     GIVE_UP,
     KILL,
@@ -23,7 +23,6 @@ from rota.core.layout import (
     NODE_UP,
     RESIZE,
     ROUND,
-    SHARE,
     START,
     STOP,
 )
@@ -56,8 +55,6 @@ def written(
 ) -> Path:  # fmt: skip
     """A journal of these events."""
     facts = {"policy": "srtf", "total_gpus": 4, "cluster": Cluster.uniform(2, 2), **meta}
-    events = np.array([(t, job, kind, len(share)) for t, job, kind, share in rows], EVENT)
-    shares = np.array([entry for row in rows for entry in row[3]], SHARE)
     first: dict[int, float] = {}
     for t, job, kind, _ in rows:
         if kind < NODE_DOWN:
@@ -68,7 +65,7 @@ def written(
             [f"job-{k}" for k in numbers], [k % len(users) if users else -1 for k in numbers],
             users, [2] * jobs, [first.get(k, 0.0) for k in numbers], [30.0] * jobs,
         )  # fmt: skip
-        journal.add_events(events, shares)
+        journal.add_events(*event_arrays(rows))
         journal.add_rounds(np.array([(0, 0, 1, 1, 4, 1), (40, 1, 1, 2, 4, 0)], ROUND))
         if finish:
             journal.finish()
@@ -215,8 +212,8 @@ def test_jobs_without_gpus_or_users_and_nodes_without_a_description_are_drawn(
 ) -> None:
     with Journal.create(tmp_path / "a.db", meta={"policy": "fifo", "total_gpus": 0}) as journal:
         journal.add_jobs(["0"], [-1], [], [0], [0.0], [np.nan])
-        events = np.array([(0, 0, ARRIVE, 0), (1, 0, START, 1), (9, 0, FINISH, 0)], EVENT)
-        journal.add_events(events, np.array([(3, 2, 1)], SHARE))
+        rows = [(0, 0, ARRIVE, ()), (1, 0, START, [(3, 2, 1)]), (9, 0, FINISH, ())]
+        journal.add_events(*event_arrays(rows))
         journal.add_rounds(np.array([(1, 0, 1, 0, 0, 0)], ROUND))
     run = read(tmp_path / "a.db")
     assert run.nodes[0] == ["node 0", "node 1", "node 2", "node 3"]
@@ -254,7 +251,7 @@ def test_a_journal_can_be_drawn_while_it_is_written(tmp_path: Path) -> None:
         with read_journal(tmp_path / "a.db") as view, view.frozen():
             assert len(view.jobs.submit_s) == 1
             journal.add_jobs(["1"], [-1], [], [2], [0.0], [9.0])
-            journal.add_events(np.array([(1, 1, START, 1)], EVENT), np.array([(0, 2, 0)], SHARE))
+            journal.add_events(*event_arrays([(1, 1, START, [(0, 2)])]))
             run = PastRun.read(view)
         assert (len(run), len(run.events)) == (1, 0)  # not the job that came meanwhile
         assert "<h2>Jobs</h2>" in drawn(read(tmp_path / "a.db"))

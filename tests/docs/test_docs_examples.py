@@ -178,8 +178,10 @@ def every_option() -> set[str]:
     def below(command: Any) -> Iterator[str]:
         for param in command.params:
             yield from (*param.opts, *param.secondary_opts)
-        for inner in getattr(command, "commands", {}).values():
-            yield from below(inner)
+        if hasattr(command, "list_commands"):
+            context = command.context_class(command)
+            for name in command.list_commands(context):
+                yield from below(command.resolve_command(context, [name])[1])
 
     return set(below(typer.main.get_command(app)))
 

@@ -10,19 +10,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from hand_journals import add_round, live_journal
 from small_training import small_trainer
 
 from rota.core import Cluster
 from rota.core.layout import (
     ARRIVE,
-    EVENT,
     FINISH,
     GIVE_UP,
     KILL,
     MOVE,
     RESIZE,
-    ROUND,
-    SHARE,
     START,
     STOP,
 )
@@ -44,6 +42,8 @@ from rota.traces import Trace
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hand_journals import Happening
 
     from rota.learn.trainer import Trainer
     from rota.scenarios import Scenario
@@ -277,7 +277,7 @@ def test_too_few_demonstrations_are_told(journal: Path) -> None:
 
 LIVE = {"policy": "hull-greedy", "total_gpus": 8, "cluster": {"gpus": [4, 4]}}
 NOTE = {"ended": {"10": {"restart_s": 2.0, "resize_s": 0.5, "work_s": 99.0}}}
-ROUNDS: list[tuple[float, list[tuple[float, int, int, list[tuple[int, int]]]], dict[str, Any]]] = [
+ROUNDS: list[tuple[float, list[Happening], dict[str, Any]]] = [
     # When the round was, what had happened by then and was decided, and what was noted. Jobs come
     # and end a moment before a round. 1 never runs, 3 is cancelled as it waits again, 4 runs on.
     (1.05, [(1.0, 0, ARRIVE, []), (1.0, 1, ARRIVE, []), (1.05, 0, START, [(0, 2)])], {}),
@@ -292,23 +292,15 @@ ROUNDS: list[tuple[float, list[tuple[float, int, int, list[tuple[int, int]]]], d
 ]  # fmt: skip
 
 
-def live_journal(path: Path, **columns: Any) -> Path:
-    with Journal.create(path, meta=LIVE) as journal:
-        unknown = [np.nan] * 5
-        came_s = [1.0, 1.0, 5.0, 9.0, 30.0]
-        more = {key: np.array(value, np.float64) for key, value in columns.items()}
-        ids = [str(10 + k) for k in range(5)]
-        journal.add_jobs(ids, [-1] * 5, [], [2] * 5, came_s, unknown, more)
+def lived(path: Path, **columns: Any) -> Path:
+    with live_journal(path, LIVE, 10, [2] * 5, [1.0, 1.0, 5.0, 9.0, 30.0], **columns) as journal:
         for now_s, happened, note in ROUNDS:
-            rows = [(time_s, job, kind, len(share)) for time_s, job, kind, share in happened]
-            given = [(node, workers, 0) for *_, share in happened for node, workers in share]
-            journal.add_events(np.array(rows, EVENT), np.array(given, SHARE))
-            journal.add_rounds(np.array([(now_s, 0, 0, 0, 8, 0)], ROUND), [note])
+            add_round(journal, now_s, happened, note)
     return path
 
 
-def test_lives_through_a_live_journal(tmp_path: Path) -> None:
-    record = JournalReplay(live_journal(tmp_path / "live.db"), TESTBED)
+def test_lives_through_a_lived(tmp_path: Path) -> None:
+    record = JournalReplay(lived(tmp_path / "live.db"), TESTBED)
     seen = [
         (snapshot.time_s, {record.trace.job_id[uid]: decision.share(k)
                            for k, uid in enumerate(snapshot.jobs.uid) if decision.share(k)})
@@ -336,7 +328,7 @@ def test_lives_through_a_live_journal(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", BOTH)
 def test_a_live_journal_teaches(tmp_path: Path, name: str) -> None:
     sizes = {"min_workers": [1] * 5, "max_workers": [4] * 5}
-    path = live_journal(tmp_path / "live.db", **sizes)
+    path = lived(tmp_path / "live.db", **sizes)
     lens, per_job = lens_of(name)
     read = watch_journal(JournalReplay(path, TESTBED), lens, 1000, (), per_job=per_job)
     assert len(read) > 0
@@ -346,7 +338,7 @@ def test_a_live_journal_teaches(tmp_path: Path, name: str) -> None:
 
 
 def test_the_jobs_of_a_live_journal_are_those_that_ran_to_their_end(tmp_path: Path) -> None:
-    trace = jobs_of(str(live_journal(tmp_path / "live.db")))
+    trace = jobs_of(str(lived(tmp_path / "live.db")))
     assert trace.job_id.tolist() == ["10", "12", "13"]
     assert trace.duration_s.tolist() == pytest.approx([101, 15.95, 11.8])
     assert sum(trace.left_out.values()) == 2

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core.layout import ROUND
-from rota.run.metrics import Times, cdf, series, summarise
+from rota.run.metrics import Times, cdf, mean_over, series, summarise
 from rota.run.outcome import Outcome
 
 
@@ -252,3 +252,8 @@ def test_a_large_distribution_is_thinned_but_keeps_its_ends() -> None:
     assert got["x"][-1] == 1000
     assert len(got["x"]) == 11
     assert got["p"] == [x / 1000 for x in got["x"]]
+
+
+def test_a_mean_over_runs_is_of_those_that_have_the_metric() -> None:
+    runs = [{"moves": 1, "fee": None}, {"moves": 2, "fee": 3.0}, {"moves": 6}]
+    assert mean_over(runs, ("moves", "fee", "rho")) == {"moves": 3.0, "fee": 3.0, "rho": None}

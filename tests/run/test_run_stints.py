@@ -5,19 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from hand_journals import event_arrays
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.core.layout import (
     ARRIVE,
-    EVENT,
     FINISH,
     KILL,
     MOVE,
     NODE_DOWN,
     NODE_UP,
     RESIZE,
-    SHARE,
     START,
     STOP,
 )
@@ -29,8 +28,7 @@ Row = tuple[float, int, int, tuple[tuple[int, int, int], ...]]
 
 def told(rows: list[Row]) -> Events:
     """Events from time, job, kind and share."""
-    events = np.array([(t, job, kind, len(share)) for t, job, kind, share in rows], EVENT)
-    shares = np.array([entry for row in rows for entry in row[3]], SHARE)
+    events, shares = event_arrays(rows)
     return Events(events, shares, np.concatenate(([0], events["entries"].cumsum(dtype=np.int64))))
 
 

@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hand_journals import add_round, live_journal
 from live import FIRST_UID, Queue, Task, ToyCluster
 
 from rota.core import Cluster
 from rota.core.layout import (
     ARRIVE,
-    EVENT,
     FINISH,
     GIVE_UP,
     KILL,
     MOVE,
     RESIZE,
-    ROUND,
-    SHARE,
     START,
     STOP,
 )
@@ -36,8 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from hand_journals import Happening
+
 META = {"policy": "by hand", "total_gpus": 8, "cluster": {"gpus": [4, 4], "names": ["a", "b"]}}
-Happening = tuple[float, int, int, list[tuple[int, int]]]
 NOBODY: list[tuple[int, int]] = []
 
 
@@ -50,20 +49,11 @@ def add(
     journal: Journal, happened: Sequence[Happening], note: dict[str, Any] | None = None
 ) -> None:
     """Events with (node, workers) pairs, and a round at the time of the last."""
-    rows = [(time_s, job, kind, len(share)) for time_s, job, kind, share in happened]
-    entries = [(node, workers, 0) for *_, share in happened for node, workers in share]
-    journal.add_events(np.array(rows, EVENT), np.array(entries, SHARE))
-    last_s = max(time_s for time_s, *_ in happened)
-    journal.add_rounds(np.array([(last_s, 0, 0, 0, 8, 0)], ROUND), [note or {}])
+    add_round(journal, max(time_s for time_s, *_ in happened), happened, note or {})
 
 
 def begun(path: Path, gpus: Sequence[int], submit_s: Sequence[float], **more: Any) -> Journal:
-    journal = Journal.create(path, meta=META)
-    unknown = [np.nan] * len(gpus)
-    names = [str(FIRST_UID + k) for k in range(len(gpus))]
-    columns = {key: np.array(value, np.float64) for key, value in more.items()}
-    journal.add_jobs(names, [-1] * len(gpus), [], gpus, submit_s, unknown, columns)
-    return journal
+    return live_journal(path, META, FIRST_UID, gpus, submit_s, **more)
 
 
 CHANGING: list[Happening] = [

@@ -1,7 +1,7 @@
-"""The command line as a whole: which verbs there are, and how their errors reach the user.
+"""The command line as a whole: what all verbs have in common, and how errors reach the user.
 
 Nothing here, nor at the top of any module of a verb, imports numpy, numba or rich: `rota --help`
-is to answer at once.
+and `rota VERB --help` are to answer at once.
 """
 
 from __future__ import annotations
@@ -15,25 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from rota import __version__
-from rota.cli import (
-    cancel,
-    compare,
-    daemon,
-    evaluate,
-    fuzz,
-    hold,
-    job_logs,
-    policies,
-    queue,
-    report,
-    resubmit,
-    scenarios,
-    simulate,
-    submit,
-    traces,
-    train,
-)
 from rota.cli.table import shown
+from rota.cli.verbs import VerbGroup
 from rota.errors import RotaError
 
 if TYPE_CHECKING:
@@ -44,26 +27,13 @@ INTERRUPTED: Final = 130
 
 app = typer.Typer(
     name="rota",
+    cls=VerbGroup,
     help="Schedule deep-learning jobs on GPU clusters, and learn to do it better.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # rich takes as long to import as everything else together
     pretty_exceptions_enable=False,
 )
-app.command()(simulate.simulate)
-app.command()(compare.compare)
-app.command()(report.report)
-app.command()(train.train)
-app.command()(evaluate.evaluate)
-app.command()(daemon.run)
-app.command(cls=queue.QueueCommand)(queue.queue)
-for verb in (submit.submit, job_logs.logs, hold.hold, hold.resume, cancel.cancel,
-             resubmit.resubmit):  # fmt: skip
-    app.command()(verb)
-app.command()(policies.policies)
-app.command(hidden=True)(fuzz.fuzz)
-app.add_typer(scenarios.app, name="scenarios")
-app.add_typer(traces.app, name="traces")
 
 
 def _show_version(wanted: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,12 +27,9 @@ def cancel(
     if bool(jobs) == everything:
         raise InputError("Say which jobs to cancel, by number; or --all.")
 
-    def do(uid: int) -> dict[str, Any]:
-        store.cancel(uid)
-        return {}
-
     chosen = jobs or [uid for uid in store.uids() if not is_over(store, uid)]
-    to_each(store, chosen, do, as_json=as_json, when="they end when `rota run` starts one")
+    to_each(store, chosen, store.cancel, as_json=as_json,
+            when="they end when `rota run` starts one")  # fmt: skip
 
 
 def is_over(store: StateDir, uid: int) -> bool:

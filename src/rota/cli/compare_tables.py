@@ -10,6 +10,7 @@ from rota.cli.loading import short_name
 from rota.cli.runs import RECORD
 from rota.cli.table import print_table
 from rota.dash import units
+from rota.dash.metric_columns import metric_columns
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -35,14 +36,12 @@ def _print_case(results: Mapping[str, Any], label: str) -> None:
     columns = [
         ("policy", [short_name(row["policy"]) for row in rows]),
         ("runs", units.counts([row["runs"] for row in rows])),
-        ("mean JCT", units.times([row["mean_jct_s"] for row in rows])),
+        *metric_columns(rows, ["mean_jct_s"]),
         (f"vs {short_name(results['baseline'])}",
          [_change(results, row, other) for row, other in zip(rows, against, strict=True)]),
         ("95 % interval", [_interval(row) for row in against]),
         ("over", ["" if row is None else f"{row['n']:,} {row['over']}" for row in against]),
-        ("p99 JCT", units.times([row["p99_jct_s"] for row in rows])),
-        ("mean wait", units.times([row["mean_wait_s"] for row in rows])),
-        ("utilisation", units.percents([row["utilisation"] for row in rows])),
+        *metric_columns(rows, ("p99_jct_s", "mean_wait_s", "utilisation")),
     ]  # fmt: skip
     print_table(columns, title=f"{label} on {results['cases'][label]['cluster']['about']}")
     typer.echo()

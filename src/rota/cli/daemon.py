@@ -14,7 +14,7 @@ import typer
 from rota.cli import foreign
 from rota.cli.job_verbs import STATE, State  # noqa: TC001
 from rota.cli.loading import named_policies, note
-from rota.cli.options import command, duration_s
+from rota.cli.options import command, duration
 from rota.cli.table import shown
 from rota.errors import ConfigError, JournalError
 
@@ -49,31 +49,15 @@ class DaemonOptions:
     gpus: Annotated[
         int, typer.Option(min=0, help="GPUs of each; 0: all there are, or one slot per CPU.")
     ] = 0
-    every: Annotated[
-        float,
-        typer.Option(parser=duration_s, metavar="DURATION", help="Between rounds, at most."),
-    ] = 10.0
-    min_run: Annotated[
-        float,
-        typer.Option(
-            parser=duration_s,
-            metavar="DURATION",
-            help="A job is not stopped or moved sooner after its start.",
-        ),
-    ] = 0.0
-    deadline: Annotated[
-        float,
-        typer.Option(parser=duration_s, metavar="DURATION", help="For a policy, in each round."),
-    ] = 30.0
+    every: Annotated[float, duration("Between rounds, at most.")] = 10.0
+    min_run: Annotated[float, duration("A job is not stopped or moved sooner after its start.")] = (
+        0.0
+    )
+    deadline: Annotated[float, duration("For a policy, in each round.")] = 30.0
     history: Annotated[
         str | None, typer.Option(help="Past jobs for policies that learn from them.")
     ] = None
-    keep: Annotated[
-        float,
-        typer.Option(
-            parser=duration_s, metavar="DURATION", help="Keep jobs that are over, and their logs."
-        ),
-    ] = 30 * 86400.0
+    keep: Annotated[float, duration("Keep jobs that are over, and their logs.")] = 30 * 86400.0
     keep_jobs: Annotated[
         int, typer.Option(min=0, help="Keep at most this number of jobs that are over.")
     ] = 100_000

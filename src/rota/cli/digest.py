@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from rota.run.metrics import mean_over
 from rota.run.stats import paired
 
 if TYPE_CHECKING:
@@ -58,12 +59,9 @@ def table(all_runs: AllRuns) -> list[dict[str, Any]]:
     rows = []
     for case in all_runs.cases:
         for policy in all_runs.config.policies:
-            runs = [all_runs.of(case, policy, seed) for seed in all_runs.seeds(case, policy)]
-            row: dict[str, Any] = {**place_of(case), "policy": policy, "runs": len(runs)}
-            for key in MEANS:
-                known = [run.summary[key] for run in runs if run.summary[key] is not None]
-                row[key] = float(np.mean(known)) if known else None
-            rows.append(row)
+            seeds = all_runs.seeds(case, policy)
+            means = mean_over([all_runs.of(case, policy, seed).summary for seed in seeds], MEANS)
+            rows.append({**place_of(case), "policy": policy, "runs": len(seeds), **means})
     return rows
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from rota.cli import loading, plays
-from rota.cli.options import AsJson, command, duration_s  # noqa: TC001
+from rota.cli.options import AsJson, Tables, command, duration  # noqa: TC001
 from rota.cli.progress import LateBar
 from rota.cli.table import print_json, print_table
 from rota.errors import InputError
@@ -56,21 +56,15 @@ class EvaluateOptions:
         ),
     ] = None
     as_json: AsJson = False
-    data: Annotated[
-        Path | None, typer.Option(help="A folder of measured tables, in place of those that ship.")
-    ] = None
-    deadline: Annotated[
-        float,
-        typer.Option(
-            parser=duration_s, metavar="TIME", help="Time that a policy may take per round."
-        ),
-    ] = 60.0
+    data: Tables = None
+    deadline: Annotated[float, duration("Time that a policy may take per round.")] = 60.0
 
 
 @command(EvaluateOptions)
 def evaluate(options: EvaluateOptions) -> None:
     """Play a scenario under POLICY and others; compare them, with confidence intervals."""
     from rota.learn.rivals import named_rivals
+    from rota.run.metrics import mean_over
     from rota.scenarios import load
 
     if options.deadline <= 0:
@@ -90,7 +84,7 @@ def evaluate(options: EvaluateOptions) -> None:
     facts = {
         "scenario": chosen.name,
         "seeds": list(wanted),
-        "policies": [{"policy": name, **_means(own)} for name, own in runs.items()],
+        "policies": [{"policy": name, **mean_over(own, METRICS)} for name, own in runs.items()],
         "paired": _paired(runs, policy),
     }
     if options.as_json:
@@ -141,15 +135,6 @@ def _played(
     return runs
 
 
-def _means(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The mean of each metric over seeds; None where no run has it."""
-    found: dict[str, Any] = {}
-    for key in METRICS:
-        values = [run[key] for run in runs if run.get(key) is not None]
-        found[key] = sum(values) / len(values) if values else None
-    return found
-
-
 def _paired(runs: Mapping[str, Sequence[Mapping[str, Any]]], policy: str) -> list[dict[str, Any]]:
     """The change of the mean JCT against every other policy, with intervals over seeds."""
     import numpy as np
@@ -172,13 +157,12 @@ def _paired(runs: Mapping[str, Sequence[Mapping[str, Any]]], policy: str) -> lis
 
 def _print(facts: Mapping[str, Any], slot_s: float) -> None:
     from rota.dash import units
+    from rota.dash.metric_columns import metric_columns
 
     rows = facts["policies"]
     columns = [
         ("policy", [loading.short_name(row["policy"]) for row in rows]),
-        ("mean JCT", units.times([row["mean_jct_s"] for row in rows])),
-        ("p99 JCT", units.times([row["p99_jct_s"] for row in rows])),
-        ("makespan", units.times([row["makespan_s"] for row in rows])),
+        *metric_columns(rows, ("mean_jct_s", "p99_jct_s", "makespan_s")),
         ("resizes", units.counts([round(row["resizes"]) for row in rows])),
         ("moves", units.counts([round(row["moves"]) for row in rows])),
     ]

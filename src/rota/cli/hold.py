@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -28,11 +28,8 @@ def hold(
 
     store = StateDir(state, create=False)
 
-    def do(uid: int) -> dict[str, Any]:
-        hold_job(store, uid, force=force)
-        return {}
-
-    to_each(store, jobs, do, as_json=as_json, when="running jobs stop when `rota run` starts one")
+    to_each(store, jobs, lambda uid: hold_job(store, uid, force=force), as_json=as_json,
+            when="running jobs stop when `rota run` starts one")  # fmt: skip
 
 
 def resume(jobs: Jobs, state: State = STATE, as_json: AsJson = False) -> None:
@@ -42,8 +39,5 @@ def resume(jobs: Jobs, state: State = STATE, as_json: AsJson = False) -> None:
 
     store = StateDir(state, create=False)
 
-    def do(uid: int) -> dict[str, Any]:
-        resume_job(store, uid)
-        return {}
-
-    to_each(store, jobs, do, as_json=as_json, when="they wait until `rota run` starts one")
+    to_each(store, jobs, lambda uid: resume_job(store, uid), as_json=as_json,
+            when="they wait until `rota run` starts one")  # fmt: skip

@@ -43,21 +43,21 @@ def environment() -> dict[str, str]:
 def to_each(
     store: StateDir,
     jobs: Iterable[int],
-    do: Callable[[int], dict[str, Any]],
+    do: Callable[[int], dict[str, Any] | None],
     *,
     as_json: bool,
     when: str,
 ) -> None:
     """Do something to each job and go on after one for which that fails.
 
-    `do` returns what JSON says of it beside its number. `when` ends the sentence "no daemon runs …"
-    if none does. What failed is raised as one error in the end.
+    `do` may return what JSON says of it beside its number. `when` ends the sentence "no daemon
+    runs …" if none does. What failed is raised as one error in the end.
     """
     done: list[dict[str, Any]] = []
     failed: list[dict[str, Any]] = []
     for uid in dict.fromkeys(jobs):
         try:
-            done.append({"job": uid, **do(uid)})
+            done.append({"job": uid, **(do(uid) or {})})
         except (RotaError, OSError) as error:
             failed.append({"job": uid, "error": str(error)})
     if as_json:

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import MISSING, fields
 from inspect import Parameter, Signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Pass over broken lines and count them.")]
+Tables = Annotated[
+    Path | None, typer.Option(help="A folder of measured tables, in place of those that ship.")
+]
 
 _UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([smhd]?)\s*")
@@ -40,6 +45,11 @@ def long_duration_s(text: str | float) -> float:
     if seconds <= 0:
         raise typer.BadParameter(f"{text!r} is not above 0.")
     return seconds
+
+
+def duration(about: str, **more: Any) -> Any:
+    """An option that is given as a duration, in seconds for the command."""
+    return typer.Option(**{"parser": duration_s, "metavar": "DURATION", "help": about, **more})
 
 
 def command(options: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., None]]:

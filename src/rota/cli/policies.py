@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
+from rota.cli.options import AsJson  # noqa: TC001
 from rota.cli.table import print_json, print_table
 
 GRAMMAR = "ordering[:setting=value,…][+placement][+elastic][@oracle]"
@@ -22,7 +23,7 @@ _EXAMPLES = (
 )
 
 
-def policies(as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def policies(as_json: AsJson = False) -> None:
     """List the policies and how their names combine."""
     from rota.cli.loading import note
     from rota.policies import listing

@@ -9,9 +9,9 @@ from typer.core import TyperCommand
 
 from rota.cli.job_verbs import STATE, State  # noqa: TC001
 from rota.cli.loading import note
-from rota.cli.options import AsJson, duration_s  # noqa: TC001
+from rota.cli.options import AsJson, duration  # noqa: TC001
 from rota.cli.table import print_json, print_table, shown
-from rota.dash.units import plural
+from rota.dash.units import plural, rough_time
 from rota.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 WATCH_S: Final = 2.0
 _HEADS: Final = ("job", "name", "user", "state", "age", "workers", "on", "done", "")
 _LEAST_S: Final = 0.1
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 class QueueCommand(TyperCommand):
@@ -35,6 +37,7 @@ class QueueCommand(TyperCommand):
         return super().parse_args(ctx, words)
 
 
+@app.command(cls=QueueCommand)
 def queue(
     jobs: Annotated[
         list[int] | None, typer.Argument(metavar="[JOB...]", help="Tell all about these.")
@@ -42,10 +45,8 @@ def queue(
     everything: Annotated[bool, typer.Option("--all", help="Also jobs that are over.")] = False,
     watch: Annotated[
         float | None,
-        typer.Option(
-            parser=duration_s,
-            metavar="[DURATION]",
-            help=f"Show it again until Ctrl-C, every {WATCH_S:g}s or as you say.",
+        duration(
+            f"Show it again until Ctrl-C, every {WATCH_S:g}s or as you say.", metavar="[DURATION]"
         ),
     ] = None,
     state: State = STATE,
@@ -94,14 +95,14 @@ def _show(rows_of: QueueRows, jobs: list[int], everything: bool, *, as_json: boo
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     done = "" if row["done"] is None else f"{row['done']:.0%}"
     why = ". ".join(filter(None, (row["why"].rstrip("."), row["hint"])))
-    return (str(row["job"]), row["name"], row["user"], row["state"], short(row["age_s"]),
+    return (str(row["job"]), row["name"], row["user"], row["state"], rough_time(row["age_s"]),
             _size(row), row["where"], done, why)  # fmt: skip
 
 
 def _tell_one(store: StateDir, row: dict[str, Any], *, first: bool) -> None:
     """The long form: a line for each thing that is known of one job."""
     ago = "ago" if row.get("ended_s") is None else "before it ended"
-    lines = [("state", f"{row['state']}, submitted {short(row['age_s'])} {ago}")]
+    lines = [("state", f"{row['state']}, submitted {rough_time(row['age_s'])} {ago}")]
     lines += _request_lines(store, row["job"])
     if row["where"]:
         lines.append(("holds", f"{_size(row)} workers on {row['where']} (node:GPUs)"))
@@ -155,11 +156,3 @@ def _size(row: dict[str, Any]) -> str:
     asked = str(low) if low == high else f"{low}–{high}"
     held = f"{row['workers']}+{row['servers']}" if row["servers"] else str(row["workers"])
     return f"{held} of {asked}"
-
-
-def short(seconds: float) -> str:
-    """A duration in a few characters."""
-    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.1f}{unit}"
-    return f"{seconds:.0f}s"

@@ -92,8 +92,9 @@ def _write(
 def _print(run: PastRun, found: Mapping[str, Any], by: Sequence[str]) -> None:
     from rota.cli.runs import print_groups
     from rota.dash.journal_page import SUMMARY
+    from rota.dash.metric_columns import metric_columns
 
-    columns = [(head, show([found[key]])) for head, key, show in SUMMARY]
+    columns = metric_columns([found], SUMMARY)
     state = "" if run.finished else " (not ended yet)"
     title = f"{run.name}{state}: {found['policy']} on {found['cluster']['about']}"
     print_table(columns, title=shown(title), left=0)

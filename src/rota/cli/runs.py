@@ -9,6 +9,7 @@ import typer
 from rota.cli.loading import short_name
 from rota.cli.table import print_table
 from rota.dash import units
+from rota.dash.metric_columns import metric_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -27,13 +28,7 @@ _COLUMNS: Final[tuple[tuple[str, str, Callable[[Sequence[float | None]], list[st
     ("moves", "moves", units.counts),
 )
 _ONLY_IF_ANY: Final = (("kills", "kills"), ("gave up", "gave_up"), ("resizes", "resizes"))
-_GROUP_COLUMNS: Final = (
-    ("jobs", "jobs", units.counts),
-    ("mean JCT", "mean_jct_s", units.times),
-    ("p99 JCT", "p99_jct_s", units.times),
-    ("mean wait", "mean_wait_s", units.times),
-    ("mean slowdown", "mean_slowdown", units.numbers),
-)
+_OF_GROUPS: Final = ("jobs", "mean_jct_s", "p99_jct_s", "mean_wait_s", "mean_slowdown")
 TOP_USERS: Final = 15
 RECORD: Final = "the log's own record of starts and run times, not a simulation"
 """What the row *as it was* is."""
@@ -74,6 +69,7 @@ def over_seeds(runs: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> li
     """Per policy: means over its runs, an interval of the mean JCT, the difference to the first."""
     import numpy as np
 
+    from rota.run.metrics import mean_over
     from rota.run.stats import paired
 
     of = {name: [run for run in runs if run["policy"] == name] for name in policies}
@@ -84,10 +80,7 @@ def over_seeds(runs: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> li
     rows = []
     for name, own in of.items():
         rng, both = np.random.default_rng(0), ~np.isnan(jct[name] + jct[policies[0]])
-        row: dict[str, Any] = {"policy": name, "seeds": len(own)}
-        for key in _OVER_SEEDS:
-            known = [run[key] for run in own if run.get(key) is not None]
-            row[key] = float(np.mean(known)) if known else None
+        row: dict[str, Any] = {"policy": name, "seeds": len(own), **mean_over(own, _OVER_SEEDS)}
         alone = jct[name][~np.isnan(jct[name])]
         spread = paired(alone, np.zeros(len(alone)), rng) if len(alone) else None
         row["mean_jct_ci_s"] = spread.difference_ci if spread else None
@@ -121,10 +114,7 @@ def print_seeds(facts: Mapping[str, Any], slot_s: float) -> None:
          ["baseline", *(units.change(row["ratio"]) for row in rows[1:])]),
         ("95 % interval", ["", *(units.change_within(row["ratio_ci"]) for row in rows[1:])]),
         ("p99", units.times([row["p99_jct_s"] for row in rows])),
-        ("makespan", units.times([row["makespan_s"] for row in rows])),
-        ("utilisation", units.percents([row["utilisation"] for row in rows])),
-        ("preemptions", units.counts([row["preemptions"] for row in rows])),
-        ("resizes", units.counts([row["resizes"] for row in rows])),
+        *metric_columns(rows, ("makespan_s", "utilisation", "preemptions", "resizes")),
     ]  # fmt: skip
     if any(row["mean_fee"] is not None for row in rows):
         columns.append(("mean fee", units.numbers([row["mean_fee"] for row in rows])))
@@ -170,7 +160,7 @@ def print_groups(run: Mapping[str, Any], by: str) -> None:
     rows = [row for row in run[f"by_{by}"] if row["jobs"]]
     shown = rows[:TOP_USERS] if by == "user" else rows
     names = [row[by] if row[by] is not None else "(no user)" for row in shown]
-    columns = [(head, show([row[key] for row in shown])) for head, key, show in _GROUP_COLUMNS]
+    columns = metric_columns(shown, _OF_GROUPS)
     heading = "user" if by == "user" else "GPUs"
     print_table([(heading, names), *columns], title=f"{short_name(run['policy'])} by {by}")
     if len(rows) > len(shown):

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from rota.scenarios import Scenario
 
 app = typer.Typer(
+    name="scenarios",
     help="""List scenarios and show what is in them.
 
     load is the part of the cluster that jobs ask for while jobs arrive; work that a job does after
     the last arrival does not count. Where there is none, the workload says how often jobs come.""",
     add_completion=False,
+    rich_markup_mode=None,
 )
 
 LOAD: Final = {

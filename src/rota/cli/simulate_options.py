@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path  # noqa: TC003
 from typing import Annotated, Any
 
 import typer
 
-from rota.cli.options import AsJson, duration_s, long_duration_s  # noqa: TC001
+from rota.cli.options import AsJson, SkipBad, duration, long_duration_s  # noqa: TC001
 
-
-def _duration(about: str) -> Any:
-    return typer.Option(parser=duration_s, metavar="DURATION", help=about, show_default=False)
-
-
-def _long_duration(about: str) -> Any:
-    return typer.Option(parser=long_duration_s, metavar="DURATION", help=about, show_default=False)
+_duration = partial(duration, show_default=False)
+_long_duration = partial(_duration, parser=long_duration_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +37,7 @@ class SimulateOptions:
             "--format", metavar="NAME", help="Read TRACE as this format; default: by its content."
         ),
     ] = None
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Pass over broken lines and count them.")
-    ] = False
+    skip_bad: SkipBad = False
     head: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Take the first N jobs only.")
     ] = None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rota.cli.job_verbs import STATE, State, environment, note_no_daemon  # noqa: TC001
-from rota.cli.options import AsJson, command, duration_s  # noqa: TC001
+from rota.cli.options import AsJson, command, duration  # noqa: TC001
 from rota.cli.table import print_json
 from rota.errors import ConfigError
 
@@ -40,10 +40,7 @@ class SubmitOptions:
     elastic: Annotated[
         bool, typer.Option("--elastic", help="The script uses rota.elastic: resize it as it runs.")
     ] = False
-    estimate: Annotated[
-        float | None,
-        typer.Option(parser=duration_s, metavar="DURATION", help="Its run time, if you know it."),
-    ] = None
+    estimate: Annotated[float | None, duration("Its run time, if you know it.")] = None
     model: Annotated[str, typer.Option(help="Jobs of one model speed up alike.")] = ""
     preemptible: Annotated[
         bool,
@@ -57,17 +54,9 @@ class SubmitOptions:
     ] = None
     threads: Annotated[int, typer.Option(min=1, help="OMP_NUM_THREADS of each worker.")] = 1
     retries: Annotated[int, typer.Option(min=0, help="Times to start it again if it fails.")] = 0
-    grace: Annotated[
-        float,
-        typer.Option(parser=duration_s, metavar="DURATION", help="From SIGTERM to SIGKILL."),
-    ] = 30.0
+    grace: Annotated[float, duration("From SIGTERM to SIGKILL.")] = 30.0
     park_every: Annotated[
-        float,
-        typer.Option(
-            parser=duration_s,
-            metavar="DURATION",
-            help="How often an elastic job saves its state; 0: never.",
-        ),
+        float, duration("How often an elastic job saves its state; 0: never.")
     ] = 300.0
     state: State = STATE
     as_json: AsJson = False

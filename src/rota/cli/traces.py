@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rota.cli.logs import located
-from rota.cli.options import AsJson  # noqa: TC001
+from rota.cli.options import AsJson, SkipBad  # noqa: TC001
 from rota.cli.table import print_json, shown
+from rota.dash.units import rough_time
 from rota.errors import ConfigError
 from rota.traces import SACCT_COMMAND
 
 if TYPE_CHECKING:
     from rota.traces import Trace
 
-app = typer.Typer(help="List, describe and convert job logs.", add_completion=False)
+app = typer.Typer(
+    name="traces",
+    help="List, describe and convert job logs.",
+    add_completion=False,
+    rich_markup_mode=None,
+)
 
 _SLURM = (
     f"To export a Slurm cluster's history, run (with the first day you want):\n\n{SACCT_COMMAND}"
@@ -29,7 +35,6 @@ FormatName = Annotated[
     str | None, typer.Option("--format", help="Read the file as this format; default: look at it.")
 ]
 Seed = Annotated[int, typer.Option(help="Seeds a preset; same seed, same jobs.", min=0)]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Pass over broken lines and count them.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -146,13 +151,15 @@ def _load(source: str, format_name: str | None, seed: int, skip_bad: bool) -> Tr
 def _summary(facts: dict[str, Any]) -> list[str]:
     run, gap = facts["duration_s"], facts["gap_s"]
     lines = [
-        f"{facts['name']}: {facts['jobs']:,} jobs over {_time(facts['span_s'])}, "
+        f"{facts['name']}: {facts['jobs']:,} jobs over {rough_time(facts['span_s'])}, "
         f"{facts['gpu_hours']:,.1f} GPU hours",
-        f"run time     median {_time(run['p50'])}, mean {_time(run['mean'])}, "
-        f"p99 {_time(run['p99'])}, longest {_time(run['max'])}",
+        f"run time     median {rough_time(run['p50'])}, mean {rough_time(run['mean'])}, "
+        f"p99 {rough_time(run['p99'])}, longest {rough_time(run['max'])}",
     ]
     if gap:
-        lines.append(f"between jobs median {_time(gap['p50'])}, mean {_time(gap['mean'])}")
+        lines.append(
+            f"between jobs median {rough_time(gap['p50'])}, mean {rough_time(gap['mean'])}"
+        )
     if facts["mean_gpus_busy"] is not None:
         lines.append(f"work arrives for {facts['mean_gpus_busy']:,.1f} GPUs on average")
     if facts["load"] is not None:
@@ -189,14 +196,7 @@ def _record(facts: dict[str, Any]) -> list[str]:
         wait = recorded["wait_s"]
         lines.append(
             f"starts       recorded of {recorded['jobs']:,} of {jobs:,} jobs; wait median "
-            f"{_time(wait['p50'])}, mean {_time(wait['mean'])}; up to {recorded['peak_gpus']:,} "
-            "GPUs in use at once"
+            f"{rough_time(wait['p50'])}, mean {rough_time(wait['mean'])}; up to "
+            f"{recorded['peak_gpus']:,} GPUs in use at once"
         )
     return lines
-
-
-def _time(seconds: float) -> str:
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s"

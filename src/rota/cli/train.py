@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from rota.cli.options import AsJson, command, duration_s  # noqa: TC001
+from rota.cli.options import AsJson, Tables, command, duration  # noqa: TC001
 from rota.cli.table import print_json, print_table
 from rota.errors import InputError
 
@@ -73,14 +73,9 @@ class TrainOptions:
     ] = False
     time_limit: Annotated[
         float | None,
-        typer.Option(
-            parser=duration_s, metavar="TIME",
-            help="Stop after this time, such as 20m or 2h; step sizes fall to 0 by then.",
-        ),
-    ] = None  # fmt: skip
-    data: Annotated[
-        Path | None, typer.Option(help="A folder of measured tables, in place of those that ship.")
+        duration("Stop after this time, such as 20m or 2h; step sizes fall to 0 by then."),
     ] = None
+    data: Tables = None
     as_json: AsJson = False
     listing: ListRecipes = False
 
@@ -146,14 +141,8 @@ def _print(name: str, standing: Standing) -> None:
     strongest = standing.strongest
     rows = [(f"{name} (best network)", f"{standing.jct:.3f}", "")]
     for rival in standing.rivals:
-        marks = [
-            mark
-            for mark, holds in (
-                ("teacher", rival.policy == standing.teacher),
-                ("strongest", rival is strongest),
-            )
-            if holds
-        ]
+        teaches, leads = rival.policy == standing.teacher, rival is strongest
+        marks = ["teacher"] * teaches + ["strongest"] * leads
         words = f"{rival.policy} ({', '.join(marks)})" if marks else rival.policy
         rows.append((words, f"{rival.jct:.3f}", rival.words()))
     heads = ("policy", "mean JCT", "network against it [95 % interval]")

@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.dash import axes, groups, svg, units
+from rota.dash.metric_columns import metric_columns
 from rota.dash.page import charts, facts, legend, page, table
 from rota.traces.text_files import write_text
 
@@ -13,15 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-_COLUMNS: Final = (
-    ("p50 JCT", "p50_jct_s", units.times),
-    ("p99 JCT", "p99_jct_s", units.times),
-    ("mean wait", "mean_wait_s", units.times),
-    ("makespan", "makespan_s", units.times),
-    ("utilisation", "utilisation", units.percents),
-    ("preemptions", "preemptions", units.counts),
-    ("moves", "moves", units.counts),
-)
+_METRICS: Final = (
+    "p50_jct_s", "p99_jct_s", "mean_wait_s", "makespan_s", "utilisation", "preemptions", "moves",
+)  # fmt: skip
 _CONDITIONS: Final = {
     "restart_s": ("cost of starting again after a stop", "none"),
     "resize_s": ("cost of a resize or move", "none"),
@@ -102,19 +97,17 @@ def _of_trace(results: Mapping[str, Any], trace: str) -> list[str]:
     rows = [row for row in both if row["trace"] == trace]
     found = {row["policy"]: row for row in results["comparisons"] if row["scope"] == trace}
     against = [found.get(row["policy"]) for row in rows]
-    columns = [
-        [_marked(results, row["policy"]) for row in rows],
-        units.times([row["mean_jct_s"] for row in rows]),
-        [
-            _verdict(row) if row or policy == results["baseline"] else ""
-            for row, policy in zip(against, [row["policy"] for row in rows], strict=True)
-        ],
-        *(show([row[key] for row in rows]) for _, key, show in _COLUMNS),
+    verdicts = [
+        _verdict(other) if other or row["policy"] == results["baseline"] else ""
+        for other, row in zip(against, rows, strict=True)
     ]
-    headings = [
-        "policy", "mean JCT", f"vs {results['baseline']} (95 % interval)",
-        *(head for head, _, _ in _COLUMNS),
-    ]  # fmt: skip
+    headings, columns = zip(
+        ("policy", [_marked(results, row["policy"]) for row in rows]),
+        *metric_columns(rows, ["mean_jct_s"]),
+        (f"vs {results['baseline']} (95 % interval)", verdicts),
+        *metric_columns(rows, _METRICS),
+        strict=True,
+    )
     kinds = ["baseline" if row["policy"] == results["baseline"] else "" for row in rows]
     cells = zip(kinds, zip(*columns, strict=True), strict=True)
     runs = units.plural(max(row["runs"] for row in rows), "run")

@@ -8,27 +8,19 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rota.dash import units
+from rota.dash.metric_columns import metric_columns
 from rota.dash.page import table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rota.core import Cluster
-
-    TableColumn = tuple[str, str, Callable[[Sequence[float | None]], list[str]]]
 
 UNNAMED: Final = "gpu"
 """The type of GPUs that were given no name."""
 MOST_ROWS: Final = 15
 """Further users are only counted."""
-_COLUMNS: Final[tuple[TableColumn, ...]] = (
-    ("jobs", "jobs", units.counts),
-    ("finished", "finished", units.counts),
-    ("mean JCT", "mean_jct_s", units.times),
-    ("p99 JCT", "p99_jct_s", units.times),
-    ("mean wait", "mean_wait_s", units.times),
-    ("mean slowdown", "mean_slowdown", units.numbers),
-)
+_METRICS: Final = ("jobs", "finished", "mean_jct_s", "p99_jct_s", "mean_wait_s", "mean_slowdown")
 
 
 def group_name(row: Mapping[str, Any], by: str) -> str:
@@ -39,14 +31,12 @@ def group_name(row: Mapping[str, Any], by: str) -> str:
 
 
 def group_table(
-    rows: Sequence[Mapping[str, Any]], by: str, further: Iterable[TableColumn] = ()
+    rows: Sequence[Mapping[str, Any]], by: str, further: Iterable[str] = ()
 ) -> list[str]:
-    """The table of one run by `size` or `user`, with `further` columns."""
+    """The table of one run by `size` or `user`, with `further` metrics."""
     kept = [row for row in rows if row["jobs"]]
     shown = kept[:MOST_ROWS]
-    columns = [
-        (head, show([row[key] for row in shown])) for head, key, show in (*_COLUMNS, *further)
-    ]
+    columns = metric_columns(shown, (*_METRICS, *further))
     cells = zip(*(texts for _, texts in columns), strict=True)
     lines = [
         ("", [escape(group_name(row, by)), *own]) for row, own in zip(shown, cells, strict=True)

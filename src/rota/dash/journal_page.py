@@ -9,6 +9,7 @@ import numpy as np
 
 from rota.dash import gantt, groups, node_chart, svg, units, user_chart
 from rota.dash.axes import count_axis, time_axis
+from rota.dash.metric_columns import metric_columns
 from rota.dash.page import charts, facts, legend, page, table, tiles
 from rota.dash.past_run import MARKED
 
@@ -24,21 +25,9 @@ MOST_JOBS: Final = 60
 ROWS_PER_CHART: Final = 25
 """So that a chart fits on a sheet of paper, and its axis is not far away."""
 SUMMARY: Final = (
-    ("jobs", "jobs", units.counts),
-    ("finished", "finished", units.counts),
-    ("gave up", "gave_up", units.counts),
-    ("mean JCT", "mean_jct_s", units.times),
-    ("p50 JCT", "p50_jct_s", units.times),
-    ("p90 JCT", "p90_jct_s", units.times),
-    ("p99 JCT", "p99_jct_s", units.times),
-    ("mean wait", "mean_wait_s", units.times),
-    ("makespan", "makespan_s", units.times),
-    ("utilisation", "utilisation", units.percents),
-    ("preemptions", "preemptions", units.counts),
-    ("moves", "moves", units.counts),
-    ("resizes", "resizes", units.counts),
-    ("failures", "kills", units.counts),
-)
+    "jobs", "finished", "gave_up", "mean_jct_s", "p50_jct_s", "p90_jct_s", "p99_jct_s",
+    "mean_wait_s", "makespan_s", "utilisation", "preemptions", "moves", "resizes", "kills",
+)  # fmt: skip
 _TILES: Final = ("jobs", "finished", "mean JCT", "mean wait", "utilisation", "preemptions")
 
 
@@ -76,7 +65,7 @@ def _opening(run: PastRun, found: Mapping[str, Any]) -> list[str]:
     state = "" if run.finished else ", so far" if len(run) else ", nothing yet"
     span = units.time(run.end_s - run.begin_s)
     sub = f"{found['policy']} on {found['cluster']['about']}, {span}{state}"
-    shown = {head: show([found[key]])[0] for head, key, show in SUMMARY}
+    shown = {head: value for head, (value,) in metric_columns([found], SUMMARY)}
     return [
         f"<h1>{escape(run.name)}</h1>",
         f'<p class="sub">{escape(sub)}</p>',
@@ -170,11 +159,7 @@ def _by_user(run: PastRun, found: Mapping[str, Any]) -> list[str]:
         return []
     users, _ = run.user
     lines = ["<h2>By user</h2>"]
-    further = (
-        ("GPU-hours held", "held_gpu_h", units.numbers),
-        ("preemptions", "preemptions", units.counts),
-    )
-    lines += groups.group_table(found["by_user"], "user", further)
+    lines += groups.group_table(found["by_user"], "user", ("held_gpu_h", "preemptions"))
     if len(run.stints.job):
         words = (
             "GPUs that the jobs of a user hold and, lighter on top of them, GPUs that they wait "

@@ -36,6 +36,12 @@ def time(seconds: float | None) -> str:
     return times([seconds])[0]
 
 
+def rough_time(seconds: float) -> str:
+    """One time in few digits, such as 4.7 min or 12 s."""
+    unit, size = next((entry for entry in _TIMES if seconds >= entry[1]), _TIMES[-1])
+    return f"{seconds / size:.{0 if unit == 's' else 1}f} {unit}"
+
+
 def percents(shares: Sequence[float | None]) -> list[str]:
     """A column of shares of 1."""
     return [NOTHING if share is None else f"{100 * share:.1f} %" for share in shares]

@@ -8,17 +8,21 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from rota.elastic.job import ElasticJob
 from rota.elastic.protocol import Change, JobSpec, Member, Result, Status, TimeLimits
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rota.elastic.job import ElasticJob
     from rota.elastic.training import Elastic
 
 __all__ = ["Change", "Elastic", "ElasticJob", "JobSpec", "Member", "Result", "Status", "TimeLimits"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "ElasticJob":  # its sockets and secrets are for those who talk to an agent
+        from rota.elastic.job import ElasticJob
+
+        return ElasticJob
     if name == "Elastic":
         try:
             from rota.elastic.training import Elastic

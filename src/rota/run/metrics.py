@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import ArrayLike
 
@@ -214,6 +214,12 @@ def cdf(values: ArrayLike, points: int = 200) -> dict[str, list[float]]:
         return {"x": [], "p": []}
     rank = np.unique(np.linspace(1, len(ranked), min(points, len(ranked))).round().astype(np.int64))
     return {"x": ranked[rank - 1].tolist(), "p": (rank / len(ranked)).tolist()}
+
+
+def mean_over(runs: Sequence[Mapping[str, Any]], keys: Iterable[str]) -> dict[str, float | None]:
+    """The mean of each metric over the runs that have it; None where none has."""
+    found = {key: [run[key] for run in runs if run.get(key) is not None] for key in keys}
+    return {key: float(np.mean(known)) if known else None for key, known in found.items()}
 
 
 def _mean(values: Floats) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ from rota.backends.local.private import keep_private
 from rota.errors import DamagedError
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
@@ -76,6 +76,8 @@ class History:
         if not write and not self.path.exists():
             yield None
             return
+        import sqlite3  # `rota submit` and `rota queue` seldom need it
+
         try:
             with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as db:
                 if write:

@@ -21,14 +21,8 @@ def listing_of(uid: int, request: Request, submit_s: float) -> Listing:
         submit_s=submit_s,
         estimate_s=nan if request.estimate_s is None else request.estimate_s,
         model=request.model,
-        gpus_per_worker=request.gpus_per_worker,
-        min_workers=request.min_workers,
-        max_workers=request.max_workers,
         num_servers=request.servers,
-        min_servers=request.min_servers,
-        max_servers=request.max_servers,
-        cpus_per_worker=request.cpus_per_worker,
-        memory_gb_per_worker=request.memory_gb_per_worker,
+        **request.sizes(),
     )
 
 

@@ -83,17 +83,10 @@ def _note_work(row: Any, job: LiveJob, now_s: float) -> None:
 
 def asked(job: LiveJob, user: int = -1, model: int = -1) -> Asked:
     """What a job asks for, with the numbers that snapshots give its user and its model."""
-    r = job.request
     return Asked(
-        workers=r.workers,
-        gpus_per_worker=r.gpus_per_worker,
-        min_workers=r.min_workers,
-        max_workers=r.max_workers,
-        servers=r.servers,
-        min_servers=r.min_servers,
-        max_servers=r.max_servers,
-        cpus_per_worker=r.cpus_per_worker,
-        memory_gb_per_worker=r.memory_gb_per_worker,
+        workers=job.request.workers,
+        servers=job.request.servers,
+        **job.request.sizes(),
         user=user,
         model=model,
         submit_s=job.submit_s,

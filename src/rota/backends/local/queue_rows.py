@@ -149,6 +149,9 @@ class QueueRows:
 
     def _ask_agents(self, rows: list[Row]) -> None:
         """Put in the progress that agents report in time; all are asked at once."""
+        runs = [(row, run) for row in rows if (run := row.pop("run", 0)) and row["kind"] != "plain"]
+        if not runs:
+            return
         from concurrent.futures import wait
 
         from rota.backends.local.calls import Calls
@@ -157,8 +160,7 @@ class QueueRows:
         calls = Calls()
         asked = {
             calls.submit(ElasticJob(self.store.run_folder(row["job"], run)).observe): row
-            for row in rows
-            if (run := row.pop("run", 0)) and row["kind"] != "plain"
+            for row, run in runs
         }
         for call in wait(asked, ANSWER_S).done:
             if call.exception() is None:

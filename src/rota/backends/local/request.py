@@ -22,6 +22,8 @@ _AT_LEAST: Final = {
 }  # fmt: skip
 _WHOLE: Final = ("gpus_per_worker", "workers", "min_workers", "max_workers", "servers",
                  "min_servers", "max_servers", "threads", "retries")  # fmt: skip
+_SIZES: Final = ("gpus_per_worker", "min_workers", "max_workers", "min_servers", "max_servers",
+                 "cpus_per_worker", "memory_gb_per_worker")  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +65,10 @@ class Request:
     """Seconds that a stop and a start are assumed to cost it, until that was measured."""
     park_every_s: float = 300.0
     """How often an elastic job keeps its state, should its agent be killed; 0 is never."""
+
+    def sizes(self) -> dict[str, Any]:
+        """What each worker gets and how many there may be, by the names that all records have."""
+        return {name: getattr(self, name) for name in _SIZES}
 
     def __post_init__(self) -> None:
         for low, base in (("min_workers", "workers"), ("max_workers", "workers"),
