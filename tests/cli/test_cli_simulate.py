@@ -120,7 +120,7 @@ def test_table_says_what_it_shows(log: str, capsys: pytest.CaptureFixture[str]) 
     assert [line.split()[0] for line in lines[3:5]] == ["fifo", "srtf+consolidate"]
     assert "preemption and moving are free (--restart-cost 0)" in table
     costly = simulated(capsys, log, "-p", "fifo", "--restart-cost", "30")
-    assert "a stop or move costs 30.0 s (--restart-cost 30)" in costly
+    assert "a stop or move costs 30.0 s (--restart-cost 30s)" in costly
 
 
 def test_tables_by_size_and_user(log: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,10 +156,10 @@ def test_jobs_without_an_estimate_are_pointed_out(
 def test_the_table_says_what_changes_cost(log: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words, said in (
         ((), "preemption and moving are free (--restart-cost 0)"),
-        (("--restart-cost", "20"), "a stop or move costs 20.00 s (--restart-cost 20)"),
+        (("--restart-cost", "20"), "a stop or move costs 20.00 s (--restart-cost 20s)"),
         (("--restart-cost", "20", "--resize-cost", "2"),
          "a stop costs 20.00 s, a resize or move of an elastic job 2.00 s "
-         "(--restart-cost 20 --resize-cost 2)"),
+         "(--restart-cost 20s --resize-cost 2s)"),
     ):  # fmt: skip
         assert said in simulated(capsys, log, "-p", "fifo", *words)
 

@@ -144,10 +144,10 @@ def _caption(runs: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], jobs: 
     elif resize_s is not None and resize_s != restart_s:
         cost = (
             f"a stop costs {units.time(restart_s)}, a resize or move of an elastic job "
-            f"{units.time(resize_s)} (--restart-cost {restart_s:g} --resize-cost {resize_s:g})"
+            f"{units.time(resize_s)} (--restart-cost {restart_s:g}s --resize-cost {resize_s:g}s)"
         )
     elif restart_s:
-        cost = f"a stop or move costs {units.time(restart_s)} (--restart-cost {restart_s:g})"
+        cost = f"a stop or move costs {units.time(restart_s)} (--restart-cost {restart_s:g}s)"
     else:
         cost = "preemption and moving are free (--restart-cost 0)"
     wall_s = sum(run["wall_s"] for run in runs)
