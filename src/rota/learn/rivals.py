@@ -25,7 +25,7 @@ AUTO: Final = "auto"
 
 
 def fitting_rules(scenario: Scenario, world: World) -> tuple[str, ...]:
-    """Rules for worlds of this kind, among them the strongest that docs/results.md knows."""
+    """Rules for worlds of this kind; docs/results.md knows none clearly stronger than the last."""
     if (world.trace.max_workers > world.trace.min_workers).any():
         # In scenarios of published systems `drf` is the published version.
         drf = "drf" if "drf" in scenario.aliases else "drf-bundles"

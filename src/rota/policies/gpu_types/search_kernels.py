@@ -1,8 +1,9 @@
 """Local search over the numbers of workers of each job on each node, for `pollux`.
 
 A move gives one job another number of workers, where it is or elsewhere, and takes from others
-what is not free. It stays if the sum of all jobs' worth grows by it, else it is undone. So more
-moves never make the result worse, and the result is never overfull.
+what is not free; or lets it take over nodes, whose jobs go elsewhere; or rebuilds two nodes. It
+stays if the sum of all jobs' worth grows by it, else it is undone. So more moves never make the
+result worse, and the result is never overfull.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from rota.jit import inline, kernel, part
 from rota.policies.gpu_types.search_state_kernels import (
     ANY_TYPE,
     SearchState,
+    clear,
     fill,
     give,
     keep,
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 SINGLE = 0.8
 """The part of the moves that are for a single job; the others rebuild two nodes."""
+TAKE_OVER = 0.1
+"""The part of the moves for a single job that take over nodes."""
 LEAST_GAIN = 1e-9
 """A move must gain more than rounding does."""
 
@@ -52,8 +56,7 @@ def reclaim(b: SearchState, j: int, need: int, t: int, first: int, hard: bool, c
                 give(b, i, n, -min(spare, wanted))
             elif hard:
                 count = keep(b, i, count)
-                for m in range(N):
-                    give(b, i, m, -b.share[i, m])
+                clear(b, i)
             else:
                 continue
             got = min(need, room(b, j, n, t))
@@ -62,6 +65,54 @@ def reclaim(b: SearchState, j: int, need: int, t: int, first: int, hard: bool, c
             if need == 0:
                 return count
     return -1 - count
+
+
+@part
+def take_over(b: SearchState, j: int, need: int, t: int, types: int, draw: Floats) -> int:
+    """Place job j anew, node by node, and stop others there until it fits.
+
+    Then those are placed where room is left. So jobs can change places, which often gains nothing
+    halfway. Returns the number of jobs noted; −1 − noted if there is not enough room.
+    """
+    J, N = b.share.shape
+    first, other = int(draw[5] * N), int(draw[4] * J)
+    count = keep(b, j, 0)
+    clear(b, j)
+    for k in range(N):
+        n = (first + k) % N
+        if t != ANY_TYPE and b.type[n] != t:
+            continue
+        for m in range(J):
+            i = (other + m) % J
+            if room(b, j, n, t) >= need:
+                break
+            if i != j and not b.fixed[i] and b.share[i, n] > 0:
+                count = keep(b, i, count)
+                clear(b, i)
+        got = min(need, room(b, j, n, t))
+        give(b, j, n, got)
+        need -= got
+        if need == 0:
+            place_stopped(b, count, t, types)
+            return count
+    return -1 - count
+
+
+@part
+def place_stopped(b: SearchState, count: int, t: int, types: int) -> None:
+    """Give all but the first of the jobs noted what they held, or what there is room for.
+
+    Each tries type t first, then the others; it waits if none has room for its least.
+    """
+    for k in range(1, count):
+        j, size = b.touched[k], 0
+        for n in range(b.free.size):
+            size += b.kept[j, n]
+        for s in range(types):
+            fill(b, j, size, home(b, j, (max(0, t) + s) % types))
+            if b.held[j] >= b.least[j]:
+                break
+            clear(b, j)
 
 
 @part
@@ -118,13 +169,14 @@ def attempt(b: SearchState, j: int, draw: Floats, types: int) -> int:
     Returns the number of jobs noted; −1 − noted if there is no room for it.
     """
     size, t = new_size(b, j, draw[1], draw[2]), new_type(b, j, draw[3], types)
+    if draw[6] < TAKE_OVER:
+        return take_over(b, j, size, t, types, draw)
     here = b.mixed[j]
     for n in range(b.free.size):
         here = here or (b.share[j, n] > 0 and b.type[n] == t)
     count = keep(b, j, 0)
     if not here or size == b.held[j] or draw[4] < 0.2:
-        for n in range(b.free.size):
-            give(b, j, n, -b.share[j, n])
+        clear(b, j)
     elif size < b.held[j]:
         trim(b, j, b.held[j] - size)
     need = fill(b, j, size - b.held[j], t)
@@ -150,8 +202,7 @@ def rebuild(b: SearchState, draw: Floats) -> int:
     for j in range(J):
         if not b.fixed[j] and (b.share[j, one] > 0 or b.share[j, two] > 0 or j == extra):
             count = keep(b, j, count)
-            for n in range(N):
-                give(b, j, n, -b.share[j, n])
+            clear(b, j)
     for _ in range(count):
         best = -1
         for k in range(count):

@@ -88,6 +88,13 @@ def give(b: SearchState, j: int, n: int, workers: int) -> None:
 
 
 @part
+def clear(b: SearchState, j: int) -> None:
+    """Let job j hold nothing."""
+    for n in range(b.free.size):
+        give(b, j, n, -b.share[j, n])
+
+
+@part
 def room(b: SearchState, j: int, n: int, t: int) -> int:
     """The number of further workers of job j that fit on node n, if it is of type t."""
     if t != ANY_TYPE and b.type[n] != t:
