@@ -40,10 +40,10 @@ def test_trains_and_compares(
     assert "  teacher: none; ppo alone" in shown.err
     score = "  score: mean JCT in hours, lower is better, on 2 validation traces (seeds 1000 to"
     assert score in shown.err
-    assert "  compared with: fifo" in shown.err
+    assert "  compared with: fifo, hull-greedy" in shown.err
     assert "mean JCT in hours, 2 validation traces (seeds 1000 to 1001)" in shown.out
     assert "teacher: none" in shown.out
-    assert "against the strongest rival, fifo: mean JCT " in shown.out
+    assert "against the strongest rival, hull-greedy: mean JCT " in shown.out
 
     words = ["--scenario", "dl2-testbed", "--seeds", "2000:2003", "--against", "fifo"]
     words += ["--against", "optimus"]

@@ -158,8 +158,8 @@ def test_tells_what_a_perfect_copy_would_reach_before_it_teaches(tmp_path: Path)
 @pytest.mark.parametrize(
     ("teacher", "against", "rivals"),
     [
-        ("optimus", '["drf"]', ["optimus", "drf"]),
-        ("", '["drf"]', ["drf"]),
+        ("optimus", '["drf"]', ["optimus", "drf", "hull-greedy"]),
+        ("", '["drf"]', ["drf", "hull-greedy"]),
         ("optimus", '["auto"]', ["optimus", "drf-bundles", "hull-greedy"]),
         ("optimus", '["drf", "auto", "drf"]', ["optimus", "drf", "drf-bundles", "hull-greedy"]),
         ("optimus", "[]", []),

@@ -40,7 +40,8 @@ class WorldConfig:
     validates."""
     against: tuple[str, ...] = ("auto",)
     """Rivals: policies that the network is compared with on the validation traces, beside the
-    teacher. "auto" stands for rules that fit the scenario; [] compares with none."""
+    teacher and the strongest rule that fits the scenario. "auto" stands for three rules that fit;
+    [] compares with none."""
     clusters: int = 128
     """Clusters that are played at once."""
     pool: int = 256

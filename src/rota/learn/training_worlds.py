@@ -16,7 +16,7 @@ from rota.learn.copy_score import CopyScore, copy_score
 from rota.learn.demonstrations import watch_journal, watch_policy
 from rota.learn.journal_replay import JournalReplay, jobs_of
 from rota.learn.recipe import seeds_of
-from rota.learn.rivals import measure_rivals, named_rivals
+from rota.learn.rivals import fitting_rules, measure_rivals, named_rivals
 from rota.policies import make_policy
 from rota.scenarios import load
 
@@ -55,7 +55,8 @@ class TrainingWorlds:
         self._episodes = _cut(recipe.world) if recipe.world.trace else []
         self._validation = self._drawn(self._seeds("validate"))
         self.rivals = self._named_rivals()
-        """The policies that the network is compared with: the teacher, then `world.against`."""
+        """The policies that the network is compared with: the teacher, those of `world.against`,
+        and the strongest rule."""
         for name in self.rivals:  # a wrong name is told before anything is measured
             self.policy(name)
 
@@ -80,7 +81,9 @@ class TrainingWorlds:
             return []
         own = [teacher] if teacher and not teacher.startswith(JOURNAL) else []
         world = self._world(self._seeds("validate")[0])
-        return list(dict.fromkeys([*own, *named_rivals(names, self.scenario, world)]))
+        strongest = fitting_rules(self.scenario, world)[-1]
+        rivals = named_rivals([*names, strongest], self.scenario, world)
+        return list(dict.fromkeys([*own, *rivals]))
 
     def training_env(self, rng: np.random.Generator) -> BatchRolloutEnv:
         """The clusters to learn from."""
