@@ -1,19 +1,23 @@
-"""The round being written: how many tasks each job is to have, and what that leaves free."""
+"""The round being written: how many tasks each job is to have, or what it is to hold where."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rota.core.types import Floats, Ints
 
+if TYPE_CHECKING:
+    from rota.envs.draft_batch import DraftBatch
+
 
 class Book(NamedTuple):
     """A batch of rounds that are being written.
 
-    Free room is the sum over all nodes that are up. Which node each task goes to is decided when
-    the round ends (`rota.envs.pack_kernels`).
+    A lens that counts writes numbers of tasks: free room is the sum over all nodes that are up,
+    and which node each task goes to is decided when the round ends (`rota.envs.pack_kernels`). A
+    lens that places edits `drafts`, which are carried out as they are.
     """
 
     workers: Ints  # (B, J) wanted
@@ -27,10 +31,11 @@ class Book(NamedTuple):
     rows: Ints  # (B, W) the jobs that the lens shows, −1: none
     shown: Ints  # (B,) the number of them
     edits: Ints  # (B,) actions since the round began
+    drafts: Any  # DraftBatch; None for a lens that counts, which is another type to the compiler
 
 
-def new_book(batch: int, jobs: int, window: int) -> Book:
-    """An empty book."""
+def new_book(batch: int, jobs: int, window: int, drafts: DraftBatch | None = None) -> Book:
+    """An empty book; with `drafts` for a lens that places."""
 
     def zeros() -> Floats:
         return np.zeros(batch)
@@ -39,5 +44,5 @@ def new_book(batch: int, jobs: int, window: int) -> Book:
         np.zeros((batch, jobs), np.int64), np.zeros((batch, jobs), np.int64),
         zeros(), zeros(), zeros(), zeros(), zeros(), zeros(),
         np.full((batch, window), -1, np.int64), np.zeros(batch, np.int64),
-        np.zeros(batch, np.int64),
+        np.zeros(batch, np.int64), drafts,
     )  # fmt: skip

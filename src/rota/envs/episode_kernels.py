@@ -1,8 +1,8 @@
-"""The end of a round: pack tasks, apply them, run to the next decision, compute rewards, reset."""
+"""A round's end: write what was decided, apply it, run to the next decision, reward, reset."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -16,10 +16,14 @@ from rota.sim.event_kernels import advance, tidy
 from rota.sim.replay_kernels import draft_arrays, enact_draft, note_round, one_of, open_draft
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rota.envs.book import Book
     from rota.envs.view import View
     from rota.sim.state import State
 
+CloseRound: TypeAlias = "Callable[..., int]"
+"""A kernel that ends rounds, made by `closing_with`."""
 SMALL = 512
 """Shares in use before unused ones are removed; few, so that they stay in the processor's cache."""
 
@@ -115,39 +119,82 @@ def sum_up(s: State, score: Score, plan: EpisodePlan, ends: Ends, b: int) -> Non
     ends.total[b], ends.played[b] = score.total[b], plan.entry[b]
 
 
+@part
+def begin_draft(s: State) -> None:
+    """Let the draft say what every job holds, and leave room for edits."""
+    tidy(s, s.shares.size - min(SMALL, s.shares.size // 2))
+    open_draft(s)
+
+
+@part
+def pack_counts(s: State, book: Book, b: int) -> None:
+    """The draft of a round that was written in numbers of tasks."""
+    begin_draft(s)
+    clock = s.clock[0]
+    clock["used"] = pack(
+        draft_arrays(s), s.jobs, s.order, clock["live"], clock["now_s"], book.workers[b],
+        book.servers[b], clock["used"],
+    )  # fmt: skip
+
+
+@part
+def take_draft(s: State, book: Book, b: int) -> None:
+    """The draft of a round that was written node by node: it is in the state already."""
+    s.clock[0]["used"] = book.drafts.used[b]
+
+
+def closing_with(name: str, write: Callable[[State, Book, int], None]) -> CloseRound:
+    """The kernel that ends rounds; `write`, a part, leaves what was decided in the state's draft.
+
+    Machine code is kept under `name`.
+    """
+
+    def close(
+        s: State, view: View, book: Book, ended: Bools, score: Score, plan: EpisodePlan, ends: Ends,
+        most_rounds: int,
+    ) -> int:  # fmt: skip
+        """Apply the rounds that are over and run to the next; returns how many episodes ended."""
+        over = 0
+        for b in range(ended.size):
+            ends.reward[b], ends.terminated[b], ends.truncated[b] = 0.0, False, False
+            if not ended[b]:
+                continue
+            for j in range(score.gains.shape[1]):
+                score.gains[b, j] = 0.0
+            one = one_of(s, b)
+            clock = one.clock[0]
+            write(one, book, b)
+            enact_draft(one, True)
+            note_round(one)
+            more = advance(one)
+            view.live[b], view.now_s[b] = clock["live"], clock["now_s"]
+            ends.reward[b] = reward_since(one, score, b)
+            if more and clock["rounds"] < most_rounds:
+                continue
+            ends.terminated[b] = clock["ended"] == clock["jobs"]
+            ends.truncated[b] = not ends.terminated[b]
+            sum_up(one, score, plan, ends, b)
+            over += 1
+        return over
+
+    close.__name__ = close.__qualname__ = name
+    return kernel(close)
+
+
+close_round = closing_with("close_round", pack_counts)
+"""For lenses that count."""
+close_placed_round = closing_with("close_placed_round", take_draft)
+"""For lenses that place."""
+
+
 @kernel
-def close_round(
-    s: State, view: View, book: Book, ended: Bools, score: Score, plan: EpisodePlan, ends: Ends,
-    most_rounds: int,
-) -> int:  # fmt: skip
-    """Apply the rounds that are over and run to the next; returns how many episodes ended."""
-    over = 0
-    for b in range(ended.size):
-        ends.reward[b], ends.terminated[b], ends.truncated[b] = 0.0, False, False
-        if not ended[b]:
-            continue
-        for j in range(score.gains.shape[1]):
-            score.gains[b, j] = 0.0
-        one = one_of(s, b)
-        clock = one.clock[0]
-        tidy(one, one.shares.size - min(SMALL, one.shares.size // 2))
-        open_draft(one)
-        clock["used"] = pack(
-            draft_arrays(one), one.jobs, one.order, clock["live"], clock["now_s"], book.workers[b],
-            book.servers[b], clock["used"],
-        )  # fmt: skip
-        enact_draft(one, True)
-        note_round(one)
-        more = advance(one)
-        view.live[b], view.now_s[b] = clock["live"], clock["now_s"]
-        ends.reward[b] = reward_since(one, score, b)
-        if more and clock["rounds"] < most_rounds:
-            continue
-        ends.terminated[b] = clock["ended"] == clock["jobs"]
-        ends.truncated[b] = not ends.terminated[b]
-        sum_up(one, score, plan, ends, b)
-        over += 1
-    return over
+def begin_drafts(s: State, which: Bools, used: Ints) -> None:
+    """Begin the rounds of the clusters flagged in `which`, for lenses that place."""
+    for b in range(which.size):
+        if which[b]:
+            one = one_of(s, b)
+            begin_draft(one)
+            used[b] = one.clock[0]["used"]
 
 
 @kernel

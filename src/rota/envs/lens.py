@@ -34,6 +34,11 @@ class Lens(Protocol):
         ...
 
     @property
+    def places(self) -> bool:
+        """Whether it edits drafts, node by node; else it counts tasks, which are then packed."""
+        ...
+
+    @property
     def observation_space(self) -> spaces.Dict:
         """The observations of one cluster."""
         ...

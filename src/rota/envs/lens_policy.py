@@ -9,6 +9,7 @@ import numpy as np
 
 from rota.core.draft import Draft
 from rota.envs.book import new_book
+from rota.envs.draft_batch import drafts_of
 from rota.envs.lens import Caller, new_arrays
 from rota.envs.pack_kernels import pack_once
 from rota.envs.view import view_of_snapshot
@@ -58,15 +59,21 @@ class LensPolicy:
     _run: Caller = field(default_factory=Caller, init=False, repr=False, compare=False)
 
     def decide(self, snapshot: Snapshot) -> Decision:
-        """Write a round edit by edit, then find places for what it says."""
+        """Write a round edit by edit; a lens that counts has places found for it at the end."""
         lens, view = self.lens, view_of_snapshot(snapshot)
-        book = new_book(1, len(snapshot.jobs), lens.window)
+        jobs, draft = len(snapshot.jobs), Draft(snapshot)
+        drafts = drafts_of(draft, 2 * jobs) if lens.places else None
+        book = new_book(1, jobs, lens.window, drafts)
         lens.open(view, book, np.ones(1, np.bool_))
         if not (self.play or self._edit)(view, book, MOST_EDITS):
             raise PolicyError(
                 f"Policy {self.name!r} has not ended its round after {MOST_EDITS:,} edits."
             )
-        return self._packed(snapshot, view, book.workers[0], book.servers[0])
+        if drafts is None:
+            self._pack(draft, view, book.workers[0], book.servers[0])
+        else:
+            draft.used = int(drafts.used[0])
+        return draft.commit()
 
     def _edit(self, view: View, book: Book, most_edits: int) -> bool:
         """Edit by edit."""
@@ -81,8 +88,8 @@ class LensPolicy:
             lens.act(view, book, actions, ended)
         return bool(ended[0])
 
-    def _packed(self, snapshot: Snapshot, view: View, workers: Ints, servers: Ints) -> Decision:
-        draft = Draft(snapshot)
+    def _pack(self, draft: Draft, view: View, workers: Ints, servers: Ints) -> None:
+        """Write these numbers of tasks (J,) into the draft."""
         # Every job may be written twice, if after the first attempt one has too few tasks.
         draft.reserve(2 * int(np.minimum(workers + servers, len(draft.nodes)).sum()))
         scratch = np.zeros(len(draft.nodes), np.int64)
@@ -94,4 +101,3 @@ class LensPolicy:
             pack_once, arrays, view.jobs[0], view.order[0], int(view.live[0]), float(view.now_s[0]),
             workers, servers, draft.used,
         )  # fmt: skip
-        return draft.commit()

@@ -12,7 +12,15 @@ from rota.core.jobs import JobTable
 from rota.core.layout import JOB, RUNNING, SHARE
 from rota.core.snapshot import Snapshot
 from rota.envs.book import new_book
-from rota.envs.episode_kernels import Ends, EpisodePlan, begin_episodes, close_round
+from rota.envs.draft_batch import drafts_of_state
+from rota.envs.episode_kernels import (
+    EpisodePlan,
+    begin_drafts,
+    begin_episodes,
+    close_placed_round,
+    close_round,
+)
+from rota.envs.episode_setup import entries_by_episode, no_ends
 from rota.envs.lens import Caller, new_arrays
 from rota.envs.potential_kernels import potential
 from rota.envs.rewards import Reward, new_score
@@ -28,9 +36,6 @@ if TYPE_CHECKING:
     from rota.envs.lens import Arrays, Lens
     from rota.envs.world_pool import WorldPool
     from rota.scenarios.scenario import World
-
-SAMPLED = 4096
-"""Episodes per cluster for which pool entries are drawn in advance; then they repeat."""
 
 
 class BatchEnv(VectorEnv[Any, Any, Any]):
@@ -91,11 +96,13 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self._potentials = potentials
         self.state = pool.new_state(batch)
         self.view = view_of_state(self.state)
-        self.book = new_book(batch, pool.jobs, lens.window)
+        drafts = drafts_of_state(self.state) if lens.places else None
+        self.book = new_book(batch, pool.jobs, lens.window, drafts)
+        self._close = close_placed_round if lens.places else close_round
         self.score = new_score(self._reward, batch, pool.jobs, pool.slot_s)
-        found = _entries_by_episode(entries, batch, len(pool), seed)
+        found = entries_by_episode(entries, batch, len(pool), seed)
         self.plan = EpisodePlan(found, *np.zeros((2, batch), np.int64))
-        self.ends = _no_ends(batch, pool.jobs)
+        self.ends = no_ends(batch, pool.jobs)
         self._words, self._source = words_of(self.state), words_of(pool.state)
         self._obs = new_arrays(lens.observation_space, batch)
         self._mask = np.zeros((batch, *lens.mask_shape), np.bool_)
@@ -119,14 +126,14 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
 
     def begin(self, entries: str | Ints) -> tuple[Arrays, dict[str, Any]]:
         """Begin again, and play these pool entries from now on."""
-        found = _entries_by_episode(entries, self.num_envs, len(self.pool), self._seed)
+        found = entries_by_episode(entries, self.num_envs, len(self.pool), self._seed)
         self.plan = EpisodePlan(
             found, np.zeros_like(self.plan.begun), np.zeros_like(self.plan.entry)
         )
         self._entries = entries
         self._done[:] = True
         self._begin_flagged()
-        self.lens.open(self.view, self.book, self._done)
+        self._open(self._done)
         self._done[:] = False
         self._ended[:] = False
         self.score.gains[:] = 0.0
@@ -142,7 +149,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         if self._potentials:
             self._potential_of(self._every, self._potential_after)
         over = self._run(
-            close_round, self.state, view, book, self._ended, self.score, self.plan, self.ends,
+            self._close, self.state, view, book, self._ended, self.score, self.plan, self.ends,
             self._max_rounds,
         )  # fmt: skip
         np.logical_or(self.ends.terminated, self.ends.truncated, out=self._done)
@@ -155,7 +162,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         final = self._final() if over and self._final_obs and wanted.any() else {}
         if over and self._autoreset:
             self._begin_flagged()
-        lens.open(view, book, self._ended)
+        self._open(self._ended)
         if self._potentials:
             self._potential[:] = self._potential_after
             self._potential_of(self._ended, self._potential)
@@ -184,6 +191,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
                 new = np.zeros((self.num_envs, wanted), old.dtype)
                 new[:, : old.shape[1]] = old
                 self.state = self.state._replace(**{name: new})
+        self._bind_drafts()
 
     def keep(self, which: Ints) -> tuple[Arrays, dict[str, Any]]:
         """Continue with these clusters only, from where they are; drop the others."""
@@ -201,6 +209,8 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self.book, self.score, self.plan, self.ends = map(
             some, (self.book, self.score, self.plan, self.ends)
         )
+        used = None if self.book.drafts is None else self.book.drafts.used[which]
+        self._bind_drafts(used)
         self.num_envs = len(which)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -246,7 +256,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
     def _final(self) -> dict[str, Any]:
         """The last state of the clusters whose episode ends, observed as if a round began."""
         obs = new_arrays(self.lens.observation_space, self.num_envs)
-        self.lens.open(self.view, self.book, self._done)
+        self._open(self._done)
         self.lens.encode(self.view, self.book, obs)
         info = {
             "final_obs": obs, "_final_obs": self._done.copy(),
@@ -263,6 +273,19 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         here = np.arange(self.pool.jobs) < self.state.clock["arrived"]  # the rest is padding
         found: Bools = here & (self.state.jobs["status"] <= RUNNING)
         return found
+
+    def _open(self, which: Bools) -> None:
+        """Begin the rounds of the clusters flagged in `which`."""
+        if self.lens.places:
+            self._run(begin_drafts, self.state, which, self.book.drafts.used)
+        self.lens.open(self.view, self.book, which)
+
+    def _bind_drafts(self, used: Ints | None = None) -> None:
+        """Let the book's drafts be those of the state, whose memory is another now."""
+        if self.lens.places:
+            drafts = drafts_of_state(self.state)
+            drafts.used[:] = self.book.drafts.used if used is None else used
+            self.book = self.book._replace(drafts=drafts)
 
     def _begin_flagged(self) -> None:
         self._home[self._done] = self.pool
@@ -293,33 +316,3 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
             "rounds": ends.rounds, "return": ends.total,
             "entry": ends.played, "jcts_s": ends.jcts_s,
         }  # fmt: skip
-
-
-def _entries_by_episode(entries: str | Ints, batch: int, size: int, seed: int) -> Ints:
-    """Which entries of a pool of `size` worlds the clusters play, by episode (B, K)."""
-    if isinstance(entries, str):
-        if entries == "cycle":
-            return (np.arange(batch)[:, None] + batch * np.arange(size)) % size
-        if entries == "sample":
-            return np.random.default_rng(seed).integers(0, size, (batch, SAMPLED))
-        raise ConfigError(
-            f"entries={entries!r} must be 'cycle', 'sample' or an array (B, K) of pool entries."
-        )
-    found = np.array(entries, np.int64)
-    if found.ndim != 2 or len(found) != batch or found.min() < 0 or found.max() >= size:
-        raise ConfigError(
-            f"entries of shape {found.shape} must be ({batch}, K) entries of a pool of {size}."
-        )
-    return found
-
-
-def _no_ends(batch: int, jobs: int) -> Ends:
-    def zeros(kind: type = float) -> Any:
-        return np.zeros(batch, kind)
-
-    return Ends(
-        reward=zeros(), terminated=zeros(bool), truncated=zeros(bool), jct_s=zeros(),
-        unfinished=zeros(int), makespan_s=zeros(), resizes=zeros(int), moves=zeros(int),
-        rounds=zeros(int),
-        total=zeros(), played=zeros(int), jcts_s=np.full((batch, jobs), np.nan),
-    )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -23,6 +24,7 @@ class Window(ABC):
     The fields are explained in `StepLensConfig` and `OnePassLensConfig`.
     """
 
+    places: ClassVar[bool] = False
     window: int = 20
     types: int = 8
     most: int = 16

@@ -1,0 +1,65 @@
+"""Rounds that place: the batched environment against the simulator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from placing_lens import HeadToNodes
+
+from rota.envs import BatchEnv, LensPolicy, WorldPool
+from rota.scenarios import load
+from rota.sim import simulate
+
+
+def choice(uid: int, obs: Any, b: int) -> int:
+    """Some two nodes with room, by what both sides see; now and then none, if others run."""
+    free, workers = obs["free"][b], int(obs["workers"][b, 0])
+    nodes, half = range(len(free)), workers // 2
+    pairs = [
+        n * len(free) + m for n in nodes for m in nodes
+        if n < m and free[n] >= workers - half and free[m] >= half
+    ]  # fmt: skip
+    luck = 31 * (uid + 1) + 3 * int(free.sum())
+    if not pairs or (luck % 5 == 0 and obs["running"][b, 0] > 0):
+        return len(free) ** 2
+    return pairs[luck % len(pairs)]
+
+
+def play(env: BatchEnv) -> Any:
+    """Completion times by job (B, J) of the first episode of every cluster."""
+    obs, _ = env.reset()
+    jcts, left = np.full(env.ends.jcts_s.shape, np.nan), np.ones(env.num_envs, bool)
+    while left.any():
+        rows = env.book.rows[:, 0].tolist()
+        obs, _, _, cut, info = env.step([choice(row, obs, b) for b, row in enumerate(rows)])
+        assert not cut.any()
+        now = info["_episode"] & left
+        if now.any():
+            jcts[now] = info["episode"]["jcts_s"][now]
+            left &= ~now
+    return jcts
+
+
+@pytest.mark.parametrize(
+    ("name", "stops"),
+    [("contention-arrivals", False), ("deepshare", True), ("deepshare-published", False)],
+)
+def test_what_is_placed_in_a_batch_is_what_the_policy_places(name: str, stops: bool) -> None:
+    scenario = load(name)
+    worlds = [scenario.draw(seed) for seed in (1, 2)]
+    lens = HeadToNodes(len(worlds[0].cluster), stops)
+    jcts = play(BatchEnv(WorldPool.of(worlds, [1, 2]), lens, batch=2))
+
+    def act(obs: Any, _mask: Any, view: Any, book: Any) -> list[int]:
+        row = int(book.rows[0, 0])
+        uid = int(view.jobs[0, row]["uid"]) if row >= 0 else -1
+        return [choice(uid, obs, 0)]
+
+    for k, (world, seed) in enumerate(zip(worlds, (1, 2), strict=True)):
+        result = simulate(
+            world.cluster, world.trace, LensPolicy(lens, act), world.when, seed=seed,
+            physics=world.physics,
+        )  # fmt: skip
+        np.testing.assert_array_equal(result.done_s - result.submit_s, jcts[k, : len(world.trace)])
