@@ -108,7 +108,7 @@ class _KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
         for function in self._final_module.functions:
             if function.linkage.name == "linkonce_odr" and not function.is_declaration:
                 function.linkage, function.name = "internal", f"{function.name}.own"
-        if KNOWN:
+        if KNOWN and not config.LOOP_VECTORIZE:
             passes, settings = self._codegen._module_pass_manager()
             passes.run(self._final_module, settings)
         else:
