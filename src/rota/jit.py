@@ -9,12 +9,14 @@ Six things here differ from a plain `numba.njit`, each because it was measured t
   an `allocating_part`.
 - Parts are neither optimised nor turned into machine code on their own: they only ever run
   inside a kernel, which is optimised as a whole. That halves the time of the first run.
-- LLVM works at level 2 and does not vectorise: but for the layers of networks (`wide_kernel`)
-  nothing here gains from more (measured), and the first run waits a fifth less.
+- LLVM works at level 2, once, and does not vectorise: but for the layers of networks
+  (`wide_kernel`) nothing here gains from more (measured), and the first run waits a fifth less.
 - A kernel's parts belong to it alone, so that LLVM may drop what a part does not use of its
-  arguments. A state is hundreds of words, and passing it took more time than all the rest.
-- Processes that need the same kernel at once do not all compile it (`jit_lock`), and Numba does
-  not look the same things up again and again (`jit_quick`).
+  arguments. A state is hundreds of words; kernels hand it on by reference (`jit_reference`).
+- Processes that need the same kernel at once do not all compile it (`jit_lock`), Numba does not
+  look the same things up again and again (`jit_quick`) and writes less for LLVM (`jit_lean`), and
+  parts that a simulation has no use for are left out (`jit_only`). With a release of Numba that
+  this was not tested with, none of these shortcuts is taken: compiling takes twice as long.
 
 With NUMBA_DISABLE_JIT=1 in the environment nothing is compiled and all of this is plain Python,
 thousands of times slower, with the same results: for stepping through kernels in a debugger.
@@ -24,22 +26,23 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import cache, wraps
-from inspect import signature
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numba
 import numpy as np
+from llvmlite.binding import newpassmanagers
 from numba.core import config, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import register_pass
 from numba.core.typed_passes import NativeLowering
-from numba.extending import overload
 from numba.np.numpy_support import from_dtype, map_layout
 
 from rota.jit_cache import KernelCache
-from rota.jit_quick import quick_compiler
+from rota.jit_lean import LeanLower, lean_arrays
+from rota.jit_only import has_field
+from rota.jit_quick import KNOWN, quick_compiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -60,12 +63,31 @@ class _WithoutEnvironment:
         """Nothing to set: the part exists only inside its kernels."""
 
 
+def _shorten(codegen: Any, module: Any) -> None:
+    """Do what makes LLVM code much shorter; the rest is done when a kernel is whole."""
+    module.data_layout = codegen._data_layout
+    passes = newpassmanagers.create_new_function_pass_manager()
+    passes.add_sroa_pass()
+    passes.add_instruction_combine_pass()
+    passes.add_simplify_cfg_pass()
+    passes.add_refprune_pass()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, codegen._pass_builder())
+
+
 class _PartLibrary(JITCodeLibrary):  # type: ignore[misc]
     """LLVM code that is only linked into others."""
 
     @property
     def codegen(self) -> Any:
         return _WithoutEnvironment(self._codegen)
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        if KNOWN:
+            _shorten(self._codegen, ll_module)
+        else:
+            super()._optimize_functions(ll_module)
 
     def _optimize_final_module(self) -> None:
         """Left to the kernel."""
@@ -86,7 +108,17 @@ class _KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
         for function in self._final_module.functions:
             if function.linkage.name == "linkonce_odr" and not function.is_declaration:
                 function.linkage, function.name = "internal", f"{function.name}.own"
-        super()._optimize_final_module()
+        if KNOWN and not config.LOOP_VECTORIZE:
+            passes, settings = self._codegen._module_pass_manager()
+            passes.run(self._final_module, settings)
+        else:
+            super()._optimize_final_module()
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        if KNOWN:
+            _shorten(self._codegen, ll_module)
+        else:
+            super()._optimize_functions(ll_module)
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -94,6 +126,10 @@ class _KernelLowering(NativeLowering):  # type: ignore[misc]
     """Lowering into such a library."""
 
     _name = "rota_kernel_lowering"
+
+    @property
+    def lowering_class(self) -> Any:
+        return LeanLower if KNOWN else super().lowering_class
 
     def run_pass(self, state: Any) -> bool:
         codegen = state.targetctx.codegen()
@@ -107,6 +143,10 @@ class _PartLowering(NativeLowering):  # type: ignore[misc]
     """Lowering into a library that never becomes machine code."""
 
     _name = "rota_part_lowering"
+
+    @property
+    def lowering_class(self) -> Any:
+        return LeanLower if KNOWN else super().lowering_class
 
     def run_pass(self, state: Any) -> bool:
         codegen = state.targetctx.codegen()
@@ -144,8 +184,11 @@ class _KernelCompiler(CompilerBase):  # type: ignore[misc]
         return [_with_lowering(self.state, _KernelLowering)]
 
     def compile_extra(self, function: Any) -> Any:
-        with _little_effort(self.wide), quick_compiler():
-            return super().compile_extra(function)
+        with _little_effort(self.wide):
+            if not KNOWN:
+                return super().compile_extra(function)
+            with quick_compiler(), lean_arrays():
+                return super().compile_extra(function)
 
 
 class _WideCompiler(_KernelCompiler):
@@ -209,16 +252,19 @@ def _stepped(function: F) -> F:
     return run  # type: ignore[return-value]
 
 
-def is_ready(compiled: Callable[..., Any], *, net: bool = False) -> bool:
+def is_ready(compiled: Callable[..., Any], **has: bool) -> bool:
     """Whether a kernel has been compiled before, in this process or another.
 
-    With `net`: for a state that has one, which is another type.
+    `has` says which fields of its state are not None, as with another type it is another kernel.
     """
     if config.DISABLE_JIT:
         return True
     dispatcher: Any = compiled
     kept = [*dispatcher.overloads, *dispatcher._cache.known(dispatcher.targetctx)]
-    return any(("Net(" in str(types_)) == net for types_ in kept)
+    if not has:
+        return bool(kept)
+    states = [kind for kinds in kept for kind in kinds if {*has} <= {*getattr(kind, "fields", ())}]
+    return any(all(has_field(state, name) == has[name] for name in has) for state in states)
 
 
 def direct(compiled: Callable[..., Any], *example: Any) -> Callable[..., Any]:
@@ -277,11 +323,17 @@ def _part(function: F, *, counted: bool, **options: bool) -> F:
         pipeline_class=_PartCompiler, **options,
     )(function)  # fmt: skip
     by_types = made.get_call_template
+    known: dict[Any, Any] = {}
 
     def by_plain_types(args: Any, kws: Any) -> Any:
         """Numba would compile a part anew for every constant it is called with."""
         plain = {name: _unliteral(kind) for name, kind in kws.items()}
-        return by_types([_unliteral(kind) for kind in args], plain)
+        types_ = tuple(_unliteral(kind) for kind in args)
+        if plain:
+            return by_types(types_, plain)
+        if types_ not in known:
+            known[types_] = by_types(types_, plain)
+        return known[types_]
 
     made.get_call_template = by_plain_types
     return made  # type: ignore[no-any-return]
@@ -290,43 +342,3 @@ def _part(function: F, *, counted: bool, **options: bool) -> F:
 def inline(function: F) -> F:
     """Paste a small function into its callers before they are compiled."""
     return numba.njit(inline="always", error_model="numpy")(function)  # type: ignore[no-any-return]
-
-
-def only_with(field: str) -> Callable[[F], F]:
-    """Let a part (of a state, and of a job perhaps) vanish where the state's `field` is None.
-
-    So a simulation without some feature neither runs nor compiles what the feature needs.
-    """
-
-    def has(state: Any) -> bool:
-        return state.types[state.fields.index(field)] != types.none  # type: ignore[no-any-return]
-
-    def wrap_plain(function: F) -> F:
-        @wraps(function)
-        def run(s: Any, *more: Any) -> Any:
-            return None if getattr(s, field) is None else function(s, *more)
-
-        return run  # type: ignore[return-value]
-
-    def wrap(function: F) -> F:
-        def stub(*_: Any) -> None:
-            raise TypeError("This exists in compiled code only.")
-
-        python: Any = function
-        if len(signature(python.py_func).parameters) == 1:
-
-            @overload(stub, inline="always", strict=False)  # type: ignore[untyped-decorator]
-            def _(s: Any) -> Any:
-                return (lambda s: function(s)) if has(s) else (lambda s: None)  # noqa: ARG005, PLW0108
-        else:
-
-            @overload(stub, inline="always", strict=False)  # type: ignore[untyped-decorator]
-            def _(s: Any, j: Any) -> Any:  # noqa: ARG001
-                if has(s):
-                    return lambda s, j: function(s, j)  # noqa: PLW0108
-                return lambda s, j: None  # noqa: ARG005
-
-        vars(stub)["chosen"] = function  # for the stamp of the kernels that call it
-        return stub  # type: ignore[return-value]
-
-    return wrap_plain if config.DISABLE_JIT else wrap

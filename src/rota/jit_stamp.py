@@ -146,8 +146,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _plain(function: Any) -> FunctionType | None:
-    """The Python function behind a compiled one, or behind one that is chosen by type."""
-    function = getattr(function, "chosen", function)
+    """The Python function behind a compiled one."""
     function = getattr(function, "py_func", function)
     return function if isinstance(function, FunctionType) else None
 

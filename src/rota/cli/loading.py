@@ -231,7 +231,7 @@ def tell_estimates(jobs: Trace) -> None:
 
 def tell_compiling() -> bool:
     """Say that the compiler takes a while; returns True, so that callers say it once."""
-    typer.echo("compiling the simulator (only the first time, about 20 s) …", err=True)
+    typer.echo("compiling the simulator (only the first time, about 10 s) …", err=True)
     return True
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from rota.core.layout import SLACK
 from rota.envs.book_kernels import fewest_workers, is_pinned
 from rota.jit import inline, kernel, part
+from rota.jit_reference import by_reference
 from rota.ledger.draft_kernels import DraftArrays, give
 from rota.ledger.node_kernels import first_bit, hold, room_on
 
@@ -318,4 +319,4 @@ def pack_once(
     used: int,
 ) -> int:  # fmt: skip
     """`pack`, called from Python."""
-    return pack(d, jobs, order, live, now_s, workers, servers, used)
+    return pack(by_reference(d), jobs, order, live, now_s, workers, servers, used)

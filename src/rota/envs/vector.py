@@ -200,11 +200,13 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
             return type(parts)._make(x[which] if isinstance(x, np.ndarray) else x for x in parts)
 
         state = self.state
-        net = state.net
+        net, breakdowns = state.net, state.breakdowns
+        if breakdowns is not None:
+            breakdowns = some(breakdowns)
         if net is not None:
             net = some(net._replace(traffic=None))._replace(traffic=some(net.traffic))
-        arrays = [part[which] for part in state[:-2]]
-        self.state = type(state)._make([*arrays, state.speed, net])
+        arrays = [part[which] for part in state[:-3]]
+        self.state = type(state)._make([*arrays, state.speed, breakdowns, net])
         self.view, self._words = view_of_state(self.state), words_of(self.state)
         self.book, self.score, self.plan, self.ends = map(
             some, (self.book, self.score, self.plan, self.ends)

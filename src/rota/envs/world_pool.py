@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rota.scenarios import Scenario
     from rota.scenarios.scenario import World
 
-PARTS = ("jobs", "truth", "clock", "nodes", "level", "faults", "failures")
+PARTS = ("jobs", "truth", "clock", "nodes", "level")
 """The parts of a state that a new episode overwrites; the rest is derived from them or scratch."""
 
 
@@ -81,13 +81,15 @@ class WorldPool:
     def new_state(self, batch: int) -> State:
         """Memory for a batch of episodes, none of them begun."""
         s = self.state
-        arrays = [_empty(part, batch) for part in s[:-2]]
-        net = s.net
+        arrays = [_empty(part, batch) for part in s[:-3]]
+        net, breakdowns = s.net, s.breakdowns
+        if breakdowns is not None:
+            breakdowns = breakdowns._make(_empty(part, batch) for part in breakdowns)
         if net is not None:
             t = net.traffic
             traffic = t._make([t.laws, *(_empty(part, batch) for part in t[1:])])
             net = net._make([traffic, *(_empty(part, batch) for part in net[1:])])
-        return State._make([*arrays, s.speed, net])
+        return State._make([*arrays, s.speed, breakdowns, net])
 
 
 def _empty(part: Any, batch: int) -> Any:
@@ -96,7 +98,7 @@ def _empty(part: Any, batch: int) -> Any:
 
 def words_of(state: State) -> tuple[Any, ...]:
     """The same memory as plain numbers: a tuple of (B, words) arrays."""
-    arrays = [getattr(state, name) for name in PARTS]
+    arrays = [*(getattr(state, name) for name in PARTS), *(state.breakdowns or ())]
     if state.net is not None:
         t = state.net.traffic
         arrays += [t.many, t.kind, t.rate, t.load, t.left, t.busy, state.net.machine_speed]

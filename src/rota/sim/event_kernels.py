@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rota.core.layout import ARRIVE, NODE_DOWN, NODE_UP, WAITING
-from rota.jit import inline, kernel, only_with, part
+from rota.jit import inline, kernel, part, pasted_part
+from rota.jit_only import only_with
+from rota.jit_reference import by_reference
 from rota.ledger.node_kernels import build, first_bit, ones
 from rota.sim.job_kernels import GONE, fail, finish, kill, lasts_s
 from rota.sim.log_kernels import copy_share, log
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
 
 MOST_IDLE = 1000
 """Slots for which a policy may let jobs sit at speed 0 while nothing else is to come."""
+
+
+@only_with("breakdowns", otherwise=0)
+@part
+def fault_count(s: State) -> int:
+    """Failures and repairs of nodes, in all."""
+    return s.breakdowns.faults.size
 
 
 @part
@@ -49,6 +58,37 @@ def fault(s: State, node: int, up: bool) -> None:
     s.nodes[node]["free"] = s.nodes[node]["gpus"] if up else 0
     build(s.nodes, s.level)
     clock["freed"] = True
+
+
+@only_with("breakdowns", otherwise=np.inf)
+@part
+def next_fault_s(s: State) -> float:
+    """When a node goes down or comes back next; inf if that does not matter any more."""
+    clock, faults = s.clock[0], s.breakdowns.faults
+    if clock["fault"] < faults.size and clock["ended"] < clock["jobs"]:
+        return faults[clock["fault"]]["time_s"]
+    return np.inf
+
+
+@only_with("breakdowns")
+@part
+def let_nodes_fail(s: State) -> None:
+    """Let nodes go down and come back that are due now."""
+    clock, faults = s.clock[0], s.breakdowns.faults
+    while clock["fault"] < faults.size and faults[clock["fault"]]["time_s"] <= clock["now_s"]:
+        fault(s, faults[clock["fault"]]["node"], faults[clock["fault"]]["up"])
+        clock["fault"] += 1
+
+
+@only_with("breakdowns", otherwise=False)
+@part
+def fails(s: State, j: int) -> bool:
+    """Let job j, whose event is due, fail if it does not end; whether it has failed."""
+    # At a tie the work is done before the failure strikes.
+    if s.truth[j]["fail_in_s"] < lasts_s(s.jobs[j], s.truth[j]):
+        fail(s, j)
+        return True
+    return False
 
 
 @part
@@ -88,9 +128,7 @@ def next_event_s(s: State) -> float:
         soon_s = s.truth[s.running[0]]["event_s"]
     if clock["arrived"] < clock["jobs"]:
         soon_s = min(soon_s, s.jobs[clock["arrived"]]["submit_s"])
-    if clock["fault"] < s.faults.size and clock["ended"] < clock["jobs"]:
-        soon_s = min(soon_s, s.faults[clock["fault"]]["time_s"])
-    return soon_s
+    return min(soon_s, next_fault_s(s))
 
 
 @part
@@ -100,15 +138,10 @@ def happen(s: State) -> None:
     now_s, gone = clock["now_s"], False
     while clock["running"] > 0 and s.truth[s.running[0]]["event_s"] <= now_s:
         j = s.running[0]
-        # At a tie the work is done before the failure strikes.
-        if s.truth[j]["fail_in_s"] < lasts_s(s.jobs[j], s.truth[j]):
-            fail(s, j)
-        else:
+        if not fails(s, j):
             finish(s, j)
         gone = True
-    while clock["fault"] < s.faults.size and s.faults[clock["fault"]]["time_s"] <= now_s:
-        fault(s, s.faults[clock["fault"]]["node"], s.faults[clock["fault"]]["up"])
-        clock["fault"] += 1
+    let_nodes_fail(s)
     if gone and not clock["indexed"]:
         kept = 0
         for i in range(clock["live"]):
@@ -137,9 +170,9 @@ def drift_until(s: State, limit_s: float) -> None:
 
 
 @only_with("net")
-@inline
+@pasted_part
 def drift(s: State, limit_s: float) -> None:
-    """The same, if there is drift; inlined, since passing the whole state costs more than this."""
+    """The same, if there is drift."""
     if s.clock[0]["drift_step_s"] < np.inf:
         drift_until(s, limit_s)
 
@@ -227,4 +260,4 @@ def tidy(s: State, room: int) -> bool:
 @kernel
 def advance_once(s: State) -> bool:
     """`advance`, called from Python."""
-    return advance(s)
+    return advance(by_reference(s))

@@ -294,10 +294,10 @@ def kill(s: State, j: int) -> None:
 def fail(s: State, j: int) -> None:
     """Job j fails by its own fault; after its last retry it gives up."""
     kill(s, j)
-    true, clock = s.truth[j], s.clock[0]
+    true, clock, failures = s.truth[j], s.clock[0], s.breakdowns.failures
     true["failures"] += 1
-    if true["failures"] < s.failures.shape[1]:
-        true["fail_in_s"] = s.failures[j, true["failures"]]
+    if true["failures"] < failures.shape[1]:
+        true["fail_in_s"] = failures[j, true["failures"]]
         return
     s.jobs[j]["status"], true["done_s"], s.at[j] = FAILED, clock["now_s"], GONE
     clock["ended"] += 1

@@ -9,11 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numba import types
-from numba.extending import overload
 
 from rota.core.speed import LINKS
-from rota.jit import inline, only_with, part
+from rota.jit import part, pasted_part
+from rota.jit_only import only_with, unless_none
 from rota.perf.contention_kernels import Traffic, add_on_links, crosses, feels_racks
 from rota.sim.state import Net
 
@@ -76,7 +75,7 @@ def join_as(s: State, j: int, kind: int) -> None:
 
 
 @only_with("net")
-@inline
+@pasted_part
 def join(s: State, j: int) -> None:
     """Job j begins to send from the nodes it holds; inlined, as most jobs do not send."""
     job, kinds = s.jobs[j], s.net.traffic.laws.kind
@@ -109,28 +108,19 @@ def leave_all(s: State, j: int) -> None:
 
 
 @only_with("net")
-@inline
+@pasted_part
 def leave(s: State, j: int) -> None:
     """Job j stops sending from the nodes it has held, if it did send."""
     if s.truth[j]["sends"]:
         leave_all(s, j)
 
 
-def pick(net: Net, b: int) -> Net:
-    """The net of the b-th cluster of a batch."""
-    t = net.traffic
+@unless_none
+def net_of(batch: Net, b: int) -> Net:
+    """The net of the b-th cluster of a batch, if there is one."""
+    t = batch.traffic
     traffic = Traffic(
         t.laws, t.senders[b], t.gpus[b], t.many[b], t.kind[b], t.rate[b], t.load[b], t.left[b],
         t.busy[b],
     )  # fmt: skip
-    return Net(traffic, net.dirty[b], net.marked[b], net.grows[b], net.machine_speed[b])
-
-
-def net_of(net: Net | None, b: int) -> Net | None:
-    """The same, if there is one; compiled code chooses by type instead."""
-    return None if net is None else pick(net, b)
-
-
-@overload(net_of, inline="always", strict=False)  # type: ignore[untyped-decorator]
-def _net_of(net: Any, b: int) -> Any:  # noqa: ARG001
-    return (lambda net, b: None) if net == types.none else pick  # noqa: ARG005
+    return Net(traffic, batch.dirty[b], batch.marked[b], batch.grows[b], batch.machine_speed[b])

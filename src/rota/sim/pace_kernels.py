@@ -13,7 +13,8 @@ import numpy as np
 
 from rota.core.layout import RUNNING
 from rota.core.speed import LINKS
-from rota.jit import inline, only_with, part
+from rota.jit import inline, part, pasted_part
+from rota.jit_only import only_with
 from rota.perf.contention_kernels import feels_racks, is_crowded, share_links, slowdown
 from rota.sim.job_kernels import schedule, settle
 from rota.sim.net_kernels import mark, mark_crossing, mark_senders
@@ -77,7 +78,7 @@ def rerate_marked(s: State) -> None:
 
 
 @only_with("net")
-@inline
+@pasted_part
 def rerate(s: State) -> None:
     """Give marked jobs new paces; no-op if there are none."""
     if s.clock[0]["dirty"] > 0:

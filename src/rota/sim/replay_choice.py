@@ -103,10 +103,13 @@ def needs_compiling(
     policy: Policy, cluster: Cluster, when: Conditions, trace: Trace, physics: Physics = PLAIN
 ) -> bool:
     """Whether the first round over these jobs will have to wait for the compiler."""
-    net = physics.contention is not None or physics.drift is not None
+    has = {
+        "net": physics.contention is not None or physics.drift is not None,
+        "breakdowns": not when.faults.never,
+    }
     if isinstance(policy, Heuristic) and policy.compiled:
-        return not is_ready(replay_for(policy.rule, facts_of(cluster, trace, when)), net=net)
-    return not is_ready(advance_once, net=net)
+        return not is_ready(replay_for(policy.rule, facts_of(cluster, trace, when)), **has)
+    return not is_ready(advance_once, **has)
 
 
 def warm_up(sim: Simulator, policy: Policy) -> None:

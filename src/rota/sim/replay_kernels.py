@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rota.core.layout import RUNNING
 from rota.jit import inline, kernel, part
-from rota.ledger.draft_kernels import DraftArrays
+from rota.jit_only import unless_none
+from rota.jit_reference import by_reference
 from rota.ledger.node_kernels import hold
 from rota.policies.classic.backfill_kernels import decide_with_backfill
 from rota.policies.classic.decide_kernels import decide, decide_free
-from rota.sim.event_kernels import advance, stray, tidy
+from rota.sim.event_kernels import advance, fault_count, stray, tidy
 from rota.sim.job_kernels import enact, stop
 from rota.sim.log_kernels import copy_share
 from rota.sim.net_kernels import net_of
 from rota.sim.pace_kernels import rerate
-from rota.sim.state import State
+from rota.sim.state import Breakdowns, State
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,7 +91,7 @@ def log_is_full(s: State) -> bool:
     clock = s.clock[0]
     if s.events.size == 0:
         return False
-    most = clock["burst"] + 4 * clock["shares"] + 2 * s.nodes.size + s.faults.size + 64
+    most = clock["burst"] + 4 * clock["shares"] + 2 * s.nodes.size + fault_count(s) + 64
     return (
         clock["logged"] >= s.rounds.size
         or clock["events"] + most > s.events.size
@@ -99,20 +100,27 @@ def log_is_full(s: State) -> bool:
 
 
 @inline
-def draft_arrays(s: State) -> DraftArrays:
-    """The state's own arrays as the draft that policies edit."""
-    return DraftArrays(s.nodes, s.level, s.at, s.length, s.shares, s.node, s.part)
+def draft_arrays(s: State) -> Any:
+    """The state as the draft that policies edit: it has all fields of `DraftArrays`."""
+    return s
+
+
+@unless_none
+def breakdowns_of(batch: Breakdowns, b: int) -> Breakdowns:
+    """What breaks down in the b-th cluster of a batch, if anything does."""
+    return Breakdowns(batch.faults[b], batch.failures[b])
 
 
 @inline
 def one_of(s: State, b: int) -> State:
     """The b-th cluster of a batch."""
-    return State(
+    return by_reference(State(
         s.jobs[b], s.truth[b], s.clock[b], s.nodes[b], s.level[b], s.running[b], s.order[b],
         s.key[b], s.at[b], s.length[b], s.shares[b], s.spare[b], s.node[b], s.part[b],
-        s.queue[b], s.begins[b], s.waits[b], s.shapes[b], s.asks[b], s.full[b], s.faults[b],
-        s.failures[b], s.events[b], s.entries[b], s.rounds[b], s.speed, net_of(s.net, b),
-    )  # fmt: skip
+        s.queue[b], s.begins[b], s.waits[b], s.shapes[b], s.asks[b], s.full[b],
+        s.events[b], s.entries[b], s.rounds[b], s.speed, breakdowns_of(s.breakdowns, b),
+        net_of(s.net, b),
+    ))  # fmt: skip
 
 
 @part
@@ -135,13 +143,14 @@ def replay_with(name: str, play_round: Callable[[Rule, State], None]) -> Replay:
 
     def replay(rule: Rule, s: State, rounds: int, status: Ints) -> None:
         """Play up to `rounds` rounds of each cluster b; status[b] becomes MORE, OVER or FLUSH."""
+        policy = by_reference(rule)
         for b in range(status.size):
             one = one_of(s, b)
             for _ in range(rounds):
                 status[b] = to_next_round(one)
                 if status[b] != MORE:
                     break
-                play_round(rule, one)
+                play_round(policy, one)
                 note_round(one)
 
     replay.__name__ = replay.__qualname__ = name
@@ -197,12 +206,13 @@ def observe(s: State, rows: Records, shares: Records) -> int:
 
 
 @kernel
-def carry_out(s: State, uid: Ints, first: Ints, last: Ints, shares: Records, room: int) -> bool:
+def carry_out(state: State, uid: Ints, first: Ints, last: Ints, shares: Records, room: int) -> bool:
     """Give job uid[k] shares[first[k] : last[k]], `room` shares in all; False if there is no room.
 
     The plan lists only what changes, stops first. All jobs give back what they hold before any
     job takes what it gets, so jobs may swap places.
     """
+    s = by_reference(state)
     clock = s.clock[0]
     if not tidy(s, room):
         return False
@@ -240,4 +250,4 @@ def carry_out(s: State, uid: Ints, first: Ints, last: Ints, shares: Records, roo
 @kernel
 def is_log_full(s: State) -> bool:
     """`log_is_full`, called from Python."""
-    return log_is_full(s)
+    return log_is_full(by_reference(s))

@@ -13,7 +13,7 @@ from rota.errors import ConfigError, InputError
 from rota.ledger.node_kernels import new_index
 from rota.perf.physics import Physics
 from rota.sim.faults import Faults
-from rota.sim.state import ASK, CLOCK, FAULT, TRUTH, State
+from rota.sim.state import ASK, CLOCK, FAULT, TRUTH, Breakdowns, State
 from rota.sim.world import build_net, is_local, on_cluster, set_curves
 from rota.traces.log_cluster import missing_types
 
@@ -179,13 +179,16 @@ def build_state(
         waits=np.zeros((B, C), np.int64), shapes=np.zeros((B, C), np.int64),
         asks=np.zeros((B, C), ASK),
         full=np.zeros((B, C), np.bool_),
-        faults=np.zeros((B, size.faults), FAULT), failures=np.full((B, J, size.retries), np.inf),
         events=np.zeros((B, events), EVENT), entries=np.zeros((B, entries), SHARE),
         rounds=np.zeros((B, events), ROUND),
         speed=np.zeros((0, 0, 0, 0)) if curves is None else np.ascontiguousarray(curves.speed),
+        breakdowns=None if when.faults.never else Breakdowns(
+            np.zeros((B, size.faults), FAULT), np.full((B, J, size.retries), np.inf)
+        ),
         net=build_net(cluster, physics, J, list(seeds)),
     )  # fmt: skip
-    state.faults["time_s"] = np.inf
+    if state.breakdowns is not None:
+        state.breakdowns.faults["time_s"] = np.inf
     for b, part in enumerate(parts):
         _install(state, b, part, cluster, when)
     clock = state.clock
@@ -229,8 +232,9 @@ def _install(
     state.jobs[b, :J], state.truth[b, :J] = part["rows"], part["truth"]
     for name in ASK.names or ():
         state.asks[name][b, :C] = part["asks"][name]
-    state.faults[b, :faults] = part["faults"]
-    state.failures[b, :J, :retries] = part["failures"]
+    if state.breakdowns is not None:
+        state.breakdowns.faults[b, :faults] = part["faults"]
+        state.breakdowns.failures[b, :J, :retries] = part["failures"]
     counts = np.bincount(part["truth"]["shape"], minlength=state.waits.shape[1])
     state.begins[b, 1:] = counts.cumsum()
     clock = state.clock[b, 0]

@@ -12,6 +12,7 @@ from rota.core.layout import JOB, RUNNING, SHARE, WAITING
 from rota.core.snapshot import Snapshot
 from rota.errors import PolicyError
 from rota.jit import direct, kernel
+from rota.jit_reference import by_reference
 from rota.ledger.draft_kernels import DraftArrays
 from rota.ledger.node_kernels import new_index
 from rota.perf.estimate import Estimator
@@ -36,8 +37,9 @@ if TYPE_CHECKING:
 @kernel
 def fits_empty(d: DraftArrays, jobs: Records, typical: Floats, fits: Ints) -> None:
     """Mark in `fits` (J,) which jobs an empty cluster can hold."""
+    empty = by_reference(d)
     for j in range(jobs.size):
-        fits[j] = locate(d, FIRST_FIT, typical, jobs[j])
+        fits[j] = locate(empty, FIRST_FIT, typical, jobs[j])
 
 
 def fitting(cluster: Cluster, jobs: Records) -> Bools:

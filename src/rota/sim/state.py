@@ -100,6 +100,13 @@ FAULT: Final = np.dtype([("time_s", np.float64), ("node", np.int64), ("up", np.b
 """A node goes down, or comes back."""
 
 
+class Breakdowns(NamedTuple):
+    """What only a simulation in which nodes or jobs fail needs."""
+
+    faults: Records  # (F,) FAULT
+    failures: Floats  # (J, R) progress time between failures of a job; (J, 0) if none
+
+
 class Net(NamedTuple):
     """What only a simulation with contention or drift needs."""
 
@@ -136,20 +143,21 @@ class State(NamedTuple):
     shapes: Ints  # (C,) the shapes of waiting jobs, where there are many
     asks: Records  # (C,) ASK: what the jobs of each shape ask for, close together
     full: Any  # (C,) bool: this shape does not fit at present
-    faults: Records  # (F,) FAULT
-    failures: Floats  # (J, R) progress time between failures of a job; (0, 0) if none
     events: Records  # (E,) EVENT: the log; (0,) if none is kept
     entries: Records  # (E,) SHARE
     rounds: Records  # (E,) ROUND
     speed: Floats  # (C, T, A, W) Curves.speed; (0, 0, 0, 0) if there are none
-    net: Any  # Net; None without contention and drift, which is another type to the compiler
+    breakdowns: Any  # Breakdowns; None where nothing fails, which is another type to the compiler
+    net: Any  # Net; None without contention and drift, likewise
 
 
 def one_of_batch(s: State, b: int) -> State:
     """The b-th cluster of a batch, for Python; compiled code has its own."""
-    net = s.net
+    net, breakdowns = s.net, s.breakdowns
+    if breakdowns is not None:
+        breakdowns = Breakdowns(breakdowns.faults[b], breakdowns.failures[b])
     if net is not None:
         t = net.traffic
         traffic = Traffic(t.laws, *(part[b] for part in t[1:]))
         net = Net(traffic, net.dirty[b], net.marked[b], net.grows[b], net.machine_speed[b])
-    return State._make([*(array[b] for array in s[:-2]), s.speed, net])
+    return State._make([*(array[b] for array in s[:-3]), s.speed, breakdowns, net])

@@ -14,6 +14,7 @@ import numpy as np
 
 from rota.core.layout import RUNNING
 from rota.jit import allocating_part, kernel, part
+from rota.jit_reference import by_reference
 from rota.ledger.draft_kernels import DraftArrays, give, write
 from rota.ledger.work_kernels import remaining
 from rota.policies.classic.claim_kernels import claim, claim_fewer, locate
@@ -239,4 +240,6 @@ def decide_once_with_backfill(
     used: int,
 ) -> tuple[int, float]:
     """The same, called from Python."""
-    return decide_with_backfill(rule, jobs, order, n, now_s, key, d, used)
+    return decide_with_backfill(
+        by_reference(rule), jobs, order, n, now_s, key, by_reference(d), used
+    )

@@ -13,6 +13,7 @@ import numpy as np
 
 from rota.core.layout import RUNNING
 from rota.jit import inline, kernel, part
+from rota.jit_reference import by_reference
 from rota.ledger.draft_kernels import DraftArrays, give, same, same_size
 from rota.ledger.node_kernels import build
 from rota.ledger.work_kernels import pinned
@@ -138,7 +139,7 @@ def decide_once(
     used: int,
 ) -> tuple[int, float]:
     """The same, called from Python."""
-    return decide(rule, jobs, order, n, now_s, key, d, used)
+    return decide(by_reference(rule), jobs, order, n, now_s, key, by_reference(d), used)
 
 
 @kernel
@@ -146,4 +147,4 @@ def wake_once(
     rule: Rule, jobs: Records, order: Ints, n: int, now_s: float, d: DraftArrays
 ) -> float:
     """`ask_again_s`, called from Python, after a draft of all live jobs has been edited further."""
-    return ask_again_s(rule, jobs, order, n, now_s, d, False)
+    return ask_again_s(by_reference(rule), jobs, order, n, now_s, by_reference(d), False)

@@ -8,6 +8,7 @@ import numpy as np
 
 from rota.errors import UnknownNameError
 from rota.jit import direct, kernel
+from rota.jit_reference import by_reference
 from rota.ledger.draft_kernels import DraftArrays
 from rota.ledger.node_kernels import build
 from rota.policies.classic.claim_kernels import claim
@@ -69,10 +70,11 @@ def fill_all(
     place: int, jobs: Records, order: Ints, d: DraftArrays, used: int, typical: Floats
 ) -> int:
     """Place the jobs of `order` that hold nothing, each at its requested size if it fits."""
+    draft = by_reference(d)
     build(d.nodes, d.level)
     for i in range(order.size):
         if d.length[order[i]] == 0:
-            used = claim(d, place, typical, jobs[order[i]], order[i], used)
+            used = claim(draft, place, typical, jobs[order[i]], order[i], used)
     return used
 
 
