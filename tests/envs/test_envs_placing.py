@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,3 +64,31 @@ def test_what_is_placed_in_a_batch_is_what_the_policy_places(name: str, stops: b
             physics=world.physics,
         )  # fmt: skip
         np.testing.assert_array_equal(result.done_s - result.submit_s, jcts[k, : len(world.trace)])
+
+
+def test_clusters_that_are_kept_and_episodes_of_another_pool_place_as_before() -> None:
+    scenario = load("contention-arrivals")
+    drawn = [replace(w, trace=w.trace.head(20)) for w in map(scenario.draw, range(6))]
+    first, second = WorldPool.of(drawn[:3], range(3)), WorldPool.of(drawn[3:], range(3, 6))
+    lens = HeadToNodes(4)
+
+    def steps(env: BatchEnv, obs: Any, count: int) -> tuple[Any, list[float]]:
+        ends: list[float] = []
+        for _ in range(count):
+            rows = env.book.rows[:, 0].tolist()
+            obs, _, _, _, info = env.step([choice(row, obs, b) for b, row in enumerate(rows)])
+            if info["_episode"][-1]:
+                ends.append(float(info["episode"]["jct_s"][-1]))
+        return obs, ends
+
+    whole, some = (BatchEnv(first, lens, batch=3) for _ in range(2))
+    (obs, _), (part, _) = whole.reset(), some.reset()
+    obs, _ = steps(whole, obs, 50)
+    part, _ = steps(some, part, 50)
+    part = some.keep(np.array([0, 2]))[0]
+    for env in (whole, some):
+        env.swap(second)
+    _, expected = steps(whole, obs, 600)
+    _, found = steps(some, part, 600)
+    assert len(expected) > 1  # so that one is from the second pool
+    assert found == expected

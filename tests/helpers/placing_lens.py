@@ -9,17 +9,10 @@ import numpy as np
 from gymnasium import spaces
 
 from rota.core.layout import WAITING
+from rota.envs.drafting_kernels import draft_of
 from rota.envs.lens import Caller
 from rota.jit import kernel, part
-from rota.ledger.draft_kernels import DraftArrays
 from rota.ledger.edit_kernels import REFUSED, place, release
-
-
-@part
-def draft_of(d: Any, b: int) -> DraftArrays:
-    return DraftArrays(
-        d.nodes[b], d.level[b], d.at[b], d.length[b], d.shares[b], d.node[b], d.part[b]
-    )
 
 
 @part

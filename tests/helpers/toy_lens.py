@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -29,6 +29,7 @@ class Starter:
     Only jobs shorter than `below_s` are shown. With `endless`, no action ends a round.
     """
 
+    places: ClassVar[bool] = False
     below_s: float = np.inf
     window: int = 4
     endless: bool = False
