@@ -172,8 +172,8 @@ class LocalBackend:
             sleep(TICK_S)
 
     def listing(self, uid: int) -> Listing:
-        """What is known of a job when it arrives."""
-        request = self.store.request(uid)
+        """What is known of a job when it arrives; its file may be damaged by now."""
+        request = self._jobs[uid].request if uid in self._jobs else self.store.request(uid)
         return listing_of(uid, request, self.store.submit_s(request))
 
     def measured(self, uid: int) -> Measured:
@@ -221,8 +221,8 @@ class LocalBackend:
             before, trouble, settled_s = len(job.held.seats), job.trouble, job.meter.settled_s
             try:
                 job.step(self._blocked, self.now_s)
-            except OSError as error:
-                job.trouble = f"{error.strerror or error}; tried again"
+            except (OSError, RotaError) as error:  # one job's trouble is no other's
+                job.trouble = f"{getattr(error, 'strerror', None) or error}; tried again"
             if job.trouble and job.trouble != trouble:
                 self._say(f"job {uid}: {job.trouble}")
             self._settled |= job.meter.settled and job.meter.settled_s != settled_s
@@ -285,8 +285,9 @@ class LocalBackend:
         return changed
 
     def _drained(self) -> bool:
-        """Whether all jobs are over, or on hold with none of their processes left."""
-        return all(job.on_hold and not job.busy for job in self._jobs.values())
+        """Whether all jobs are over, or on hold or set aside with none of their processes left."""
+        aside = all(x.clear and not self.store.cancelled(uid) for uid, x in self._aside.items())
+        return aside and all(job.on_hold and not job.busy for job in self._jobs.values())
 
     def _clean_up(self) -> None:
         def fresh() -> list[int]:
@@ -298,7 +299,12 @@ class LocalBackend:
     def _scan(self) -> bool:
         """Take in what was submitted since; True if something was."""
         news = False
-        for uid in self._new.found():
+        try:
+            found = self._new.found()
+        except OSError as error:  # such as a file server that is away
+            self._say_once(0, f"{self.store.jobs}: {error.strerror or error}; tried again")
+            return False
+        for uid in found:
             try:
                 if self.store.ended(uid) is None:
                     self._admit(uid)
@@ -318,13 +324,7 @@ class LocalBackend:
         self._say(f"job {uid} is set aside: {why}")
 
     def _admit(self, uid: int) -> None:
-        try:
-            request = self.store.request(uid)
-        except RotaError as error:
-            if self.store.run_folders(uid):
-                raise
-            self._refuse(uid, str(error))
-            return
+        request = self.store.request(uid)
         job = LiveJob(self.store, uid, self._means)
         self._clock.reach(job.held.latest_s())
         job.submit_s = min(job.submit_s, self.now_s)
