@@ -207,3 +207,14 @@ def test_a_job_that_gives_back_and_takes_again_the_same_is_not_changed(policy: s
     jobs = [_job(0.0, 1e9, 1, min_workers=1, max_workers=3), _job(10.0, 1e11, 4)]
     when = {"restart_s": 5.0, "resize_s": 5.0, "min_run_s": 120.0}
     _assert_sound(f"{policy}+elastic", jobs, cluster={"gpus": [4]}, when=when)
+
+
+def test_a_job_with_servers_may_fit_once_less_is_free() -> None:
+    # Five of job 1's workers went to node 0, which had no CPU left for its server; when job 2 had
+    # taken a CPU there, four did, and all of it fitted. The indexed queue did not look again.
+    bare = {"gpus_per_worker": 0, "cpus_per_worker": 1}
+    jobs = [_job(0.0, 36000.0, 1, num_servers=1, cpus_per_server=2.5, **bare),
+            _job(10.0, 1.0, 7, **{**bare, "cpus_per_worker": 2.5}, num_servers=1,
+                 cpus_per_server=1),
+            _job(20.0, 36000.0, 1, **bare), _job(30.0, 1.0, 1, **bare)]  # fmt: skip
+    _assert_sound("fifo-skip+first-fit", jobs, cluster={"gpus": [8, 8], "cpus": [16, 16]})

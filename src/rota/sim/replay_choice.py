@@ -77,18 +77,18 @@ def indexed_replay(rule: Rule, facts: ReplayFacts) -> Replay | None:
     """The replay with an indexed queue that makes the same schedule, if there is one.
 
     It relies on nodes with as many GPUs each, where a shape that does not fit stays so until room
-    is given back, and on waiting jobs that keep their order. Without preemption each job enters
-    the queue once, so that its score must never change. With preemption all of the room is given
-    out anew in every round; there, a job with servers may fit in less room where it does not in
-    more.
+    is given back, and on waiting jobs that keep their order. A job with servers may fit in less
+    room where it does not in more: so there may be none, unless nobody starts before the first job
+    does. Without preemption each job enters the queue once, so that its score must never change.
+    With preemption all of the room is given out anew in every round.
     """
-    if rule.passing >= EASY or not facts.even:
+    if rule.passing >= EASY or not facts.even or (facts.servers and rule.passing != STRICT):
         return None
     if not rule.preempt:
         if rule.order not in FIXED_SCORES or facts.faulty:
             return None
         return replay_queue if rule.passing == STRICT or facts.shapes <= FEW else replay_shapes
-    plain = rule.passing == SKIP and rule.sizing == RIGID and not facts.servers
+    plain = rule.passing == SKIP and rule.sizing == RIGID
     still = rule.order in STILL_SCORES and not facts.pins
     return replay_ranked if plain and still and not facts.costly else None
 
