@@ -249,7 +249,7 @@ def test_the_bare_loop_says_who_decided_and_ends_with_an_error() -> None:
     assert next(iter(rounds(Does(sound), cluster()))).by == "subject"
     with pytest.raises(PolicyError, match="raised ValueError in round 1"):
         next(iter(rounds(Does(fails(ValueError("x"))), cluster())))
-    with pytest.raises(SystemExit):
+    with pytest.raises(PolicyError, match="raised SystemExit in round 1"):
         next(iter(rounds(Does(leaves), cluster())))
 
 

@@ -81,7 +81,7 @@ class SimulateOptions:
     nodes: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N",
+            min=1, max=1_000_000, metavar="N",
             help="Nodes of the cluster; default: those of a preset, journal or log with GPU types, "
             "else 16.",
         ),

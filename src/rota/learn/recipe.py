@@ -109,6 +109,9 @@ class RunConfig:
         for name in ("updates", "validate_every", "threads"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} = {getattr(self, name)} must be 1 or more.")
+        for name in ("seed", "patience"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} = {getattr(self, name)} must be 0 or more.")
         if not 0 <= self.minutes < float("inf"):
             raise ConfigError(f"minutes = {self.minutes} must be 0 or more, and finite.")
 

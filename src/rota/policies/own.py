@@ -95,7 +95,7 @@ def made(entry: PolicyEntry, name: str, base: str, wanted: str, *, oracle: bool)
         policy = entry.make(**keywords)
     except RotaError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
             f"Cannot make policy {name!r}: {type(error).__name__}: {error}."
         ) from error

@@ -32,7 +32,7 @@ def ask(
 ) -> Decision:  # fmt: skip
     """The decision of `policy` in round `number`, counted from 1; it is always checked.
 
-    Whatever is wrong raises a PolicyError; only what is no Exception passes through.
+    Whatever is wrong raises a PolicyError, also an attempt to exit; an interrupt passes through.
     """
     try:
         with watch:
@@ -56,7 +56,7 @@ def ask(
         ) from None
     except RotaError as error:
         raise PolicyError(f"Policy {name_of(policy)!r}, round {number}: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise raised(policy, snapshot, number, error) from error
     return decision
 

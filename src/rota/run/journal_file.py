@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -98,7 +98,11 @@ def claim(path: Path, force: bool) -> None:
             raise JournalError(f"There is no directory {path.parent}; create it first.")
         if path.exists() and not force:
             raise JournalError(
-                f"{path} exists already; choose another name, or force to replace it."
+                f"{path} exists already; choose another name, or replace it with --force."
+            )
+        if path.exists() and not is_journal(path):
+            raise JournalError(
+                f"{path} is no journal, so --force does not replace it; choose another name."
             )
         remove(path)
         path.open("xb").close()
@@ -106,6 +110,18 @@ def claim(path: Path, force: bool) -> None:
         raise JournalError(
             f"Cannot create the journal {path}: {reason(error)}; choose another place."
         ) from error
+
+
+def is_journal(path: Path) -> bool:
+    """Whether a file is a journal, or empty as a journal is before it is begun."""
+    if path.stat().st_size == 0:
+        return True
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            (kind,) = db.execute("PRAGMA application_id").fetchone()
+    except sqlite3.Error:
+        return False
+    return bool(kind == APPLICATION_ID)
 
 
 def remove(path: Path) -> None:

@@ -143,7 +143,7 @@ def _limits(sheet: Sheet) -> Floats:
     """The time limit in seconds, NaN where there is none."""
     if "TimelimitRaw" in sheet:  # minutes, or words such as UNLIMITED and Partition_Limit
         cells = sheet.cells["TimelimitRaw"]
-        limit_s = np.array([60.0 * int(cell) if cell.isdecimal() else np.nan for cell in cells])
+        limit_s = np.array([60.0 * float(cell) if cell.isdecimal() else np.nan for cell in cells])
     elif "Timelimit" in sheet:
         limit_s = np.array([parse_span_s(cell.strip()) for cell in sheet.cells["Timelimit"]])
     else:
