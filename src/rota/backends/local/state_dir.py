@@ -258,13 +258,15 @@ class StateDir:
         path = self.folder(uid) / ENDED
         facts = read_file(path)
         if facts is None and not path.parent.exists():
-            facts = (self.history.get(uid) or {}).get("ended")
+            past = self.history.get(uid)
+            return None if past is None else self.past_ended(uid, past)
         return None if facts is None else decode_as(Ended, facts, path)
 
-    def past_ended(self, past: dict[str, Any]) -> Ended | None:
+    def past_ended(self, uid: int, past: dict[str, Any]) -> Ended:
         """How a job of the history ended."""
-        facts = past.get("ended")
-        return decode_as(Ended, facts, self.history.path) if isinstance(facts, dict) else None
+        if not isinstance(facts := past.get("ended"), dict):
+            raise DamagedError(self.history.row(uid), "it does not say how the job ended")
+        return decode_as(Ended, facts, self.history.row(uid))
 
     def past_load(self, past: dict[str, Any]) -> tuple[Request, Held]:
         """What a job of the history was, and has had."""
