@@ -311,3 +311,30 @@ def test_a_damaged_history_hides_no_job_that_waits(
     out, err = capsys.readouterr()
     assert "n2" in out
     assert "history.db is damaged" in err
+
+
+@pytest.mark.parametrize("part", ["request", "held"])
+def test_a_file_that_was_damaged_when_its_job_ended_is_no_damage_of_the_history(
+    tmp_path: Path, part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = StateDir(tmp_path)
+    _secretive(store, 1)
+    (store.folder(1) / f"{part}.json").write_text("{")
+    store.end(1, Ended("failed", 1.0, "its file was damaged", "submit it again"))
+    put_away(store, [1])
+    row = _rows(tmp_path, capsys)[1]
+    assert (row["state"], row["why"]) == ("failed", "its file was damaged")
+    assert row["hint"] == "submit it again"
+    assert row["name"] == ("n0" if part == "held" else "?")
+
+
+@pytest.mark.parametrize("uid", [2**63, 99999999999999999999, 0, -1, -(2**63) - 1])
+def test_numbers_that_no_job_can_have_are_unknown(
+    tmp_path: Path, uid: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = _three(tmp_path)
+    for verb in ("hold", "resume", "cancel", "queue", "logs", "resubmit"):
+        assert run((verb, "--state", str(tmp_path), "--", str(uid))) == 2
+        assert f"There is no job {uid} in" in capsys.readouterr().err
+    assert run(("cancel", "--state", str(tmp_path), "--", str(uid), "3")) == 2
+    assert store.cancelled(3)

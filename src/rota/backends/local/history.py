@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 HISTORY: Final = "history.db"
 _WAIT_S: Final = 5.0
+_LAST: Final = (1 << 63) - 1
+"""The largest number that the file can hold."""
 _TABLE: Final = """
 CREATE TABLE IF NOT EXISTS jobs (uid INTEGER PRIMARY KEY, ended_s REAL NOT NULL, facts TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS by_end ON jobs (ended_s);
@@ -38,6 +40,8 @@ class History:
 
     def get(self, uid: int) -> dict[str, Any] | None:
         """What is known of a job, if it is here."""
+        if not 0 < uid <= _LAST:
+            return None
         with self._open() as db:
             found = db and db.execute("SELECT facts FROM jobs WHERE uid = ?", (uid,)).fetchone()
         if not found:

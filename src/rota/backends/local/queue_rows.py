@@ -105,9 +105,10 @@ class QueueRows:
             request, held = store.load(uid) if past is None else store.past_load(past)
         except (RotaError, OSError) as error:
             state = ended.state if ended else "broken"
+            why, hint = (ended.error, ended.hint) if ended and ended.error else (str(error), "")
             return {"job": uid, "name": "?", "user": "?", "state": state, "age_s": 0.0, "kind": "?",
                     "workers": 0, "min_workers": 0, "max_workers": 0, "servers": 0, "where": "",
-                    "done": None, "why": str(error), "reasons": [], "hint": ""}  # fmt: skip
+                    "done": None, "why": why, "reasons": [], "hint": hint}  # fmt: skip
         hold = hold_of(store, uid) if ended is None else None
         cancelled = ended is None and store.cancelled(uid)
         reasons = [] if ended or cancelled else self._reasons(uid, request, held, hold)

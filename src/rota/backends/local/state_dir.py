@@ -269,11 +269,14 @@ class StateDir:
         return decode_as(Ended, facts, self.history.row(uid))
 
     def past_load(self, past: dict[str, Any]) -> tuple[Request, Held]:
-        """What a job of the history was, and has had."""
-        request, held = past.get("request"), past.get("held")
-        if not isinstance(request, dict) or not isinstance(held, dict):
-            raise DamagedError(self.history.path, "what it was is not known")
-        return Request.decode(request), Held.decode(held, self.history.path)
+        """What a job of the history was, and has had, which may not be known."""
+        request, facts, held = past.get("request"), past.get("held"), Held()
+        if not isinstance(request, dict):
+            raise JobError("What was submitted is not known: it was damaged when the job ended.")
+        if isinstance(facts, dict):
+            with suppress(DamagedError):
+                held = Held.decode(facts, self.history.path)
+        return Request.decode(request), held
 
     def log_folder(self, uid: int) -> Path:
         """Where what a job has printed is."""
