@@ -100,7 +100,9 @@ class StateDir:
                 os.link(part.name, path)  # the first of several wins
             Path(part.name).unlink()
             facts = read_file(path)
-        if facts is None or facts.get("format") != FORMAT:
+        if facts is None or not is_count(facts.get("format")):
+            raise DamagedError(path, "format is no number")
+        if facts["format"] != FORMAT:
             raise ConfigError(f"{path} is not of this version of rota; choose another --state.")
         if not is_number(facts.get("began_at")):
             raise DamagedError(path, "began_at is no time")
