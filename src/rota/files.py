@@ -101,7 +101,7 @@ def read_file(path: Path) -> dict[str, Any] | None:
     return facts
 
 
-def decode_as(kind: type[T], facts: dict[str, Any], path: Path) -> T:
+def decode_as(kind: type[T], facts: dict[str, Any], path: object) -> T:
     """Rebuild a dataclass with plain fields from what `asdict` gave, or raise DamagedError."""
     known = {item.name: item for item in fields(kind)}  # type: ignore[arg-type]
     if foreign := sorted(facts.keys() - known.keys()):

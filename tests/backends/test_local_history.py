@@ -6,10 +6,12 @@ import json
 import multiprocessing
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from local_jobs import asked, python, site
@@ -260,3 +262,79 @@ def test_to_submit_and_to_look_needs_little(tmp_path: Path) -> None:
             [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done
+
+
+def _three(root: Path) -> StateDir:
+    """A state directory in which jobs 1 and 2 are over and job 3 waits."""
+    store = StateDir(root)
+    for uid in _secretive(store, 3)[:2]:
+        store.end(uid, Ended("done", float(uid)))
+    put_away(store, [1, 2])
+    return store
+
+
+def _rows(root: Path, capsys: pytest.CaptureFixture[str]) -> dict[int, dict[str, Any]]:
+    run(("queue", "--all", "--json", "--state", str(root)))
+    return {row["job"]: row for row in json.loads(capsys.readouterr().out)["jobs"]}
+
+
+@pytest.mark.parametrize(
+    "facts", ["'x'", "'[]'", "'{}'", """'{"ended": 1}'""", """'{"ended": {}}'""", "x'ff'", "5",
+              "CAST(x'ff' AS TEXT)"]
+)  # fmt: skip
+def test_a_damaged_row_of_the_history_hides_no_other_job(
+    tmp_path: Path, facts: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = _three(tmp_path)
+    with closing(sqlite3.connect(store.history.path)) as db, db:
+        db.execute(f"UPDATE jobs SET facts = {facts} WHERE uid = 1")
+    rows = _rows(tmp_path, capsys)
+    assert {uid: row["state"] for uid, row in rows.items()} == {
+        1: "broken",
+        2: "done",
+        3: "waiting",
+    }
+    assert "The row of job 1 in" in rows[1]["why"]
+    assert run(("queue", "--all", "--state", str(tmp_path))) == 0
+    assert run(("cancel", "1", "3", "--state", str(tmp_path))) == 2
+    assert "The row of job 1 in" in capsys.readouterr().err
+    assert store.cancelled(3)
+
+
+def test_a_damaged_history_hides_no_job_that_waits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = _three(tmp_path)
+    store.history.path.write_bytes(b"no database at all, but long enough" * 100)
+    assert list(_rows(tmp_path, capsys)) == [3]
+    assert run(("queue", "--all", "--state", str(tmp_path))) == 1
+    out, err = capsys.readouterr()
+    assert "n2" in out
+    assert "history.db is damaged" in err
+
+
+@pytest.mark.parametrize("part", ["request", "held"])
+def test_a_file_that_was_damaged_when_its_job_ended_is_no_damage_of_the_history(
+    tmp_path: Path, part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = StateDir(tmp_path)
+    _secretive(store, 1)
+    (store.folder(1) / f"{part}.json").write_text("{")
+    store.end(1, Ended("failed", 1.0, "its file was damaged", "submit it again"))
+    put_away(store, [1])
+    row = _rows(tmp_path, capsys)[1]
+    assert (row["state"], row["why"]) == ("failed", "its file was damaged")
+    assert row["hint"] == "submit it again"
+    assert row["name"] == ("n0" if part == "held" else "?")
+
+
+@pytest.mark.parametrize("uid", [2**63, 99999999999999999999, 0, -1, -(2**63) - 1])
+def test_numbers_that_no_job_can_have_are_unknown(
+    tmp_path: Path, uid: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = _three(tmp_path)
+    for verb in ("hold", "resume", "cancel", "queue", "logs", "resubmit"):
+        assert run((verb, "--state", str(tmp_path), "--", str(uid))) == 2
+        assert f"There is no job {uid} in" in capsys.readouterr().err
+    assert run(("cancel", "--state", str(tmp_path), "--", str(uid), "3")) == 2
+    assert store.cancelled(3)

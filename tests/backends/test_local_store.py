@@ -12,7 +12,7 @@ from local_jobs import asked
 from rota.backends.local import Request, StateDir
 from rota.backends.local.held import Ended, Held
 from rota.backends.local.seating import Seat
-from rota.errors import ConfigError, JobError
+from rota.errors import ConfigError, DamagedError, JobError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,6 +64,7 @@ def test_one_daemon_at_a_time(tmp_path: Path) -> None:
     [
         ({"command": ()}, "There is no command"),
         ({"workers": 0}, "workers=0 must be a number of at least 1"),
+        ({"workers": 2**31}, "workers=2147483648 must be .* at least 1 and below 1000000000"),
         ({"workers": 1.5}, "workers=1.5 must be a whole number"),
         ({"workers": 10**6, "gpus_per_worker": 10**6}, "more GPUs than can be counted"),
         ({"submitted_at": float("nan")}, "submitted_at=nan must be a time"),
@@ -71,6 +72,12 @@ def test_one_daemon_at_a_time(tmp_path: Path) -> None:
         ({"servers": 1}, "kind=plain does not go with servers=1"),
         ({"kind": "magic"}, "kind='magic' is unknown"),
         ({"estimate_s": -1.0}, "estimate_s=-1.0 must be above 0"),
+        ({"estimate_s": 1e9}, "estimate_s=1000000000.0 must be above 0 and below 1000000000"),
+        ({"env": {"": "x"}}, "env: '' cannot be set"),
+        ({"env": {"A=B": "x"}}, "env: 'A=B' cannot be set"),
+        ({"env": {"A": "\ud800"}}, "env: 'A' cannot be set"),
+        ({"env": []}, "env is no environment"),
+        ({"preload": ("torch",)}, "preload needs a command `python script.py …`, not `true`"),
         ({"park_every_s": -1.0}, "park_every_s=-1.0 must be a number of at least 0"),
     ],
 )
@@ -84,6 +91,15 @@ def test_commands_that_cannot_be(tmp_path: Path) -> None:
         asked(["no-such-program"]).check_here()
     with pytest.raises(ConfigError, match="There is no folder"):
         Request(command=("true",), cwd=str(tmp_path / "x"), submitted_at=0.0).check_here()
+
+
+def test_a_name_that_would_fill_every_table_is_refused_at_submit_only(tmp_path: Path) -> None:
+    asked(["true"], name="x" * 200).check_here()
+    long = asked(["true"], name="x" * 201)
+    with pytest.raises(ConfigError, match=r"name='x{40}…' has 201 characters; .* at most 200"):
+        long.check_here()
+    store = StateDir(tmp_path)
+    assert store.request(store.submit(long)) == long
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
@@ -104,3 +120,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     (tmp_path / "origin.json").write_text('{"format": 99, "began_at": 0}')
     with pytest.raises(ConfigError, match="not of this version"):
         StateDir(tmp_path)
+    for damage in ("{}", '{"format": "x", "began_at": 0}', '{"format": true, "began_at": 0}'):
+        (tmp_path / "origin.json").write_text(damage)
+        with pytest.raises(DamagedError, match=r"origin.json is damaged: format"):
+            StateDir(tmp_path)

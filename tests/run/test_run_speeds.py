@@ -67,6 +67,16 @@ def test_a_damaged_file_is_said_and_done_without(tmp_path: Path, part: float) ->
     shown(speeds, 0.0, 0.0, 1)
 
 
+def test_a_file_that_is_none_of_ours_is_called_damaged(tmp_path: Path) -> None:
+    path, said = tmp_path / "speeds.npz", list[str]()
+    path.write_bytes(b"not an archive at all")
+    Speeds(path, said.append)
+    assert said == [
+        f"{path} is damaged, or of another version of rota: speeds are learned anew, and written "
+        "over it"
+    ]
+
+
 @pytest.mark.parametrize("name", ["1.book", "1.cells", "1.K", "models"])
 def test_so_is_one_of_another_version(tmp_path: Path, name: str) -> None:
     path, said = tmp_path / "speeds.npz", list[str]()

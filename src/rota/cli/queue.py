@@ -74,10 +74,19 @@ def queue(
 
 def _show(rows_of: QueueRows, jobs: list[int], everything: bool, *, as_json: bool) -> None:
     rows = rows_of.some(dict.fromkeys(jobs)) if jobs else rows_of.all(over=everything)
-    store, daemon = rows_of.store, rows_of.daemon
     if as_json:
-        print_json({"state": str(store.root), "daemon": daemon, "jobs": rows})
-        return
+        state = str(rows_of.store.root)
+        print_json({"state": state, "daemon": rows_of.daemon, "jobs": rows})
+    else:
+        _print_rows(rows_of, rows, jobs, everything)
+    if rows_of.error is not None:
+        raise rows_of.error
+
+
+def _print_rows(
+    rows_of: QueueRows, rows: list[dict[str, Any]], jobs: list[int], everything: bool
+) -> None:
+    store, daemon = rows_of.store, rows_of.daemon
     if daemon is None:
         note(f"no daemon schedules {store.root} now; `rota run` starts one.")
     if jobs:

@@ -154,9 +154,7 @@ class JobSpec:
     def __post_init__(self) -> None:
         if not self.command:
             raise ConfigError("job.command is empty; give the program that starts one member.")
-        if self.preload and (len(self.command) < 2 or not self.command[1].endswith(".py")):
-            said = " ".join(self.command)
-            raise ConfigError(f"job.preload needs a command `python script.py …`, not `{said}`.")
+        check_preload(self.command, self.preload, "job.preload")
         if self.mode not in get_args(Mode):
             known = ", ".join(get_args(Mode))
             raise ConfigError(f"job.mode={self.mode!r} is unknown; there are {known}.")
@@ -298,6 +296,12 @@ def check_env(env: Mapping[str, str], whose: str) -> None:
             good = False
         if not (good and key):
             raise ConfigError(f"{whose}: {key!r} cannot be set to its value in an environment.")
+
+
+def check_preload(command: tuple[str, ...], preload: tuple[str, ...], key: str) -> None:
+    """Refuse modules to import beforehand if the command is no Python script."""
+    if preload and (len(command) < 2 or not command[1].endswith(".py")):
+        raise ConfigError(f"{key} needs a command `python script.py …`, not `{' '.join(command)}`.")
 
 
 def check_members(members: tuple[Member, ...], mode: Mode) -> None:

@@ -40,7 +40,11 @@ class Speeds:
             OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile,
         ) as error:  # fmt: skip
             self.models, self._by = {}, {}
-            say(f"{path} cannot be read ({error}): speeds are learned anew")
+            why = error.strerror if isinstance(error, OSError) else None
+            wrong = (
+                f"cannot be read ({why})" if why else "is damaged, or of another version of rota"
+            )
+            say(f"{path} {wrong}: speeds are learned anew, and written over it")
 
     def number(self, model: str) -> int:
         """The number of a model; −1 if it has no name."""

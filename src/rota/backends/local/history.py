@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 HISTORY: Final = "history.db"
 _WAIT_S: Final = 5.0
+_LAST: Final = (1 << 63) - 1
+"""The largest number that the file can hold."""
 _TABLE: Final = """
 CREATE TABLE IF NOT EXISTS jobs (uid INTEGER PRIMARY KEY, ended_s REAL NOT NULL, facts TEXT NOT NULL);
 CREATE INDEX IF NOT EXISTS by_end ON jobs (ended_s);
@@ -38,15 +40,25 @@ class History:
 
     def get(self, uid: int) -> dict[str, Any] | None:
         """What is known of a job, if it is here."""
+        if not 0 < uid <= _LAST:
+            return None
         with self._open() as db:
             found = db and db.execute("SELECT facts FROM jobs WHERE uid = ?", (uid,)).fetchone()
-        return self._decode(found[0]) if found else None
+        if not found:
+            return None
+        if (facts := _decode(found[0])) is None:
+            raise DamagedError(self.row(uid), "it is no JSON object")
+        return facts
 
-    def all(self) -> dict[int, dict[str, Any]]:
-        """All jobs, by number."""
+    def all(self) -> dict[int, dict[str, Any] | None]:
+        """All jobs, by number; None for one whose row is damaged."""
         with self._open() as db:
             rows = db.execute("SELECT uid, facts FROM jobs ORDER BY uid").fetchall() if db else []
-        return {int(uid): self._decode(facts) for uid, facts in rows}
+        return {int(uid): _decode(facts) for uid, facts in rows}
+
+    def row(self, uid: int) -> str:
+        """What errors call the row of a job: the rest of the file may be sound."""
+        return f"The row of job {uid} in {self.path}"
 
     def last(self) -> tuple[int, float]:
         """The largest number, and the latest end; 0 if there is none."""
@@ -80,6 +92,7 @@ class History:
 
         try:
             with closing(sqlite3.connect(self.path, timeout=_WAIT_S)) as db:
+                db.text_factory = bytes  # text that is damaged concerns its own row only
                 if write:
                     keep_private(self.path)
                     db.execute("PRAGMA journal_mode = WAL")
@@ -92,11 +105,10 @@ class History:
         except sqlite3.Error as error:
             raise DamagedError(self.path, str(error)) from None
 
-    def _decode(self, text: str) -> dict[str, Any]:
-        try:
-            facts = json.loads(text)
-        except (ValueError, TypeError, RecursionError):
-            facts = None
-        if not isinstance(facts, dict):
-            raise DamagedError(self.path, "a row is no JSON object")
-        return facts
+
+def _decode(text: bytes) -> dict[str, Any] | None:
+    try:
+        facts = json.loads(text)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return facts if isinstance(facts, dict) else None

@@ -40,10 +40,12 @@ class QueueRows:
         self.store, self.daemon = store, store.daemon()
         self._waits = {} if self.daemon is None else WaitsFile(store.root).read()
         self._missing = NO_DAEMON if self.daemon is None else PENDING
+        self.error: RotaError | OSError | None = None
+        """Why jobs that are over are missing, if they are."""
 
     def all(self, *, over: bool = False) -> list[Row]:
         """All jobs that wait or run; with `over` also those that are over."""
-        past = self.store.history.all() if over else {}
+        past = self._past() if over else {}
         uids = sorted({*self.store.uids(), *past})
         overview = Overview(self.store)
         rows = [
@@ -69,6 +71,14 @@ class QueueRows:
         self._ask_agents(rows)
         return rows
 
+    def _past(self) -> dict[int, dict[str, Any] | None]:
+        """The history; one that cannot be read hides no job that waits or runs."""
+        try:
+            return self.store.history.all()
+        except (RotaError, OSError) as error:
+            self.error = error
+            return {}
+
     def _fresh(self, overview: Overview, uid: int) -> Row | None:
         """The row of a job that has never run."""
         facts = None
@@ -89,15 +99,16 @@ class QueueRows:
     def _row(self, uid: int, past: dict[str, Any] | None, *, over: bool) -> Row | None:
         store, ended = self.store, None
         try:
-            ended = store.ended(uid) if past is None else store.past_ended(past)
+            ended = store.ended(uid) if past is None else store.past_ended(uid, past)
             if ended is not None and not over:
                 return None
             request, held = store.load(uid) if past is None else store.past_load(past)
         except (RotaError, OSError) as error:
             state = ended.state if ended else "broken"
+            why, hint = (ended.error, ended.hint) if ended and ended.error else (str(error), "")
             return {"job": uid, "name": "?", "user": "?", "state": state, "age_s": 0.0, "kind": "?",
                     "workers": 0, "min_workers": 0, "max_workers": 0, "servers": 0, "where": "",
-                    "done": None, "why": str(error), "reasons": [], "hint": ""}  # fmt: skip
+                    "done": None, "why": why, "reasons": [], "hint": hint}  # fmt: skip
         hold = hold_of(store, uid) if ended is None else None
         cancelled = ended is None and store.cancelled(uid)
         reasons = [] if ended or cancelled else self._reasons(uid, request, held, hold)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
+from rota.elastic.protocol import check_env, check_preload
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -20,6 +21,10 @@ _AT_LEAST: Final = {
     "threads": 1, "retries": 0, "grace_s": 0, "restart_s": 0,
     "park_every_s": 0,
 }  # fmt: skip
+_BELOW: Final = 1_000_000_000
+"""All numbers of a request are smaller."""
+_MOST_NAME: Final = 200
+"""Characters in a name that is submitted."""
 _WHOLE: Final = ("gpus_per_worker", "workers", "min_workers", "max_workers", "servers",
                  "min_servers", "max_servers", "threads", "retries")  # fmt: skip
 _SIZES: Final = ("gpus_per_worker", "min_workers", "max_workers", "min_servers", "max_servers",
@@ -86,19 +91,21 @@ class Request:
             raise ConfigError(f"kind={self.kind!r} is unknown; choose from {kinds}.")
         for name, least in _AT_LEAST.items():
             value = getattr(self, name)
-            if not (type(value) in (int, float) and least <= value < 1e9):
-                raise ConfigError(f"{name}={value!r} must be a number of at least {least}.")
+            if not (type(value) in (int, float) and least <= value < _BELOW):
+                raise ConfigError(
+                    f"{name}={value!r} must be a number of at least {least} and below {_BELOW}."
+                )
             if name in _WHOLE and value != int(value):
                 raise ConfigError(f"{name}={value!r} must be a whole number.")
         if not (type(self.submitted_at) in (int, float) and abs(self.submitted_at) < 1e15):
             raise ConfigError(f"submitted_at={self.submitted_at!r} must be a time.")
-        if self.workers * self.gpus_per_worker >= 1e9:
+        if self.workers * self.gpus_per_worker >= _BELOW:
             raise ConfigError(
                 f"workers={self.workers} × gpus_per_worker={self.gpus_per_worker} are more GPUs "
                 "than can be counted."
             )
-        if self.estimate_s is not None and not 0 < self.estimate_s < 1e9:
-            raise ConfigError(f"estimate_s={self.estimate_s!r} must be above 0.")
+        if self.estimate_s is not None and not 0 < self.estimate_s < _BELOW:
+            raise ConfigError(f"estimate_s={self.estimate_s!r} must be above 0 and below {_BELOW}.")
         for what in ("workers", "servers"):
             low, asked, high = (getattr(self, key) for key in (f"min_{what}", what, f"max_{what}"))
             if not low <= asked <= high:
@@ -113,14 +120,16 @@ class Request:
 
     def _check_texts(self) -> None:
         """Refuse what no process can be started with."""
-        if not isinstance(self.env, dict) or any("=" in str(key) for key in self.env):
-            raise ConfigError("env is no environment: a name with '=', or no list of names at all.")
+        if not isinstance(self.env, dict):
+            raise ConfigError("env is no environment; give names and values.")
         if not isinstance(self.preemptible, bool):
             raise ConfigError(f"preemptible={self.preemptible!r} must be true or false.")
         texts = [self.cwd, self.name, self.user, self.model, *self.command, *self.preload]
         for text in (*texts, *self.env.keys(), *self.env.values()):
             if not isinstance(text, str) or "\0" in text:
                 raise ConfigError(f"{str(text)[:40]!r} is no text that a process can be given.")
+        check_env(self.env, "env")
+        check_preload(self.command, self.preload, "preload")
 
     @property
     def resumes(self) -> bool:
@@ -137,6 +146,11 @@ class Request:
         for what in ("name", "model", "user"):
             if not (text := getattr(self, what)).isprintable():
                 raise ConfigError(f"{what}={text!r} holds characters that cannot be printed.")
+        if len(self.name) > _MOST_NAME:
+            raise ConfigError(
+                f"name='{self.name[:40]}…' has {len(self.name)} characters; give it at most "
+                f"{_MOST_NAME}."
+            )
         if not Path(self.cwd).is_dir():
             raise ConfigError(f"There is no folder {self.cwd} to run in.")
         path = self.env.get("PATH")

@@ -100,7 +100,9 @@ class StateDir:
                 os.link(part.name, path)  # the first of several wins
             Path(part.name).unlink()
             facts = read_file(path)
-        if facts is None or facts.get("format") != FORMAT:
+        if facts is None or not is_count(facts.get("format")):
+            raise DamagedError(path, "format is no number")
+        if facts["format"] != FORMAT:
             raise ConfigError(f"{path} is not of this version of rota; choose another --state.")
         if not is_number(facts.get("began_at")):
             raise DamagedError(path, "began_at is no time")
@@ -258,20 +260,25 @@ class StateDir:
         path = self.folder(uid) / ENDED
         facts = read_file(path)
         if facts is None and not path.parent.exists():
-            facts = (self.history.get(uid) or {}).get("ended")
+            past = self.history.get(uid)
+            return None if past is None else self.past_ended(uid, past)
         return None if facts is None else decode_as(Ended, facts, path)
 
-    def past_ended(self, past: dict[str, Any]) -> Ended | None:
+    def past_ended(self, uid: int, past: dict[str, Any]) -> Ended:
         """How a job of the history ended."""
-        facts = past.get("ended")
-        return decode_as(Ended, facts, self.history.path) if isinstance(facts, dict) else None
+        if not isinstance(facts := past.get("ended"), dict):
+            raise DamagedError(self.history.row(uid), "it does not say how the job ended")
+        return decode_as(Ended, facts, self.history.row(uid))
 
     def past_load(self, past: dict[str, Any]) -> tuple[Request, Held]:
-        """What a job of the history was, and has had."""
-        request, held = past.get("request"), past.get("held")
-        if not isinstance(request, dict) or not isinstance(held, dict):
-            raise DamagedError(self.history.path, "what it was is not known")
-        return Request.decode(request), Held.decode(held, self.history.path)
+        """What a job of the history was, and has had, which may not be known."""
+        request, facts, held = past.get("request"), past.get("held"), Held()
+        if not isinstance(request, dict):
+            raise JobError("What was submitted is not known: it was damaged when the job ended.")
+        if isinstance(facts, dict):
+            with suppress(DamagedError):
+                held = Held.decode(facts, self.history.path)
+        return Request.decode(request), held
 
     def log_folder(self, uid: int) -> Path:
         """Where what a job has printed is."""
