@@ -57,7 +57,10 @@ class TrainOptions:
 
     recipe: Annotated[
         str,
-        typer.Argument(metavar="PRESET|CONFIG.toml", help="A recipe that rota ships, or a file."),
+        typer.Argument(
+            metavar="PRESET|CONFIG.toml",
+            help="A recipe that rota ships, or a file (recipe.json too).",
+        ),
     ]
     out: Annotated[
         Path | None, typer.Option(help="Folder for its files; default: runs/NAME-SEED.")

@@ -8,12 +8,13 @@
 - `copy.json`: what a perfect copy of the teacher reaches (`rota.learn.copy_score`).
 - `rivals.json`: what other policies reach (`rota.learn.rivals`).
 - `curve.jsonl` and `events…`: written by `rota.learn.training_log`.
-- `recipe.json`: all settings.
+- `recipe.json`: all settings; a recipe that `rota train` takes.
 """
 
 from __future__ import annotations
 
 import json
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.errors import CheckpointError, ConfigError
@@ -75,7 +76,8 @@ def read_state(folder: Path, recipe: Recipe) -> tuple[dict[str, Any], dict[str, 
     for table in _FIXED:
         if then.get(table) != now[table]:
             raise ConfigError(
-                f"{folder} was trained with other settings in [{table}]; resume with the same "
-                f"recipe ({RECIPE}), or train again with another --out."
+                f"{folder} was trained with other settings in [{table}]; resume with its own by "
+                f"`rota train {quote(str(folder / RECIPE))} --out {quote(str(folder))} --resume`, "
+                "or train again with another --out."
             )
     return facts, arrays
