@@ -35,6 +35,8 @@ RIVALS: Final = "rivals.json"
 RECIPE: Final = "recipe.json"
 _FIXED: Final = ("system", "world", "lens", "network", "clone", "ppo", "actor_critic", "explore")
 """What a resumed training must have in common with the one that was stopped."""
+_MEASURED: Final = ("system", "world", "lens", "clone")
+"""What `COPY` and `RIVALS` were measured with."""
 
 
 def make_folder(folder: Path, recipe: Recipe) -> None:
@@ -53,7 +55,21 @@ def make_folder(folder: Path, recipe: Recipe) -> None:
             f"{folder} cannot be made a folder for this training: {error.strerror}; name "
             "another with --out."
         ) from None
-    write_text(folder / RECIPE, json.dumps(recipe.facts(), indent=2) + "\n")
+    text = json.dumps(recipe.facts(), indent=2) + "\n"
+    _drop_measured(folder, json.loads(text))
+    write_text(folder / RECIPE, text)
+
+
+def _drop_measured(folder: Path, now: dict[str, Any]) -> None:
+    """Remove what an earlier start with other settings has measured."""
+    try:
+        then = json.loads((folder / RECIPE).read_text())
+        same = all(then[table] == now[table] for table in _MEASURED)
+    except (OSError, ValueError, TypeError, KeyError):
+        same = False
+    if not same:
+        for name in (COPY, RIVALS):
+            (folder / name).unlink(missing_ok=True)
 
 
 def read_state(folder: Path, recipe: Recipe) -> tuple[dict[str, Any], dict[str, Any]]:
