@@ -151,6 +151,25 @@ def test_a_time_limit_is_a_duration(
         assert "compared with: no other policy" in shown.err
 
 
+@pytest.mark.parametrize(
+    ("changes", "network"),
+    [
+        ([], "the untrained one"),
+        (["run.start=dl2-onepass"], "that of dl2-onepass, as it was"),
+        (["clone.teacher=drf", "clone.samples=200", "clone.epochs=1"], "the copy of drf"),
+        (["clone.teacher=drf", "clone.samples=200", "clone.epochs=1", "run.learner=none"], ""),
+    ],
+)
+def test_a_time_limit_without_an_update_is_told(
+    recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: list[str],
+    network: str,
+) -> None:  # fmt: skip
+    words = ["train", recipe, "--out", str(tmp_path / "run"), "--time-limit", "0.001s"]
+    assert run([*words, *(w for c in changes for w in ("--set", c))]) == 0
+    said = f"note: no update was made within 0.001 s, so the network is {network}; give more time"
+    assert (said in capsys.readouterr().err) == bool(network)
+
+
 def test_a_shipped_policy_has_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["evaluate", "dl2-onepass", "--scenario", "dl2-small", "--seeds", "2000,2001"]
     assert run([*words, "--against", "fifo-skip", "--json"]) == 0
