@@ -116,6 +116,21 @@ def test_a_fork_server_that_does_not_answer_is_given_up(
         made.close()
 
 
+def test_a_module_that_cannot_be_imported_is_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.py").write_text("raise ValueError('two\\nlines')")
+    for name, why in (("nosuchmod", "No module named 'nosuchmod'"), ("broken", "two lines")):
+        made = AgentForkServer(["json", name])
+        made._process.wait(PATIENCE_S)
+        assert "has ended" in (made.launch(tmp_path) or "")
+        made.close()
+        (line,) = capfd.readouterr().err.splitlines()
+        assert line.startswith(f"--warm {name} cannot be imported, so --warm has no effect (")
+        assert why in line
+
+
 def test_a_daemon_that_nobody_hears_goes_on(tmp_path: Path) -> None:
     """Its standard error is a pipe that nobody reads, then a full disk."""
     state, words = tmp_path / "state", [sys.executable, "-m", "rota", "run", "--gpus", "1"]

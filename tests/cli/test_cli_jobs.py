@@ -60,6 +60,18 @@ def test_submit_run_queue_logs_cancel(tmp_path: Path) -> None:
         assert outcome.gave_up.tolist() == [False, True, True]
 
 
+def test_a_policy_that_hangs_leaves_the_jobs_to_the_fallback(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text("class Sleeps:\n    def decide(self, snapshot):\n        "
+                   "import time\n        time.sleep(100)\n")  # fmt: skip
+    with shell(tmp_path) as sh:
+        sh("submit", "--", "true")
+        daemon = sh.daemon("--policy", f"{bad}:Sleeps", "--deadline", "0.2s", "--drain")
+        assert daemon.wait(PATIENCE_S) == 0
+        assert sh.state_of(1) == "done"
+        assert re.search(r"tries out .*bad\.py:Sleeps on made-up jobs", sh.log.read_text())
+
+
 def test_a_daemon_may_be_killed_at_any_moment(tmp_path: Path) -> None:
     with shell(tmp_path) as sh:
         size = ("-w", "2", "--min-workers", "1", "--max-workers", "4")

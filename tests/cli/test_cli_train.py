@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shlex
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,6 +68,35 @@ def test_trains_and_compares(
     assert run(["train", recipe, "--out", str(out), "--set", "run.seed=2", "--resume"]) == 0
 
 
+def test_a_training_with_own_settings_is_gone_on_with_as_its_error_says(
+    recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "my run"
+    changes = ["--set", "world.against=[]", "--set", "run.updates=1", "--set", "lens.window=7"]
+    assert run(["train", recipe, "--out", str(out), *changes]) == 0
+    capsys.readouterr()
+    assert run(["train", recipe, "--out", str(out), "--resume"]) == 2
+    said = capsys.readouterr().err
+    assert "other settings in [world]" in said
+    rota, *words = shlex.split(said.split("`")[1])
+    assert rota == "rota"
+    assert run([*words, "--set", "run.updates=2"]) == 0
+    shown = capsys.readouterr()
+    assert "training tiny (" in shown.err
+    assert "rl 2/2" in shown.err
+    assert run([*words, "--set", "lens.window=8"]) == 2
+    assert "other settings in [lens]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "{}"])
+def test_a_json_file_that_is_no_recipe_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    (tmp_path / "recipe.json").write_text(text)
+    assert run(["train", str(tmp_path / "recipe.json"), "--out", str(tmp_path / "run")]) == 2
+    assert "recipe.json: This is no " in capsys.readouterr().err
+
+
 def test_tells_as_json_how_the_network_stands_against_the_strongest_rule(
     recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -119,6 +149,25 @@ def test_a_time_limit_is_a_duration(
         facts = json.loads((tmp_path / "run" / "recipe.json").read_text())
         assert facts["run"]["minutes"] == {"90": 1.5, "0.5h": 30.0}[limit]
         assert "compared with: no other policy" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("changes", "network"),
+    [
+        ([], "the untrained one"),
+        (["run.start=dl2-onepass"], "that of dl2-onepass, as it was"),
+        (["clone.teacher=drf", "clone.samples=200", "clone.epochs=1"], "the copy of drf"),
+        (["clone.teacher=drf", "clone.samples=200", "clone.epochs=1", "run.learner=none"], ""),
+    ],
+)
+def test_a_time_limit_without_an_update_is_told(
+    recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: list[str],
+    network: str,
+) -> None:  # fmt: skip
+    words = ["train", recipe, "--out", str(tmp_path / "run"), "--time-limit", "0.001s"]
+    assert run([*words, *(w for c in changes for w in ("--set", c))]) == 0
+    said = f"note: no update was made within 0.001 s, so the network is {network}; give more time"
+    assert (said in capsys.readouterr().err) == bool(network)
 
 
 def test_a_shipped_policy_has_a_name(capsys: pytest.CaptureFixture[str]) -> None:

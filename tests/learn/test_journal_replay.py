@@ -191,6 +191,8 @@ def test_begins_with_a_shipped_policy(tmp_path: Path) -> None:
         ("dl2", ["run.start=dl2-onepass"], "through the lens 'dl2-onepass', not 'dl2'"),
         ("dl2-onepass", ["run.start=dl2-onepass", "lens.window=7"], r"lens\.window = 20, not 7"),
         ("dl2-onepass", ["run.start=none.ckpt"], "no such checkpoint"),
+        ("dl2-onepass", ["clone.teacher=journal:none.db"], "There is no journal"),
+        ("dl2-onepass", ["clone.teacher=journal:{journal}", "lens.types=1"], "set it to 8"),
         ("dl2-onepass", ["world.trace=none.db"], "There is no such file"),
         ("dl2-onepass", ["world.trace={journal}", "world.parts=11"], "10 jobs, too few for parts"),
     ],
@@ -200,6 +202,7 @@ def test_says_what_is_wrong_before_it_begins(
 ) -> None:
     with pytest.raises(InputError, match=complaint):
         trainer(tmp_path, name, *(change.format(journal=journal) for change in changes))
+    assert not (tmp_path / "out").exists()
 
 
 def rigid(folder: Path, models: list[str] | None = None) -> Path:

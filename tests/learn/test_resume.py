@@ -142,6 +142,9 @@ def test_a_damaged_state_is_told(recipe: Path, tmp_path: Path) -> None:
         Trainer(load_recipe(recipe, changes), folder)
     (folder / BEST).unlink()
     changes.append('world.against=["drf"]')
+    Trainer(load_recipe(recipe, changes), folder)
+    assert not (folder / RIVALS).exists()  # it was measured with other settings
+    (folder / RIVALS).write_text('["drf"]')
     with pytest.raises(InputError, match=r"rivals\.json: This does not hold"):
         Trainer(load_recipe(recipe, changes), folder).run()
     for kept in ('{"drf": [1.0]}', '{"drf": 1.0}', '{"drf": [[1.0], 2.0]}', "no JSON"):
@@ -151,6 +154,21 @@ def test_a_damaged_state_is_told(recipe: Path, tmp_path: Path) -> None:
                 folder / RIVALS
             )
         shutil.rmtree(tmp_path / "new")
+
+
+def test_a_start_with_other_settings_measures_rivals_again(recipe: Path, tmp_path: Path) -> None:
+    folder, against = tmp_path / "out", 'world.against=["fifo"]'
+    first = Trainer(load_recipe(recipe, [against]), folder)
+    jcts = first.worlds.measure_rivals(folder / RIVALS)
+    kept = (folder / RIVALS).read_text()
+    Trainer(load_recipe(recipe, [against]), folder)
+    assert (folder / RIVALS).read_text() == kept  # the same settings: nothing is lost
+    for validate, traces in (("1004:1008", 4), ("1000:1002", 2)):
+        changes = [against, f"world.validate={validate}"]
+        trainer = Trainer(load_recipe(recipe, changes), folder)
+        again = trainer.worlds.measure_rivals(folder / RIVALS)
+        assert len(again["fifo"]) == traces
+        assert (again["fifo"][0] == jcts["fifo"][0]) == (traces == 2)
 
 
 def test_a_full_disk_leaves_the_last_state(

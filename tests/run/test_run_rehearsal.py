@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -32,7 +33,7 @@ class Watches:
 
 def test_a_policy_is_asked_about_jobs_of_all_kinds() -> None:
     policy = Watches()
-    rehearse(policy, Cluster.uniform(2, 2))
+    rehearse(policy, Cluster.uniform(2, 2), 60.0)
     jobs = [snapshot.jobs for snapshot in policy.seen]
     assert any(len(own) == 0 for own in jobs)
     assert any(own.waiting.all() and len(own) for own in jobs)
@@ -44,8 +45,44 @@ def test_a_policy_is_asked_about_jobs_of_all_kinds() -> None:
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), MemoryError()])
 def test_what_is_wrong_with_a_policy_is_not_told_yet(error: BaseException) -> None:
     policy = Watches(error)
-    rehearse(policy, Cluster.uniform(1, 1))
-    assert policy.seen
+    rehearse(policy, Cluster.uniform(1, 1), 60.0)
+    assert len(policy.seen) == 1
+
+
+def test_a_policy_that_hangs_ends_the_rehearsal_at_its_deadline() -> None:
+    class Sleeps(Watches):
+        def decide(self, snapshot: Snapshot) -> Any:
+            self.seen.append(snapshot)
+            sleep(100)
+
+    policy, began_s = Sleeps(), monotonic()
+    rehearse(policy, Cluster.uniform(1, 2), 0.2)
+    assert monotonic() - began_s < 10
+    assert len(policy.seen) == 1
+
+
+def test_all_rounds_together_have_one_deadline() -> None:
+    class Dawdles(Watches):
+        def decide(self, snapshot: Snapshot) -> Any:
+            sleep(0.2)
+            return super().decide(snapshot)
+
+    policy = Dawdles()
+    rehearse(policy, Cluster.uniform(1, 2), 0.3)
+    assert len(policy.seen) == 1
+
+
+def test_a_policy_that_compiles_may_be_later_than_the_deadline() -> None:
+    class Compiles(Watches):
+        compiles = True
+
+        def decide(self, snapshot: Snapshot) -> Any:
+            sleep(0.05)
+            return super().decide(snapshot)
+
+    policy = Compiles()
+    rehearse(policy, Cluster.uniform(1, 2), 0.01)
+    assert len(policy.seen) == 4
 
 
 @pytest.mark.parametrize("name", ["fifo-skip", "srtf", "hull-greedy", "las", "optimus"])
@@ -59,5 +96,5 @@ def test_a_policy_of_ours_does_well(name: str) -> None:
             type(self).asked += 1
             return decision
 
-    rehearse(Counts(), Cluster.uniform(1, 1, gpu_type="cpu"))
+    rehearse(Counts(), Cluster.uniform(1, 1, gpu_type="cpu"), 600.0)
     assert Counts.asked == 4

@@ -103,11 +103,12 @@ def run(options: DaemonOptions) -> None:
         note("--shadow without a fallback: no job is ever started.")
     cluster, real = machine(options.nodes, options.gpus)
     store = StateDir(options.state)
-    for name in {options.policy, options.fallback} - {"none"}:
-        rehearse(_policy(name, options.history), cluster)
+    say = _Speaker(options.quiet)
+    for name in dict.fromkeys([options.policy] + [options.fallback] * (spare is not None)):
+        say(f"tries out {name} on made-up jobs")
+        rehearse(_policy(name, options.history), cluster, options.deadline)
     with ExitStack() as stack:
         stack.enter_context(store.locked(policy=options.policy, gpus=cluster.total_gpus))
-        say = _Speaker(options.quiet)
         local = stack.enter_context(_backend(options, store, cluster, real_gpus=real, say=say))
         stack.enter_context(_stopped_by_signals(local))
         recorder = stack.enter_context(_recorder(store, local, cluster, options.policy, say))

@@ -28,7 +28,7 @@ def run_on(
 
     made = make_backend(backend)
     for name in policies:  # compiled before the first round, whose deadline is short
-        rehearse(make(name), Cluster.uniform(2, 8))
+        rehearse(make(name), Cluster.uniform(2, 8), guard.deadline_s)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for turn in rounds(make(policies[0]), made, guard=guard):

@@ -57,7 +57,10 @@ class TrainOptions:
 
     recipe: Annotated[
         str,
-        typer.Argument(metavar="PRESET|CONFIG.toml", help="A recipe that rota ships, or a file."),
+        typer.Argument(
+            metavar="PRESET|CONFIG.toml",
+            help="A recipe that rota ships, or a file (recipe.json too).",
+        ),
     ]
     out: Annotated[
         Path | None, typer.Option(help="Folder for its files; default: runs/NAME-SEED.")
@@ -108,6 +111,7 @@ def train(options: TrainOptions) -> None:
         display.say(_intent(trainer))
         trainer.run()
         standing = trainer.standing()
+    _tell_untrained(trainer)
     copy = trainer.copy
     if options.as_json:
         facts: dict[str, Any] = {
@@ -134,6 +138,22 @@ def _intent(trainer: Trainer) -> str:
         f"{worlds.scenario.name}",
         f"  compared with: {rivals}",
     ])  # fmt: skip
+
+
+def _tell_untrained(trainer: Trainer) -> None:
+    """Say so if the time was over before the first update."""
+    from rota.cli.loading import note
+
+    recipe, run = trainer.recipe, trainer.recipe.run
+    if trainer.update or not run.minutes or run.learner == "none":
+        return
+    network = f"that of {run.start}, as it was" if run.start else "the untrained one"
+    if recipe.clone.teacher:
+        network = f"the copy of {recipe.clone.teacher}"
+    note(
+        f"no update was made within {60 * run.minutes:g} s, so the network is {network}; give "
+        "more time with --time-limit."
+    )
 
 
 def _print(name: str, standing: Standing) -> None:

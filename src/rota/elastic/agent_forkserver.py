@@ -80,7 +80,12 @@ class AgentForkServer:
 def main() -> None:
     """Import, then fork agents until standard input ends."""
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    preload(sys.argv[1:])
+    for module in sys.argv[1:]:
+        try:
+            preload([module])
+        except Exception as error:
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            sys.exit(f"--warm {module} cannot be imported, so --warm has no effect ({why}).")
     while line := sys.stdin.readline():
         print(json.dumps(_fork_agent(Path(json.loads(line)))), flush=True)
 

@@ -122,7 +122,7 @@ def watch_journal(
     """What the scheduler of a journal did; `models` are those that the lens distinguishes."""
     actor = _RecordedActor(lens, per_job)
     copy = LensPolicy(lens, actor, "journal")
-    code = np.array([*_codes(journal, lens, models), -1])
+    code = np.array([*model_codes(journal, lens, models), -1])
     for snapshot, decision in journal.rounds():
         jobs = snapshot.jobs.rows.copy()
         jobs["model"] = code[jobs["model"]]
@@ -140,7 +140,7 @@ def watch_journal(
     return found
 
 
-def _codes(journal: JournalReplay, lens: Lens, models: Sequence[str]) -> list[int]:
+def model_codes(journal: JournalReplay, lens: Lens, models: Sequence[str]) -> list[int]:
     """The numbers that the journal's models have in the world to learn for."""
     trace, types = journal.trace, getattr(lens, "types", len(models))
     used = {trace.models[code] for code in np.unique(trace.model).tolist() if code >= 0}

@@ -1,11 +1,14 @@
 """Reads recipes of training from TOML files; every error names the file and line.
 
+The `recipe.json` that a training leaves in its folder is a recipe, too.
+
 A recipe may stand on another (`base = "dl2-onepass"`): it then sets only what differs, which is
 how ablations are written.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
@@ -14,7 +17,7 @@ from rota.errors import ConfigError, UnknownNameError
 from rota.learn.recipe import Recipe, tables_of
 from rota.scenarios.reading import LONGEST_CHAIN, Lines, change_of
 from rota.systems.registry import presets, system
-from rota.traces.clusterfile import read_toml_text, unknown_key
+from rota.traces.clusterfile import read_config_text, read_toml_text, unknown_key
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,10 +30,11 @@ if TYPE_CHECKING:
 def load_recipe(source: str | Path, changes: Sequence[str] = ()) -> Recipe:
     """The preset of this name, or a file's recipe, with changes such as "ppo.clip=0.1"."""
     path = _find(source)
-    content, where = _read(path)
+    content, where = _read_json(path) if path.suffix == ".json" else _read(path)
+    name = str(content.pop("name")) if path.suffix == ".json" else path.stem
     for change in changes:
         _apply(content, where, change)
-    return recipe_of(content, where, path.stem)
+    return recipe_of(content, where, name)
 
 
 class Where:
@@ -148,12 +152,23 @@ def _value(value: Any, hint: Any, where: str) -> Any:
 
 def _find(source: str | Path, beside: Path | None = None) -> Path:
     path = Path(source)
-    if isinstance(source, Path) or path.suffix == ".toml" or len(path.parts) > 1:
+    if isinstance(source, Path) or path.suffix in (".toml", ".json") or len(path.parts) > 1:
         return path if beside is None else beside / path
     shipped = presets()
     if str(source) not in shipped:
         raise UnknownNameError("recipe", str(source), shipped)
     return shipped[str(source)]
+
+
+def _read_json(path: Path) -> tuple[dict[str, Any], Where]:
+    """All settings of a training, from its folder."""
+    try:
+        content = json.loads(read_config_text(path))
+    except ValueError as error:
+        raise ConfigError(f"{path}: This is no valid JSON: {error}.") from None
+    if not isinstance(content, dict) or "name" not in content:
+        raise ConfigError(f"{path}: This is no recipe.json that `rota train` wrote.")
+    return content, Where(str(path))
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Where]:

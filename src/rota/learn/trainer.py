@@ -91,6 +91,7 @@ class Trainer:
         if resume:
             self._restore(*read_state(folder, recipe))
         else:
+            self.worlds.check_teacher()
             make_folder(folder, recipe)
 
     def run(self) -> float:

@@ -8,12 +8,13 @@
 - `copy.json`: what a perfect copy of the teacher reaches (`rota.learn.copy_score`).
 - `rivals.json`: what other policies reach (`rota.learn.rivals`).
 - `curve.jsonl` and `events…`: written by `rota.learn.training_log`.
-- `recipe.json`: all settings.
+- `recipe.json`: all settings; a recipe that `rota train` takes.
 """
 
 from __future__ import annotations
 
 import json
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.errors import CheckpointError, ConfigError
@@ -34,6 +35,8 @@ RIVALS: Final = "rivals.json"
 RECIPE: Final = "recipe.json"
 _FIXED: Final = ("system", "world", "lens", "network", "clone", "ppo", "actor_critic", "explore")
 """What a resumed training must have in common with the one that was stopped."""
+_MEASURED: Final = ("system", "world", "lens", "clone")
+"""What `COPY` and `RIVALS` were measured with."""
 
 
 def make_folder(folder: Path, recipe: Recipe) -> None:
@@ -52,7 +55,21 @@ def make_folder(folder: Path, recipe: Recipe) -> None:
             f"{folder} cannot be made a folder for this training: {error.strerror}; name "
             "another with --out."
         ) from None
-    write_text(folder / RECIPE, json.dumps(recipe.facts(), indent=2) + "\n")
+    text = json.dumps(recipe.facts(), indent=2) + "\n"
+    _drop_measured(folder, json.loads(text))
+    write_text(folder / RECIPE, text)
+
+
+def _drop_measured(folder: Path, now: dict[str, Any]) -> None:
+    """Remove what an earlier start with other settings has measured."""
+    try:
+        then = json.loads((folder / RECIPE).read_text())
+        same = all(then[table] == now[table] for table in _MEASURED)
+    except (OSError, ValueError, TypeError, KeyError):
+        same = False
+    if not same:
+        for name in (COPY, RIVALS):
+            (folder / name).unlink(missing_ok=True)
 
 
 def read_state(folder: Path, recipe: Recipe) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -75,7 +92,8 @@ def read_state(folder: Path, recipe: Recipe) -> tuple[dict[str, Any], dict[str, 
     for table in _FIXED:
         if then.get(table) != now[table]:
             raise ConfigError(
-                f"{folder} was trained with other settings in [{table}]; resume with the same "
-                f"recipe ({RECIPE}), or train again with another --out."
+                f"{folder} was trained with other settings in [{table}]; resume with its own by "
+                f"`rota train {quote(str(folder / RECIPE))} --out {quote(str(folder))} --resume`, "
+                "or train again with another --out."
             )
     return facts, arrays

@@ -7,6 +7,7 @@ nothing is compiled yet. A daemon has that behind it before it takes a job.
 from __future__ import annotations
 
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from rota.core.jobs import Job, JobTable
@@ -19,20 +20,30 @@ if TYPE_CHECKING:
     from rota.core.seams import Policy
 
 _ROUND_S: Final = 10.0
-_MOST_S: Final = 600.0
-"""To compile a kernel takes seconds, a minute on a slow machine."""
+_COMPILING_S: Final = 300.0
+"""For all rounds of a policy that compiles; one kernel takes seconds, a minute at most."""
 
 
-def rehearse(policy: Policy, cluster: Cluster) -> None:
+def rehearse(policy: Policy, cluster: Cluster, deadline_s: float) -> None:
     """Have a policy decide about made-up jobs; make a new one for real jobs afterwards.
 
-    There are none, they wait, one runs, and its speed has been seen.
+    There are none, they wait, one runs, and its speed has been seen. It ends with the first round
+    that fails. All rounds together take no longer than the deadline of one real round, except
+    those of a policy that compiles.
     """
     estimator = Estimator(by_nodes=True)
-    guarded = Guarded(policy, Guard(fallback=None, deadline_s=_MOST_S))
+    ends_s = monotonic() + (max(deadline_s, _COMPILING_S) if _compiles(policy) else deadline_s)
     for number in range(1, 5):
+        snapshot = estimator.see(_scene(cluster, number))
+        left_s = ends_s - monotonic()
         # What is wrong with it will be told when it matters.
-        guarded.rule(estimator.see(_scene(cluster, number)), number)
+        if left_s <= 0 or Guarded(policy, Guard(deadline_s=left_s)).rule(snapshot, number).trouble:
+            return
+
+
+def _compiles(policy: Policy) -> bool:
+    """Whether a policy's first rounds may wait for the compiler: it says so, or it is rota's."""
+    return bool(getattr(policy, "compiles", type(policy).__module__.startswith("rota.")))
 
 
 def _scene(cluster: Cluster, number: int) -> Snapshot:

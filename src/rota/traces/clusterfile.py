@@ -81,7 +81,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def read_toml_text(path: Path) -> tuple[str, dict[str, Any]]:
     """A TOML file as text and as content."""
-    text = _read(path)
+    text = read_config_text(path)
     try:
         return text, tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -96,7 +96,8 @@ def unknown_key(where: str, key: str, known: Iterable[str]) -> ConfigError:
     return ConfigError(f"{where}: There is no key {key!r}. {hint}")
 
 
-def _read(path: Path) -> str:
+def read_config_text(path: Path) -> str:
+    """The text of a file of settings."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
@@ -119,7 +120,7 @@ def _toml_entries(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _csv_entries(path: Path) -> list[tuple[str, Mapping[str, Any]]]:
-    reader = csv.reader(io.StringIO(_read(path)), skipinitialspace=True)
+    reader = csv.reader(io.StringIO(read_config_text(path)), skipinitialspace=True)
     header: list[str] = []
     entries: list[tuple[str, Mapping[str, Any]]] = []
     for row in reader:
