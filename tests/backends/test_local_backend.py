@@ -318,14 +318,16 @@ def test_a_retry_and_then_the_end(tmp_path: Path) -> None:
         assert here.store.held(uid).run == 2
 
 
-def test_what_can_never_run_is_refused(tmp_path: Path) -> None:
+def test_what_can_never_run_is_refused_and_what_cannot_be_read_is_set_aside(tmp_path: Path) -> None:
     with site(tmp_path / "state") as here:
         uid = here.submit(asked(["true"], workers=5))
         broken = here.submit(asked(["true"]))
         (here.store.folder(broken) / "request.json").write_text("{")
         here.backend.wait(here.backend.now_s + 1)
         assert "room for 4" in here.ends(uid).error
-        assert "damaged" in here.ends(broken).error
+        (said,) = (text for text in here.said if f"job {broken} is set aside" in text)
+        assert "damaged" in said
+        assert here.store.ended(broken) is None
         assert not here.backend.jobs
 
 
