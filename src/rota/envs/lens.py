@@ -53,6 +53,10 @@ class Lens(Protocol):
         """The shape of one cluster's mask."""
         ...
 
+    def memory(self, view: View) -> Any:
+        """For a lens that places: what it works in beside the drafts, as `Book.own`."""
+        ...
+
     def open(self, view: View, book: Book, which: Bools) -> None:
         """Begin a round for the clusters flagged in `which` (B,)."""
         ...
