@@ -27,7 +27,8 @@ HOUR_S: Final = 3600.0
 class Counts(NamedTuple):
     """How much of an occupancy's memory is in use."""
 
-    types: Ints  # (1,) of waiting jobs
+    known: Ints  # (1,) types of jobs
+    types: Ints  # (1,) of waiting jobs; they come first
     placed: Ints  # (1,) types that a spread suits
     options: Ints  # (1,)
     queued: Ints  # (1,)
@@ -88,6 +89,7 @@ def sort_out(
             if q == known:
                 add_type(t, o, types, nodes, largest, rows[j], q, at, False)
                 known += 1
+    counts.known[0] = known
 
 
 @part

@@ -1,0 +1,1 @@
+"""DeepShare: placement that knows what distributed jobs lose to each other on the network."""
