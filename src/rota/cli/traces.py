@@ -190,8 +190,8 @@ def _record(facts: dict[str, Any]) -> list[str]:
         used = limits["used"]
         lines.append(
             f"time limits  {limits['jobs']:,} of {plural(jobs, 'job has', 'jobs have')} one; "
-            f"they run {100 * used['p50']:.0f} % of it at the median, {100 * used['mean']:.0f} % on "
-            f"average; {limits['exceeded']:,} run over it"
+            f"they run {100 * used['p50']:.0f} % of it at the median, "
+            f"{100 * used['mean']:.0f} % on average; {limits['exceeded']:,} run over it"
         )
     if recorded["jobs"]:
         wait = recorded["wait_s"]
