@@ -216,9 +216,7 @@ def _limits(sheet: Sheet) -> Floats:
             limit_s[row] = parse(cells[row].strip())
         except (ValueError, OverflowError):
             odd.append(cells[row])
-        if limit_s[row] >= LARGEST_TIME_S:
-            limit_s[row] = np.nan
-            odd.append(cells[row])
+    sheet.refuse(limit_s >= LARGEST_TIME_S, column, cells, "is too long for a time limit")
     if odd:
         lines = "1 line has" if len(odd) == 1 else f"{len(odd):,} lines have"
         sheet.notes.append(
@@ -228,4 +226,8 @@ def _limits(sheet: Sheet) -> Floats:
 
 
 def _minutes_s(text: str) -> float:
-    return float("nan") if text in NOTHING else 60.0 * parse_amount(text)
+    if text in NOTHING:
+        return float("nan")
+    if not (minutes := float(text)) >= 0:
+        raise ValueError(text)
+    return 60.0 * minutes
