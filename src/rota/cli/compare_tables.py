@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from rota.cli.cases import SEPARATOR
 from rota.cli.loading import short_name
 from rota.cli.runs import RECORD
 from rota.cli.table import print_table
@@ -81,7 +82,7 @@ def _setting(results: Mapping[str, Any], label: str) -> str:
         *([case["cluster_name"]] if len(axes["clusters"]) > 1 else []),
         *([f"restart {case['restart_s']:g} s"] if len(axes["restart_s"]) > 1 else []),
     ]
-    return ", ".join(parts)
+    return SEPARATOR.join(parts)
 
 
 def _print_overall(results: Mapping[str, Any]) -> None:

@@ -77,18 +77,21 @@ def cluster_for(
     from rota.traces.presets import preset_cluster
 
     if file is None and nodes is None and gpus is None:
-        if (own := cluster_of(source, data)) is not None:
-            about = f"its own cluster, {own.describe()}"
-            return own, (f"{jobs.name} is a journal with {about}; {instead}.",)
+        if (found := cluster_of(source, data)) is not None:
+            own, clusters = found
+            about = own.describe()
+            said = f"{jobs.name} is a journal with its own cluster, {about}; {instead}."
+            turns = f"the journal tells of {clusters} clusters in turn; the last, {about}, is taken"
+            return own, (said, *([f"{jobs.name}: {turns}."] if clusters > 1 else []))
         if (published := preset_cluster(source)) is not None:
             name = source.partition(":")[0]
             said = f"{name} comes with its own cluster: {published[1]}; {instead}."
             return published[0], (said,)
-    if file is None and (found := cluster_of_log(jobs, nodes, gpus)) is not None:
+    if file is None and (made := cluster_of_log(jobs, nodes, gpus)) is not None:
         said = (
-            f"{jobs.name}: the cluster is made of the GPU types in the log: {found[1]}; {instead}."
+            f"{jobs.name}: the cluster is made of the GPU types in the log: {made[1]}; {instead}."
         )
-        return found[0], (said,)
+        return made[0], (said,)
     return cluster_from(file, nodes, gpus), ()
 
 
@@ -130,21 +133,16 @@ def trace_from(
     return load_trace(source, format=format_name, seed=seed, skip_bad=skip_bad)
 
 
-def cluster_of(source: str, data: Path | None = None) -> Cluster | None:
-    """The cluster that a journal is about; None where there is no journal, or none in it."""
+def cluster_of(source: str, data: Path | None = None) -> tuple[Cluster, int] | None:
+    """The last cluster that a journal tells of, and of how many; None without journal or any."""
     from rota.sim.past import count_clusters, is_journal, opened, past_cluster
 
     where = located(source, data)
     if not is_journal(where):
         return None
     with opened(where) as view:
-        cluster, clusters = past_cluster(view.meta), count_clusters(view.meta)
-    if cluster is not None and clusters > 1:
-        note(
-            f"{where}: the journal tells of {clusters} clusters in turn; the last, "
-            f"{cluster.describe()}, is taken. Name another one to replace it."
-        )
-    return cluster
+        cluster = past_cluster(view.meta)
+        return None if cluster is None else (cluster, count_clusters(view.meta))
 
 
 def without_oversized(trace: Trace, cluster: Cluster) -> tuple[Trace, int]:

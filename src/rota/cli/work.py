@@ -71,7 +71,7 @@ class Failed:
 
 
 def prepared(case: Case, seed: int, drop_oversized: bool) -> Play:
-    """What a run is to face."""
+    """What a run is to face; jobs are dropped from all cases of a trace alike."""
     from rota.perf.physics import Physics
 
     if case.trace.is_scenario:
@@ -79,12 +79,13 @@ def prepared(case: Case, seed: int, drop_oversized: bool) -> Play:
         cluster, jobs, when, physics = world.cluster, world.trace, world.when, world.physics
     else:
         cluster, jobs, when, physics = case.cluster, _loaded(case.trace, seed), case.when, Physics()
-    oversized = 0
-    if drop_oversized:
-        jobs, oversized = loading.without_oversized(jobs, cluster)
+    before = len(jobs)
+    for one in case.clusters if drop_oversized else ():
+        jobs, _ = loading.without_oversized(jobs, one)
     return Play(
-        seed=seed, cluster=cluster, jobs=jobs, when=when, physics=physics, oversized=oversized
-    )
+        seed=seed, cluster=cluster, jobs=jobs, when=when, physics=physics,
+        oversized=before - len(jobs),
+    )  # fmt: skip
 
 
 def meant(spec: TraceSpec, policy: str) -> str:
