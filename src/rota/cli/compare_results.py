@@ -137,8 +137,8 @@ def _notes(
     )
     if once and len(config.seeds) > 1:
         notes.append(
-            f"Seeds make no difference to {' and '.join(once)} (a file, without faults or errors of "
-            "estimates), so each policy ran there once."
+            f"Seeds make no difference to {' and '.join(once)} (a file, without faults or errors "
+            "of estimates), so each policy ran there once."
         )
     over = {row["over"] for row in compared}
     if "runs" in over:
@@ -164,6 +164,11 @@ def _notes(
             "Jobs that one of the clusters cannot hold are left out on all of them, so that all "
             "cases of a trace have the same jobs."
         )
+    notes += dict.fromkeys(
+        f"{run['policy']} on {run['trace']}, seed {run['seed']}: {note}"
+        for run in runs
+        for note in run["notes"]
+    )
     lost = {run["of_trace"]: losses(run) for run in runs}  # alike in all cases of a trace
     return notes + [f"{label}: {text}" for label, texts in lost.items() for text in texts]
 

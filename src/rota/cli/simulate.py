@@ -208,6 +208,8 @@ def _run(
             play.cluster, play.jobs, policy, play.when, seed=play.seed, physics=play.physics,
             history=past, journal=journal, deadline_s=asked.options.deadline, progress=report,
         )  # fmt: skip
+    for sentence in outcome.notes:
+        loading.note(f"{name}: {sentence}")
     kept = {} if path is None else {"journal": str(path)}
     return {**summarise(outcome), "policy": name, **kept}
 

@@ -16,7 +16,7 @@ from rota.sim.journal_writer import JournalWriter, take_log
 from rota.sim.queue_kernels import replay_queue, replay_shapes
 from rota.sim.replay_choice import replay_of, warm_up
 from rota.sim.replay_kernels import FLUSH, MORE
-from rota.sim.setup import PLAIN, Conditions
+from rota.sim.setup import PLAIN, Conditions, fault_horizon_s
 from rota.sim.simulator import Simulator
 
 if TYPE_CHECKING:
@@ -141,5 +141,17 @@ def _outcome(sim: Simulator, policy: Policy, seed: int, wall_s: float, series: R
         held_gpu_s=float(clock["held_gpu_s"]), up_gpu_s=float(clock["up_gpu_s"]),
         stray_gpu_s=float(clock["stray_gpu_s"]), moves=int(clock["moves"]),
         resizes=int(clock["resizes"]), kills=int(clock["kills"]), rounds=int(clock["rounds"]),
-        wall_s=wall_s, series=series,
+        wall_s=wall_s, series=series, notes=_notes(sim),
     )  # fmt: skip
+
+
+def _notes(sim: Simulator) -> tuple[str, ...]:
+    """Whether the run went on after the last failure of a node that was drawn for it."""
+    end_s, until_s = float(sim.clock["now_s"]), fault_horizon_s(sim.cluster, sim.trace)
+    if not np.isfinite(sim.when.faults.node_mtbf_s) or end_s <= until_s:
+        return ()
+    return (
+        f"failures of nodes were drawn up to {until_s:,.0f} s, but the run ended at {end_s:,.0f} "
+        "s, and no node failed in between: take fewer jobs or a larger cluster, or trust the "
+        "numbers less.",
+    )
