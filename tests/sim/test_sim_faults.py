@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 from worlds import cluster_of, trace_of
 
-from rota.core import Decision, Draft, Snapshot
+from rota.core import Draft
 from rota.errors import ConfigError
 from rota.sim import Conditions, Faults, faults, simulate
 from rota.sim.setup import fault_horizon_s
+
+if TYPE_CHECKING:
+    from rota.core import Decision, Snapshot
 
 DAY_S = 86400.0
 

@@ -68,7 +68,7 @@ class Faults:
             for first in range(0, nodes, count)
         ]
         rows = np.concatenate([*parts, np.zeros(0, FAULT)])
-        return rows[np.lexsort((rows["up"], rows["node"], rows["time_s"]))]
+        return rows[rows["time_s"].argsort(kind="stable")]
 
     def _of_some(
         self, node: Ints, begin_s: float, horizon_s: float, each: int, rng: np.random.Generator
