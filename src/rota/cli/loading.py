@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from rota.dash.units import plural
 from rota.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rota.core import Cluster, Policy
     from rota.core.types import Bools
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from rota.traces import Trace
 
 
+MOST_FOLDERS = 8
+"""Folders that are tried to tell files of one name apart."""
 MOST_NOTES = 3
 """More sentences of one kind are only counted."""
 
@@ -54,12 +57,26 @@ def _make(make_policy: Any, name: str) -> Policy:
     return made
 
 
-def short_name(policy: str) -> str:
-    """A policy's name for tables: without the folder of a file of the user's own."""
-    if policy.endswith(".ckpt"):
-        return Path(policy).name
+def short_names(policies: Iterable[str]) -> dict[str, str]:
+    """By policy: its name for tables; of a file of the user's own without its folder.
+
+    Files of the same name get as many of their folders as tell them apart.
+    """
+    found = {policy: _short_name(policy, 0) for policy in policies}
+    for folders in range(1, MOST_FOLDERS + 2):
+        times = Counter(found.values())
+        for policy in [policy for policy, name in found.items() if times[name] > 1]:
+            whole = folders > MOST_FOLDERS  # as with ./mine.py and mine.py
+            found[policy] = policy if whole else _short_name(policy, folders)
+    return found
+
+
+def _short_name(policy: str, folders: int) -> str:
+    """The name of a policy with so many of the folders above its file."""
     where, mark, rest = policy.partition(".py:")
-    return f"{Path(where).name}{mark}{rest}" if mark else policy
+    if not mark and not policy.endswith(".ckpt"):
+        return policy
+    return f"{Path(*Path(where).parts[-1 - folders :])}{mark}{rest}"
 
 
 def cluster_for(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -192,7 +193,7 @@ def _in_lanes(
     """One pool per process: when one breaks, it is plain which task it was at."""
     context = multiprocessing.get_context("spawn")  # a fork would inherit our threads' locks
     lanes = [
-        ProcessPoolExecutor(1, mp_context=context, initializer=_ignore_interrupts)
+        ProcessPoolExecutor(1, mp_context=context, initializer=_begin_lane)
         for _ in range(jobs)
     ]
     waiting = deque(range(len(tasks)))
@@ -234,6 +235,7 @@ def _result(future: Future[Finished | Failed], task: Task) -> Finished | Failed:
         raise
 
 
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C to the parent, which ends its children."""
+def _begin_lane() -> None:
+    """Leave Ctrl-C to the parent, which ends its children, and stdout to its results."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdout = sys.stderr
