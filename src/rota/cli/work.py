@@ -193,8 +193,7 @@ def _in_lanes(
     """One pool per process: when one breaks, it is plain which task it was at."""
     context = multiprocessing.get_context("spawn")  # a fork would inherit our threads' locks
     lanes = [
-        ProcessPoolExecutor(1, mp_context=context, initializer=_begin_lane)
-        for _ in range(jobs)
+        ProcessPoolExecutor(1, mp_context=context, initializer=_begin_lane) for _ in range(jobs)
     ]
     waiting = deque(range(len(tasks)))
     running: dict[Future[Finished | Failed], tuple[int, ProcessPoolExecutor]] = {}

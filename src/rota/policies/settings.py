@@ -104,7 +104,9 @@ def read_settings(
             known = ", ".join(takes) or "none"
             raise ConfigError(f"{kind} {base!r} has no setting {key!r}; it takes: {known}.")
         if key in found:
-            raise ConfigError(f"{kind} {base!r} is given {key!r} twice in {wanted!r}; give it once.")
+            raise ConfigError(
+                f"{kind} {base!r} is given {key!r} twice in {wanted!r}; give it once."
+            )
         try:
             found[key] = takes[key].read(text)
         except ValueError:
