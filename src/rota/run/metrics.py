@@ -106,6 +106,7 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         "wall_s": float(outcome.wall_s),
         "by_size": _by_size(outcome, times),
         "by_user": _by_user(outcome, times),
+        "notes": list(outcome.notes),
     }
 
 
