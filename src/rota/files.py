@@ -45,7 +45,10 @@ def replace_bytes(path: Path, pieces: Iterable[Any]) -> None:
             file.truncate()  # last: space reserved by `reserve_file` is overwritten first
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
+        try:
+            part.replace(path)
+        except IsADirectoryError as error:  # it is told of the part
+            raise IsADirectoryError(error.errno, error.strerror, str(path)) from None
         sync_folder(path.parent)
     except OSError:
         with suppress(OSError):

@@ -256,6 +256,15 @@ def test_files_of_the_daemon_are_told_or_put_aside(
             assert "internal error" not in said
 
 
+def test_a_directory_in_place_of_a_file_is_what_is_named(tmp_path: Path) -> None:
+    store = StateDir(tmp_path / "state")
+    (store.root / "daemon.json").mkdir()
+    with pytest.raises(IsADirectoryError) as caught, store.locked():
+        pass
+    assert caught.value.filename == str(store.root / "daemon.json")
+    assert not (store.root / "daemon.part").exists()
+
+
 def test_strange_names_among_the_jobs_are_no_jobs(tmp_path: Path) -> None:
     with site(tmp_path / "state") as here:
         for name in ("x", "²", "007", "0", "-3", "9" * 40, "12.part"):

@@ -19,6 +19,7 @@ from local_jobs import asked, python, site
 from rota.backends.local import StateDir
 from rota.backends.local.archive import forget, put_away
 from rota.backends.local.held import Ended
+from rota.backends.local.housekeeping import Housekeeping
 from rota.backends.local.live_job import LiveJob
 from rota.cli.app import run
 from rota.core.layout import FINISH
@@ -299,6 +300,48 @@ def test_a_damaged_row_of_the_history_hides_no_other_job(
     assert run(("cancel", "1", "3", "--state", str(tmp_path))) == 2
     assert "The row of job 1 in" in capsys.readouterr().err
     assert store.cancelled(3)
+    assert run(("queue", "1", "2", "--state", str(tmp_path))) == 0
+    out = capsys.readouterr().out
+    assert "The row of job 1 in" in out
+    assert "job 2  n1" in out
+
+
+@pytest.mark.parametrize("facts", ["'x'", "'{}'", "x'ff'"])
+def test_a_damaged_row_of_a_job_whose_folder_is_there_is_written_again(
+    tmp_path: Path, facts: str
+) -> None:
+    store = _three(tmp_path)
+    store.end(3, Ended("failed", 3.0))
+    with closing(sqlite3.connect(store.history.path)) as db, db:
+        db.execute(f"INSERT INTO jobs VALUES (3, 3.0, {facts})")
+    with site(tmp_path) as here:
+        here.until(lambda: not here.store.uids())
+    assert not list(tmp_path.glob("history.db.damaged*"))
+    assert sorted(store.history.all()) == [1, 2, 3]
+    assert (store.ended(3).state, store.request(3).name) == ("failed", "n2")
+
+
+def test_jobs_that_are_too_many_are_forgotten_as_soon_as_others_end(tmp_path: Path) -> None:
+    store = StateDir(tmp_path)
+    house = Housekeeping(store, 1e9, 2)
+
+    def work() -> None:
+        house.work(10.0, tuple, pytest.fail)
+
+    for _ in range(2):  # what is due at first
+        work()
+    for uid in _secretive(store, 4):
+        store.end(uid, ended := Ended("done", float(uid)))
+        house.add(uid, ended)
+    work()
+    assert sorted(store.history.all()) == [1, 2, 3, 4]  # the journal may ask for them
+    work()
+    assert sorted(store.history.all()) == [3, 4]
+    (uid,) = _secretive(store, 1)
+    store.end(uid, ended := Ended("done", float(uid)))
+    house.add(uid, ended)
+    house.finish(10.0, pytest.fail)
+    assert sorted(store.history.all()) == [4, 5]
 
 
 def test_a_damaged_history_hides_no_job_that_waits(

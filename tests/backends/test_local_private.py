@@ -110,6 +110,35 @@ def test_nothing_steers_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert all(c == "\n" or c.isprintable() for c in said)
 
 
+def test_the_name_of_the_state_directory_writes_no_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for verb in (("queue",), ("cancel", "7"), ("submit", "--", "true")):
+        assert run((verb[0], "--state", str(tmp_path / "a\x1b[2J\nerror: b"), *verb[1:])) == 2
+        said = capsys.readouterr().err
+        assert said.count("\n") == 1
+        assert "a\\x1b[2J\\nerror: b' has a line break" in said
+    assert os.listdir(tmp_path) == []
+
+
+def test_queue_goes_on_after_a_job_that_there_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = StateDir(tmp_path)
+    for name in ("first", "second"):
+        store.submit(replace(asked(["true"]), name=name))
+    assert run(("queue", "9", "1", "8", "2", "--state", str(tmp_path))) == 2
+    out, err = capsys.readouterr()
+    assert "job 1  first" in out
+    assert "job 2  second" in out
+    assert "There is no job 9" in err
+    assert "There is no job 8" in err
+    assert run(("queue", "9", "1", "--json", "--state", str(tmp_path))) == 2
+    facts = json.loads(capsys.readouterr().out)
+    assert [one["job"] for one in facts["jobs"]] == [1]
+    assert [one["job"] for one in facts["errors"]] == [9]
+
+
 def test_json_says_the_same_as_ever(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     store = StateDir(tmp_path)
     store.submit(replace(asked(["true"]), name=EVIL, user="Jürgen"))

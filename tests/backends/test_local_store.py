@@ -102,6 +102,12 @@ def test_a_name_that_would_fill_every_table_is_refused_at_submit_only(tmp_path: 
     assert store.request(store.submit(long)) == long
 
 
+def test_the_title_of_a_job_without_a_name_is_short() -> None:
+    assert asked(["/bin/sh", "train.sh", "x" * 99]).title == "sh train.sh"
+    assert asked(["sh", "x" * 1000]).title == f"sh {'x' * 36}…"
+    assert asked(["sh", "x" * 1000], name="n" * 50).title == "n" * 50
+
+
 def test_damage_is_named(tmp_path: Path) -> None:
     store = StateDir(tmp_path)
     with pytest.raises(ConfigError, match="There is no job 7"):

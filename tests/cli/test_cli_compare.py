@@ -321,7 +321,7 @@ def test_clusters_and_restart_costs_are_axes(
         "traces": ["log.csv", "random"], "clusters": ["now", "one more node"], "restart_s": [0, 60],
     }  # fmt: skip
     labels = [
-        f"{trace}, {cluster}, restart {cost} s"
+        f"{trace} · {cluster} · restart {cost} s"
         for trace in ("log.csv", "random")
         for cluster in ("now", "one more node")
         for cost in (0, 60)
@@ -329,14 +329,15 @@ def test_clusters_and_restart_costs_are_axes(
     assert results["traces"] == list(results["cases"]) == labels
     # The log once in each of its 4 cases, the preset under both seeds.
     assert len(results["runs"]) == 4 * 2 * (1 + 2)
-    case = results["cases"]["log.csv, one more node, restart 60 s"]
+    case = results["cases"]["log.csv · one more node · restart 60 s"]
     assert (case["cluster"]["nodes"], case["conditions"]["restart_s"]) == (3, 60)
     assert [row["scope"] for row in results["comparisons"]] == [*labels, "all settings"]
-    assert "log.csv, one more node, restart 60 s on 3 nodes × 8 GPUs" in out
-    assert "log.csv: mean JCT, and its change from now, restart 0 s" in out
+    assert "log.csv · one more node · restart 60 s on 3 nodes × 8 GPUs" in out
+    assert "log.csv: mean JCT, and its change from now · restart 0 s" in out
+    assert "Seeds make no difference to log.csv (a file" in out
     page = Path("axes/report.html").read_text()
-    assert "one more node, restart 60 s" in page
-    assert "cluster of random, now, restart 0 s" in page
+    assert "one more node · restart 60 s" in page
+    assert "cluster of random · now · restart 0 s" in page
 
 
 def test_a_case_is_what_it_would_be_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -352,6 +353,76 @@ def test_a_case_is_what_it_would_be_alone(folder: Path, capsys: pytest.CaptureFi
             assert run([*words, "--restart-cost", f"{cost}s"]) == 0
             alone = json.loads(capsys.readouterr().out)["runs"][0]["mean_jct_s"]
             assert rows["log.csv", cluster, cost, "srtf"] == alone
+
+
+@pytest.mark.parametrize(("seeds", "over", "n"), [("[0]", "jobs", 30), ("[0, 1, 2]", "runs", 3)])
+def test_a_run_counts_once_however_many_settings_it_was_made_in(
+    folder: Path, seeds: str, over: str, n: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"""
+        traces = [{{ source = "poisson:jobs=30,total_gpus=16,load=1.1", name = "random" }}]
+        seeds = {seeds}
+        policies = ["fifo-skip", "srtf"]
+        cluster.nodes = 2
+        resamples = 500
+    """
+    (folder / "one.toml").write_text(text)
+    (folder / "many.toml").write_text(f"{text}\nconditions.restart_s = [0, 1e-9, 2e-9, 3e-9]")
+    one, many = (
+        json.loads(compared(capsys, f"study/{name}.toml", "--jobs", "1", "--json")[0])
+        for name in ("one", "many")
+    )
+    alone, pooled = one["comparisons"][0], many["comparisons"][-1]
+    assert pooled["scope"] == "all settings"
+    assert (pooled["over"], pooled["n"], pooled["pairs_of_runs"]) == (over, n, 4 * max(1, n % 30))
+    # Settings that make no difference give no further certainty.
+    wide, still = (row["ratio_ci"][1] - row["ratio_ci"][0] for row in (alone, pooled))
+    assert still == pytest.approx(wide, rel=0.15)
+
+
+def test_all_clusters_of_a_trace_are_given_the_same_jobs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """
+        traces = ["log.csv"]
+        policies = ["fifo-skip", "srtf"]
+        drop_oversized = true
+        [[clusters]]
+        name = "small"
+        nodes = 1
+        gpus = 4
+        [[clusters]]
+        name = "large"
+        nodes = 2
+    """
+    (folder / "drop.toml").write_text(text)
+    out, err = compared(capsys, "study/drop.toml", "--jobs", "1", "--json")
+    results = json.loads(out)
+    # Of 30 jobs of 1 … 8 GPUs, 16 take no more than 4.
+    assert {run["jobs"] for run in results["runs"]} == {16}
+    assert err.count("left out 14 jobs") == 1
+    lost = [note for note in results["notes"] if "14 jobs left out" in note]
+    assert [note.partition(":")[0] for note in lost] == ["log.csv"]
+    assert any("left out on all of them" in note for note in results["notes"])
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("traces=['log.csv']\npolicies=['srft']", "No policy is called 'srft'"),
+    ("traces=['gone.csv']\npolicies=['fifo']", "gone.csv"),
+    ("traces=['poisson:jobs=3,load=x']\npolicies=['fifo']", "load"),
+    ("traces=['log.csv']\npolicies=['fifo']\n[cluster]\nnodes=1\ngpus=4",
+     "a larger cluster (nodes, gpus or file of [cluster]), or leave such jobs out "
+     "(drop_oversized = true)."),
+])  # fmt: skip
+def test_what_is_wrong_with_the_input_names_the_file_and_its_keys(
+    folder: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "w.toml").write_text(text)
+    assert run(["compare", "study/w.toml", "--jobs", "1"]) == 2
+    shown = capsys.readouterr().err.splitlines()[-1]
+    assert shown.startswith("error: study/w.toml: ")
+    assert message in shown
+    assert "--" not in shown
 
 
 def test_a_scenario_keeps_its_own_cluster_and_costs(
@@ -401,7 +472,7 @@ def test_a_logs_own_record_and_types_are_compared_with(
     assert [row["trace"] for row in results["curves_as_it_was"]] == results["traces"]
     assert max(results["curves_as_it_was"][0]["utilisation"]["share"]) == 1
     lines = out.splitlines()
-    assert lines[0] == "jobs.txt, own cluster on 3 nodes × 2–4 GPUs"
+    assert lines[0] == "jobs.txt · own cluster on 3 nodes × 2–4 GPUs"
     assert [line.split("  ")[0] for line in lines[3:6]] == ["as it was", "fifo", "srtf"]
     assert "as it was: the log's own record" in out
     assert "made of the GPU types in the log: 2 × 4 a100, 1 × 2 v100" in out

@@ -43,6 +43,36 @@ def test_a_report_is_printed_and_drawn(
         assert words in text
 
 
+BREAKS = """
+from rota.policies import make_policy
+
+class Breaks:
+    def decide(self, snapshot):
+        if snapshot.time_s > 600:
+            raise ValueError("no idea")
+        return make_policy("fifo-skip").decide(snapshot)
+"""
+
+
+def test_a_run_that_raised_keeps_its_rounds_and_says_that_it_stopped(
+    journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own.py").write_text(BREAKS)
+    words = ["simulate", str(journal.with_name("jobs.csv")), "--drop-oversized", "--nodes", "2"]
+    assert run([*words, "-p", "own.py:Breaks", "--journal", "part.db"]) == 1
+    assert "no idea" in capsys.readouterr().err
+    assert run(["report", "part.db", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    # A job comes every minute: rounds at 0, 60, …, 600 s are carried out, the next is not.
+    assert (facts["ended"], facts["end_s"]) == (False, 660)
+    assert facts["rounds"] >= 11
+    first, later, *_ = facts["notes"]
+    assert first.startswith("The run stopped early: Policy 'Breaks' raised ValueError in round")
+    assert later == "18 jobs of the trace were still to come then."
+
+
 def test_json_has_the_numbers_and_writes_no_page_unless_told(
     journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -41,6 +42,10 @@ class Raises:
     def decide(self, snapshot):
         raise ValueError("no idea")
 
+class Verse:
+    def decide(self, snapshot):
+        raise ValueError("no idea\\n  at all")
+
 class Loops:
     def decide(self, snapshot):
         while True:
@@ -55,6 +60,19 @@ class Particular:
         pass
     decide = Starves.decide
 '''
+LOUD = """
+from rota.policies import make_policy
+
+print("imported")
+
+class Loud:
+    def __init__(self):
+        print("made")
+
+    def decide(self, snapshot):
+        print("asked")
+        return make_policy("fifo").decide(snapshot)
+"""
 EXAMPLE = Path(__file__).parents[2] / "examples" / "longest_wait.py"
 
 
@@ -218,7 +236,8 @@ def test_oversized_jobs_stop_a_run_unless_dropped(
         (["-p", "none.py:Policy"], "There is no file 'none.py'"),
         (["-p", "no_such_module:Policy"], "Cannot load a policy from 'no_such_module'"),
         (["-p", "hostile.py:Nobody"], "No policy in hostile.py is called 'Nobody'"),
-        (["-p", "hostile.py:Particular"], "Cannot make policy 'hostile.py:Particular': TypeError"),
+        (["-p", "hostile.py:Particular"], "Cannot make policy 'hostile.py:Particular': its"),
+        (["-p", "srsf:b=1,b=0.5"], "'srsf' is given 'b' twice in 'b=1,b=0.5'"),
         (["-p", "fifo", "--by", "age"], "No table is called 'age'"),
         (["-p", "fifo", "--estimates", "treu"], "Did you mean 'true'?"),
         (["-p", "fifo", "--format", "phily"], "Did you mean 'philly'?"),
@@ -241,6 +260,7 @@ def test_wrong_input_is_named(
         ("Raises", "Policy 'Raises' raised ValueError in round 1 at 0 s: no idea"),
         ("Loops", "Policy 'Loops' had not decided after 0.2 s"),
         ("Starves", "the policy starves them"),
+        ("Verse", "Policy 'Verse' raised ValueError in round 1 at 0 s: no idea at all. --debug"),
     ],
 )
 def test_a_policy_that_misbehaves_is_stopped(
@@ -301,6 +321,34 @@ def test_several_policies_get_a_journal_each(log: str, capsys: pytest.CaptureFix
     simulated(capsys, log, "-p", "fifo", "-p", "srtf+spread", "-p", own, "--journal", "run.db")
     names = {path.name for path in Path().glob("run*")}
     assert names == {"run.fifo.db", "run.srtf+spread.db", "run.longest_wait.py-LongestWait.db"}
+
+
+def test_files_of_one_name_in_two_folders_are_told_apart(
+    log: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("a", "b"):
+        Path(folder).mkdir()
+        shutil.copy(EXAMPLE, f"{folder}/mine.py")
+    own = [f"{folder}/mine.py:LongestWait" for folder in "ab"]
+    words = (log, "-p", own[0], "-p", own[1], "-p", "fifo", "--journal", "run.db")
+    table = simulated(capsys, *words)
+    assert [line.split()[0] for line in table.splitlines()[3:6]] == [*own, "fifo"]
+    names = sorted(path.name for path in Path().glob("run*"))
+    assert names == [*(f"run.{f}-mine.py-LongestWait.db" for f in "ab"), "run.fifo.db"]
+
+
+@pytest.mark.parametrize("words", [["simulate", "log.csv", "-p", "loud.py:Loud"],
+                                   ["compare", "c.toml", "--jobs", "2"]])  # fmt: skip
+def test_what_a_policy_prints_does_not_end_up_in_the_json(
+    log: str, words: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("loud.py").write_text(LOUD)
+    policies = "['loud.py:Loud', 'fifo-skip']"
+    Path("c.toml").write_text(f"traces = ['{log}']\npolicies = {policies}")
+    assert run([*words, "--json"]) == 0
+    shown = capfd.readouterr()
+    assert json.loads(shown.out)["runs"]
+    assert {"imported", "made", "asked"} <= set(shown.err.split())
 
 
 def test_a_journal_that_cannot_be_written_is_an_error(

@@ -51,10 +51,11 @@ def test_lists_presets_formats_and_the_sacct_command() -> None:
 def test_describes_on_stdout_and_notes_on_stderr(log: Path) -> None:
     shown = run("describe", log, "--skip-bad", "--gpus", "4")
     assert shown.exit_code == 0
-    assert "1 jobs" in shown.stdout
+    assert "sacct.txt: 1 job over" in shown.stdout
+    assert "1 user, most jobs" in shown.stdout
     assert "GPUs per job" in shown.stdout
-    assert "Left out 1 jobs: still queued." in shown.stderr
-    assert "Skipped 1 broken lines." in shown.stderr
+    assert "Left out 1 job: still queued." in shown.stderr
+    assert "Skipped 1 broken line." in shown.stderr
 
 
 def test_describes_as_json(log: Path) -> None:
@@ -70,7 +71,7 @@ def test_describes_types_limits_and_starts(tmp_path: Path) -> None:
         "2|COMPLETED|2026-01-01T00:00:00|2026-01-01T00:00:00|600|5|node=1,gres/gpu=1\n"
     )
     shown = run("describe", path, "--nodes", "2", "--gpus", "4").stdout
-    assert "GPU types    a100 (1 jobs, 4.0 GPU hours, up to 4 a node), any (1 jobs" in shown
+    assert "GPU types    a100 (1 job, 4.0 GPU hours, up to 4 a node), any (1 job," in shown
     assert "time limits  2 of 2 jobs have one; they run 125 % of it at the median" in shown
     assert "1 run over it" in shown
     assert "starts       recorded of 2 of 2 jobs; wait median 30 s" in shown

@@ -346,6 +346,22 @@ def test_a_group_that_is_cut_ends_the_calls_that_wait_in_it() -> None:
         group.close(lost=True)
 
 
+def test_a_call_that_gloo_forgets_to_fail_ends_with_the_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups = groups_of(2)
+    monkeypatch.setattr(WorkerGroup, "_links", lambda _: iter(()))  # so gloo does not notice it
+    groups[0].begin(groups[0].process_group.allreduce([torch.ones(3)]))
+    cutter = threading.Timer(0.2, groups[0].cut)
+    cutter.start()
+    with pytest.raises(RuntimeError, match="gloo waits for a member that is gone"):
+        groups[0].wait()
+    cutter.join()
+    groups[0].close(lost=True)  # the process goes on, though the call waits for its time limit
+    monkeypatch.undo()
+    groups[1].close(lost=True)
+
+
 def test_no_process_can_connect_to_a_group_once_it_is_formed() -> None:
     groups = groups_of(3)
     for address in groups[0]._addresses:

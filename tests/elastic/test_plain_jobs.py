@@ -69,6 +69,21 @@ dist.destroy_process_group()
     assert "a ended: all went well" in run.text()
 
 
+@pytest.mark.parametrize(
+    ("threads", "env", "seen"),
+    [(1, {"OMP_NUM_THREADS": "7"}, "1"), (0, {"OMP_NUM_THREADS": "7"}, "7"), (0, {}, "1")],
+)
+def test_threads_that_were_asked_for_win_over_the_environment(
+    tmp_path: Path, threads: int, env: dict[str, str], seen: str
+) -> None:
+    command = program(tmp_path / "out", "(out / 'n').write_text(os.environ['OMP_NUM_THREADS'])")
+    with trial(
+        tmp_path, [Member("a")], mode="plain", command=command, env=env, threads=threads
+    ) as run:
+        assert run.job.wait(PATIENCE_S).state == "done"
+    assert (run.out / "n").read_text() == seen
+
+
 FAILS = """
 while not (out / "ready0").exists():
     time.sleep(0.01)

@@ -141,6 +141,7 @@ def trial(
     env: Mapping[str, str] | None = None,
     out: Path | None = None,
     park_every_s: float = 300.0,
+    threads: int = 0,
     **config: Any,
 ) -> Iterator[Trial]:
     """A job that is over, with all its processes, when the block is."""
@@ -154,6 +155,7 @@ def trial(
         preload=() if command else PRELOAD,
         limits=limits or PATIENT,
         park_every_s=park_every_s,
+        threads=threads,
     )
     with ending(folder / "job"):
         yield Trial(ElasticJob.launch(folder / "job", spec, fork_server()), out)

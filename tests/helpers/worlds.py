@@ -14,12 +14,13 @@ from rota.policies import Heuristic, make_policy
 from rota.sim import Conditions, Faults, simulate
 from rota.sim.briefing import informed
 from rota.sim.state import FAULT
+from rota.testing.world_runs import ByRounds
 from rota.traces import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rota.core import Decision, Policy, Snapshot
+    from rota.core import Policy
     from rota.run.outcome import Outcome
 
 Jobs = list[tuple[int, int, int]]
@@ -40,25 +41,6 @@ def trace_of(jobs: Sequence[tuple[float, float, int]], **columns: Any) -> Trace:
 
 def cluster_of(gpus: Sequence[int], **columns: Any) -> Cluster:
     return Cluster(gpus=np.array(gpus, np.int64), **columns)
-
-
-@dataclass(frozen=True)
-class ByRounds:
-    """Hides that a policy could be replayed compiled, so that it is asked round by round.
-
-    And trusts no draft: every decision is checked.
-    """
-
-    policy: Policy
-
-    @property
-    def name(self) -> str:
-        return str(getattr(self.policy, "name", "?"))
-
-    def decide(self, snapshot: Snapshot) -> Decision:
-        decision = self.policy.decide(snapshot)
-        replace(decision, drafted=None).check(snapshot)
-        return decision
 
 
 def by_rounds(

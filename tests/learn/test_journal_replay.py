@@ -225,6 +225,12 @@ def test_refuses_a_journal_in_which_there_is_nothing_to_choose(tmp_path: Path) -
         watch_journal(JournalReplay(rigid(tmp_path), TESTBED), lens, 10, (), per_job=per_job)
 
 
+def test_a_journal_without_a_choice_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does this lens have a choice"):
+        trainer(tmp_path, "dl2-onepass", f"clone.teacher=journal:{rigid(tmp_path)}")
+    assert not (tmp_path / "out").exists()
+
+
 def test_refuses_models_that_the_lens_does_not_know(tmp_path: Path) -> None:
     lens, per_job = lens_of("dl2-onepass")
     record = JournalReplay(rigid(tmp_path, ["a", "b", "a"]), TESTBED)

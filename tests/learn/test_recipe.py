@@ -54,7 +54,7 @@ def test_stands_on_another(tmp_path: Path) -> None:
         (GOOD + "clipp = 1\n", r"mine\.toml:7: \[ppo\]: There is no key 'clipp'.*'clip'"),
         (GOOD + "[pppo]\n", r"mine\.toml:7: There is no key 'pppo'.*'ppo'"),
         (GOOD.replace("0.1", '"much"'), r"mine\.toml:6: \[ppo\] clip = 'much' must be a number"),
-        (GOOD.replace("0.1", "-1.0"), r"mine\.toml:5: \[ppo\] ppo\.clip=-1\.0 must be above 0"),
+        (GOOD.replace("0.1", "-1.0"), r"mine\.toml:6: \[ppo\] ppo\.clip=-1\.0 must be above 0"),
         (GOOD.replace("dl2-onepass", "dl3"), r"mine\.toml:2: No learned system is called 'dl3'"),
         (GOOD.replace('about = "a test"', ""), r"about = .* is missing"),
         (GOOD.replace('scenario = "dl2-small"', ""), r"\[world\] scenario is missing"),
@@ -104,6 +104,26 @@ def test_complains_with_the_line(tmp_path: Path, text: str, complaint: str) -> N
 def test_complains_of_a_change(tmp_path: Path, change: str, complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         load_recipe(written(tmp_path, GOOD), [change])
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        (["run.threads=-1", "run.updates=1"], r"^--set run\.threads=-1: \[run\] threads = -1 must"),
+        (["world.replicas=0"], r"^--set world\.replicas=0: \[world\] replicas = 0 must be 1 or"),
+        (["world.replicas=3"], r"^--set world\.replicas=3: \[world\] clusters = 128 must be a mul"),
+        (
+            ["clone.every=0", "clone.epochs=2"],
+            r"^--set clone\.every=0: \[clone\] every = 0 must be",
+        ),
+        (["explore.kind=epsilon", "run.learner=ppo"], r"^--set explore\.kind=epsilon: "),
+    ],
+)
+def test_blames_the_change_that_is_wrong(
+    tmp_path: Path, changes: list[str], complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        load_recipe(written(tmp_path, GOOD), changes)
 
 
 def test_suggests_a_preset() -> None:

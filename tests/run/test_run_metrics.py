@@ -257,3 +257,10 @@ def test_a_large_distribution_is_thinned_but_keeps_its_ends() -> None:
 def test_a_mean_over_runs_is_of_those_that_have_the_metric() -> None:
     runs = [{"moves": 1, "fee": None}, {"moves": 2, "fee": 3.0}, {"moves": 6}]
     assert mean_over(runs, ("moves", "fee", "rho")) == {"moves": 3.0, "fee": 3.0, "rho": None}
+
+
+def test_slowdown_is_not_below_one_because_late_times_are_coarse() -> None:
+    # At 1.7e9 s times are 2.4e-7 s apart: the first two jobs end when they were submitted.
+    got = Times.of(outcome(submit_s=[1.7e9, 1.7e9, 0, 0], duration_s=[1e-9, 1e-7, 10, 10],
+                           done_s=[1.7e9, 1.7e9, 10, 5]))  # fmt: skip
+    assert got.slowdown.tolist() == [1, 1, 1, 0.5]  # the last one ran on more GPUs

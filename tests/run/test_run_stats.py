@@ -54,6 +54,18 @@ def test_a_single_unit_has_no_interval() -> None:
     assert got.difference_ci is None
 
 
+def test_pairs_of_one_group_are_one_unit() -> None:
+    a, b = rng(1).lognormal(size=(2, 40))
+    once = paired(a, b, rng(5))
+    # Every pair three times over, told to be the same: nothing is learned from the copies.
+    thrice = paired(np.tile(a, 3), np.tile(b, 3), rng(5), group=np.tile(np.arange(40), 3))
+    assert thrice.n == once.n == 40
+    assert thrice.ratio_ci == pytest.approx(once.ratio_ci)
+    assert thrice.difference_ci == pytest.approx(once.difference_ci)
+    alone = paired(a, b, rng(), group=np.full(40, 7))
+    assert (alone.n, alone.ratio_ci, alone.difference_ci) == (1, None, None)
+
+
 def test_no_ratio_is_given_where_the_base_is_zero() -> None:
     got = paired(np.array([1.0, 2.0]), np.zeros(2), rng())
     assert (got.ratio, got.ratio_ci, got.difference) == (None, None, 1.5)

@@ -197,3 +197,11 @@ def test_jobs_in_a_sentence() -> None:
     assert name_jobs([3]) == "job 3"
     assert name_jobs([3, 5]) == "jobs 3 and 5"
     assert name_jobs(range(1, 7)) == "jobs 1, 2, 3, 4 and 2 more"
+
+
+def test_a_job_that_fits_on_no_single_node_is_said_to_fit_on_several() -> None:
+    held = {Job(workers=2, user=1): [(0, 2)], Job(workers=2): [(1, 2)]}
+    assert reason(Job(workers=3), held).text == (
+        "it fits on several nodes together, but on no single one, and policy srtf did not start it"
+    )
+    assert reason(Job(workers=2), held).text == "it fits, but policy srtf did not start it"

@@ -137,6 +137,26 @@ def test_published_helios_and_acme_logs_keep_their_starts(tmp_path: Path) -> Non
     assert read(tmp_path, acme).started_s.tolist() == [5]
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("job_id,num_gpu,submit_time,iterations,model_name,duration\na,1,0,1,x,1e300\n",
+         "log.csv:2: field 'duration': 1e300 is not a positive"),
+        ("1 0 5 1e300 1 -1 -1 1 9 -1 1 1 1 1 1 -1 -1 -1\n",
+         "log.csv:1: field 'run_time': 1e300 is not a positive"),
+        ("1 0 5 60 1.5 -1 -1 1 9 -1 1 1 1 1 1 -1 -1 -1\n",
+         "log.csv:1: field 'allocated_processors': 1.5 is not a whole"),
+        ("job_id,gpu_num,submit_time,start_time,duration\na,1.5,1,1,60\n",
+         "log.csv:2: field 'gpu_num': 1.5 is not a whole"),
+    ],
+)  # fmt: skip
+def test_complaints_name_the_column_and_the_value_of_the_file(
+    tmp_path: Path, text: str, says: str
+) -> None:
+    with pytest.raises(TraceError, match=says):
+        read(tmp_path, text)
+
+
 def test_swf_reports_a_cut_line(tmp_path: Path) -> None:
     with pytest.raises(TraceError, match=r"log.swf:4: The line is cut short: it has 3 fields"):
         read(tmp_path, "\n".join(SWF.splitlines()[:3]) + "\n 2 10 5\n", "log.swf")

@@ -82,12 +82,13 @@ def test_an_empty_optional_cell_means_the_default(tmp_path: Path) -> None:
         ("b,5,-1,1", "field 'duration_s': -1 is not a positive"),
         ("b,5,0,1", "field 'duration_s': 0 is not a positive"),
         ("b,5,nan,1", "field 'duration_s': nan is not a positive"),
+        ("b,5,1e300,1", "field 'duration_s': 1e300 is not a positive"),
         ("b,inf,1,1", "field 'submit_s': inf is not a time"),
         ("b,1700000000000,1,1", "milliseconds"),
         ("b,5,1,0", "field 'num_gpus': 0 is not a whole number"),
         ("b,5,1,-2", "field 'num_gpus': -2 is not a whole number"),
         ("b,5,1,1.5", "field 'num_gpus': 1.5 is not a whole number"),
-        ("b,5,1,1e300", "field 'num_gpus': 1e+300 is not a whole number"),
+        ("b,5,1,1e300", "field 'num_gpus': 1e300 is not a whole number"),
         ("b,5,soon,1", "field 'duration_s': 'soon' is not a number"),
         ("b,5,,1", "field 'duration_s': '' is not a number"),
         (",5,1,1", "field 'job_id': '' is empty"),
@@ -201,6 +202,8 @@ def test_refuses_an_unreadable_file(tmp_path: Path) -> None:
 def test_an_unknown_name_suggests_a_preset_and_the_list() -> None:
     with pytest.raises(UnknownNameError, match=r"`rota traces`.*Did you mean 'venus'"):
         load_trace("venuss")
+    with pytest.raises(ConfigError, match="name of the trace is empty"):
+        load_trace("")
 
 
 def test_an_unknown_format_suggests_another(tmp_path: Path) -> None:

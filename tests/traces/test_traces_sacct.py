@@ -123,6 +123,12 @@ def test_components_of_a_het_job_are_one_gang(tmp_path: Path) -> None:
         ("gres:gpu:3", 3, ""),
         ("gres/gpu:a100:2", 2, "a100"),
         ("gpu:a100:2(S:0-1)", 2, "a100"),
+        ("gpu", 1, ""),
+        ("gpu:a100", 1, "a100"),
+        ("gres/gpu:a100", 1, "a100"),
+        ("gpu:a100(S:0)", 1, "a100"),
+        ("gres/gpu:1g.5gb", 1, "1g.5gb"),
+        ("gpumem:4,gpu:2", 2, ""),
     ],
 )
 def test_counts_gpus_once_in_every_spelling(
@@ -189,14 +195,21 @@ def test_a_bar_in_an_inner_comment_is_a_broken_line(tmp_path: Path) -> None:
         ("2|ann|COMPLETED|yesterday|60|10|gres/gpu=2", "Submit"),
         ("2|ann|COMPLETED|2026-01-01T00:00:00|long|10|gres/gpu=2", "ElapsedRaw"),
         ("2|ann|COMPLETED|2026-01-01T00:00:00|-60|10|gres/gpu=2", "ElapsedRaw"),
+        ("2|ann|COMPLETED|2026-01-01T00:00:00|inf|10|gres/gpu=2", "ElapsedRaw': inf is too long"),
+        ("2|ann|COMPLETED|2026-01-01T00:00:00|1e300|10|gpu", "ElapsedRaw': 1e300 is too long"),
+        ("2|ann|COMPLETED|2026-01-01T00:00:00|nan|10|gres/gpu=2", "ElapsedRaw': nan is not"),
         ("2|ann|COMPLETED|2026-01-01T00:00:00|60|10|gres/gpu=two", "AllocTRES"),
+        ("2|ann|COMPLETED|2026-01-01T00:00:00|60|10|gres/gpu=-2", "AllocTRES': 'gres/gpu=-2' is"),
+        ("2|ann|COMPLETED|2026-01-01T00:00:00|60|10|gpu:-2", "AllocTRES': 'gpu:-2' is"),
+        ("2|ann|COMPLETED|2026-01-01T00:00:00|60|10|gpu:a100:-2", "AllocTRES': 'gpu:a100:-2' is"),
+        ("2|ann|COMPLETED|2026-01-01T00:00:00|60|10|cpu=nan,gpu", "AllocTRES': 'cpu=nan,gpu' is"),
         ("|ann|COMPLETED|2026-01-01T00:00:00|60|10|gres/gpu=2", "JobID"),
     ],
 )
 def test_names_the_field_of_a_broken_line(tmp_path: Path, line: str, field: str) -> None:
     text = f"{SHORT}\n1|ann|COMPLETED|2026-01-01T00:00:00|60|10|gres/gpu=2\n{line}\n"
 
-    with pytest.raises(TraceError, match=rf"sacct.txt:3: field '{field}'"):
+    with pytest.raises(TraceError, match=rf"sacct.txt:3: field '{field}"):
         read(tmp_path, text)
     assert read(tmp_path, text, skip_bad=True).skipped == 1
 
@@ -258,3 +271,78 @@ def test_a_start_before_the_submission_is_not_used_and_pointed_out(tmp_path: Pat
     assert trace.notes == ("1 job started before the submission; these starts are not used.",)
     with pytest.raises(TraceError, match="field 'Start'"):
         read(tmp_path, "\n".join([head, *rows]).replace("Unknown", "soon"))
+
+
+WIDE = "JobID|State|Submit|{elapsed}|{limit}|AllocTRES|ReqTRES|ReqGRES|AllocCPUS|ReqMem"
+
+
+def wide(*rows: str, elapsed: str = "ElapsedRaw", limit: str = "Timelimit") -> str:
+    """A log of jobs with these run times, limits, resources, CPUs and memory."""
+    lines = [f"{k}|COMPLETED|2026-01-01T00:00:00|{row}" for k, row in enumerate(rows)]
+    return "\n".join([WIDE.format(elapsed=elapsed, limit=limit), *lines])
+
+
+def test_takes_gpus_of_the_first_column_that_names_any(tmp_path: Path) -> None:
+    trace = read(tmp_path, wide(
+        "60||cpu=4,mem=8G,node=1||gpu:a100:2||", "60|||cpu=2|gpu||", "60||cpu=1|cpu=1|||",
+    ))  # fmt: skip
+    assert trace.num_gpus.tolist() == [2, 1]
+    assert trace.names("gpu_type") == ["a100", ""]
+    assert (trace.cpus_per_worker * trace.num_gpus).tolist() == [4, 2]
+    assert trace.left_out == {"no GPU": 1}
+    (note,) = trace.notes
+    assert note.startswith("no job has GPUs in AllocTRES and ReqTRES; they are taken from ReqGRES.")
+    assert "AccountingStorageTRES" in note
+
+    counted = read(tmp_path, wide("60||gres/gpu=4||gpu:2||", "60||cpu=1|cpu=1|||"))
+    assert (counted.num_gpus.tolist(), counted.notes) == ([4], ())
+
+
+def test_a_log_without_any_gpu_is_answered_with_the_setting_that_counts_them(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(
+        TraceError, match=r"\(1 no GPU\)\. No job has GPUs in AllocTRES and ReqTRES\."
+    ):
+        read(tmp_path, wide("60||cpu=4||||"))
+
+
+def test_run_times_and_limits_that_cannot_be_read_are_counted(tmp_path: Path) -> None:
+    rows = ["|1:00|gpu|||8|", "60|soon|gpu|||8|", "60|UNLIMITED|gpu|||8|", "60|9:99:99x|gpu|||8|"]
+    trace = read(tmp_path, wide(*rows))
+    assert trace.job_id.tolist() == ["1", "2", "3"]
+    assert trace.left_out == {"no run time in ElapsedRaw": 1}
+    assert np.isnan(trace.estimate_s).all()
+    assert trace.notes == ("2 lines have no limit that can be read in Timelimit, such as 'soon'.",)
+
+    raw = read(tmp_path, wide("60|-5|gpu|||8|", "60|10|gpu|||8|", limit="TimelimitRaw"))
+    np.testing.assert_array_equal(raw.estimate_s, [np.nan, 600])
+    assert raw.notes == ("1 line has no limit that can be read in TimelimitRaw, such as -5.",)
+
+    with pytest.raises(TraceError, match="field 'Elapsed': 'a while' is not a span of time"):
+        read(tmp_path, wide("a while||gpu||||", elapsed="Elapsed"))
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("60|||gres/gpu=-1|||", "field 'ReqTRES': 'gres/gpu=-1' is no list"),
+        ("60||||gpu:-1||", "field 'ReqGRES': 'gpu:-1' is no list"),
+        ("60||gpu|||many|", "field 'AllocCPUS': 'many' is no number of CPUs"),
+        ("60||gpu|||-4|", "field 'AllocCPUS': -4 is no number of CPUs"),
+        ("60||gpu|||4|lots", "field 'ReqMem': 'lots' is no amount of memory"),
+    ],
+)
+def test_complaints_name_the_column_and_the_value_of_the_file(
+    tmp_path: Path, row: str, says: str
+) -> None:
+    text = wide("60||gpu||||", row)
+    with pytest.raises(TraceError, match=f"sacct.txt:3: {says}"):
+        read(tmp_path, text)
+    assert read(tmp_path, text, skip_bad=True).skipped == 1
+
+
+def test_an_end_before_the_start_is_told_of_the_columns_there_are(tmp_path: Path) -> None:
+    times = "2026-01-01T00:00:00|2026-01-01T00:01:00|2026-01-01T00:00:30"
+    with pytest.raises(TraceError, match="field 'End': '2026-01-01T00:00:30' lies before Start"):
+        read(tmp_path, f"JobID|State|Submit|Start|End|AllocTRES\n1|COMPLETED|{times}|gpu\n")

@@ -123,6 +123,7 @@ def test_a_smaller_cluster_gets_smaller_gangs_at_the_usual_load() -> None:
         ("jobs=1.5", "needs a whole number"),
         ("load=0", "must lie in"),
         ("load=nan", "must lie in"),
+        ("load=1e-30", "load=1e-30 is too low: .* jobs would arrive over"),
         ("load=high", "needs a number"),
         ("jobs=1,load=0.5", "at least two jobs"),
         ("gpus=64", "write total_gpus=64, the GPUs of the whole cluster"),

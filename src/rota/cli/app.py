@@ -80,8 +80,8 @@ def run(words: Sequence[str]) -> int:
             traceback.print_exc()
         message, code = _explain(error)
         with suppress(OSError):
-            lines = "\n".join(map(shown, str(message).split("\n")))
-            print(f"error: {lines}", file=sys.stderr)
+            lines = filter(None, map(str.strip, message.splitlines()))
+            print(f"error: {shown(' '.join(lines))}", file=sys.stderr)
         return code
     except KeyboardInterrupt:
         return INTERRUPTED

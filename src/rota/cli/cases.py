@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rota.cli import loading
 from rota.traces.clusterfile import with_more_nodes
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from rota.core import Cluster
     from rota.sim import Conditions
     from rota.traces import Trace
+
+SEPARATOR: Final = " · "
+"""Between the parts of a label; names of traces have commas of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +28,8 @@ class Case:
     cluster_name: str
     cluster: Cluster = field(compare=False)
     when: Conditions = field(compare=False)
+    clusters: tuple[Cluster, ...] = field(compare=False)
+    """Those of all cases of the trace; its own among them."""
     notes: tuple[str, ...] = ()
     """Where the cluster comes from, if the file does not say."""
 
@@ -53,16 +58,16 @@ def cases_of(config: CompareConfig) -> tuple[Case, ...]:
             found.append(_of_scenario(trace))
             continue
         jobs = load_jobs(trace, trace.seeds[0])
-        for spec in config.clusters:
-            cluster, notes = _cluster(spec, trace, jobs)
-            found += [
-                Case(
-                    label=_label(config, trace, spec, cost_s), trace=trace,
-                    cluster_name=spec.name, cluster=cluster, notes=notes,
-                    when=replace(config.when, restart_s=cost_s),
-                )
-                for cost_s in config.restart_costs_s
-            ]  # fmt: skip
+        made = [(spec.name, *_cluster(spec, trace, jobs)) for spec in config.clusters]
+        found += [
+            Case(
+                label=_label(config, trace, name, cost_s), trace=trace, cluster_name=name,
+                cluster=cluster, when=replace(config.when, restart_s=cost_s),
+                clusters=tuple(cluster for _, cluster, _ in made), notes=notes,
+            )
+            for name, cluster, notes in made
+            for cost_s in config.restart_costs_s
+        ]  # fmt: skip
     return tuple(found)
 
 
@@ -80,7 +85,7 @@ def _of_scenario(trace: TraceSpec) -> Case:
     scenario = load(trace.source)
     return Case(
         label=trace.label, trace=trace, cluster_name=scenario.name, cluster=scenario.cluster,
-        when=scenario.when,
+        when=scenario.when, clusters=(scenario.cluster,),
     )  # fmt: skip
 
 
@@ -99,10 +104,10 @@ def _cluster(spec: ClusterSpec, trace: TraceSpec, jobs: Trace) -> tuple[Cluster,
     return cluster, notes
 
 
-def _label(config: CompareConfig, trace: TraceSpec, spec: ClusterSpec, cost_s: float) -> str:
+def _label(config: CompareConfig, trace: TraceSpec, cluster: str, cost_s: float) -> str:
     parts = [trace.label]
     if len(config.clusters) > 1:
-        parts.append(spec.name)
+        parts.append(cluster)
     if len(config.restart_costs_s) > 1:
         parts.append(f"restart {cost_s:g} s")
-    return ", ".join(parts)
+    return SEPARATOR.join(parts)

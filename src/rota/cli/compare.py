@@ -53,20 +53,22 @@ def compare(options: CompareOptions) -> None:
     parallel; the differences to a baseline come with confidence intervals.
     """
     from rota.cli.cases import cases_of
-    from rota.cli.compare_config import load_config
+    from rota.cli.compare_config import load_config, naming
     from rota.cli.compare_results import results_of
     from rota.cli.compare_tables import print_results
 
-    wanted = load_config(options.config)
+    with naming(options.config):
+        wanted = load_config(options.config)
     folder = Path("out") / wanted.name if options.out is None else options.out
     _check_folder(folder, options.force)
-    policies = {
-        name: loading.named_policies([spec])[spec] for name, spec in wanted.policies.items()
-    }
     if drawn := [seed for trace in wanted.traces if trace.is_scenario for seed in trace.seeds]:
         loading.tell_outside(drawn)
-    cases = cases_of(wanted)
-    all_runs, records = _played(wanted, cases, policies, options.jobs or _cores())
+    with naming(options.config):
+        policies = {
+            name: loading.named_policies([spec])[spec] for name, spec in wanted.policies.items()
+        }
+        cases = cases_of(wanted)
+        all_runs, records = _played(wanted, cases, policies, options.jobs or _cores())
     results = results_of(wanted, all_runs, records, loading.learners(policies))
     _write(folder, results)
     if options.as_json:

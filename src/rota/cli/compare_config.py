@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from math import isfinite
 from os.path import exists
@@ -9,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rota.cli.logs import below_data
 from rota.cli.toml_table import TomlTable
-from rota.errors import ConfigError, UnknownNameError
+from rota.errors import ConfigError, InputError, UnknownNameError
 from rota.sim import Conditions, Faults
 from rota.traces import PRESETS
 from rota.traces.clusterfile import load_cluster, read_toml, unknown_key
 from rota.traces.formats import LOG_FORMATS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from rota.core import Cluster
@@ -93,6 +94,30 @@ _KEYS: Final = (
 _TRACE_KEYS: Final = ("source", "name", "format", "head", "skip_bad")
 _SCENARIO_KEYS: Final = ("name", "label", "seeds", "data", "head")
 _CLUSTER_KEYS: Final = ("nodes", "gpus", "file", "add_nodes", "gpu_type")
+
+
+_KEY_OF: Final = {
+    "--nodes, --gpus or --cluster": "nodes, gpus or file of [cluster]",
+    "--cluster FILE": "[cluster] file",
+    "--nodes": "[cluster] nodes",
+    "--drop-oversized": "drop_oversized = true",
+    "--ignore-gpu-types": "ignore_gpu_types = true",
+    "--skip-bad": "skip_bad = true",
+    "--data": "data =",
+}
+"""What the file has in place of options of other commands, which errors advise."""
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let errors about the input name the configuration, and its keys in place of options."""
+    try:
+        yield
+    except InputError as error:
+        said = str(error)
+        for option, key in _KEY_OF.items():
+            said = said.replace(option, key)
+        raise InputError(said if str(path) in said else f"{path}: {said}") from error
 
 
 def load_config(path: Path) -> CompareConfig:

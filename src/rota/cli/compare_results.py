@@ -130,19 +130,23 @@ def _notes(
     if free and not all(trace.is_scenario for trace in config.traces):
         notes.append("Preemption and moving are free (conditions.restart_s = 0).")
     cases = all_runs.cases
-    once = [
-        case.label
+    once = dict.fromkeys(
+        case.trace.label
         for case in cases
         if not any(all_runs.varies[case.label, policy] for policy in config.policies)
-    ]
+    )
     if once and len(config.seeds) > 1:
         notes.append(
-            f"Seeds make no difference to {', '.join(once)} (a file, without faults or errors of "
-            "estimates), so each policy ran there once."
+            f"Seeds make no difference to {' and '.join(once)} (a file, without faults or errors "
+            "of estimates), so each policy ran there once."
         )
     over = {row["over"] for row in compared}
     if "runs" in over:
         notes.append("Differences over runs: a pair is one trace and seed under both policies.")
+    if len(cases) > len(config.traces):
+        notes.append(
+            "In all settings together, the cases of one trace and seed count as one observation."
+        )
     if "jobs" in over:
         notes.append(f"Differences over jobs: a pair is one job under both policies. {ROUGH}")
     notes += [
@@ -154,7 +158,18 @@ def _notes(
         for label, facts in _facts_of_scenarios(config).items()
     ]
     notes += dict.fromkeys(note for case in cases for note in case.notes)
-    lost = {run.summary["trace"]: losses(run.summary) for run in all_runs.runs.values()}
+    runs = [run.summary for run in all_runs.runs.values()]
+    if len(config.clusters) > 1 and any(run["oversized"] for run in runs):
+        notes.append(
+            "Jobs that one of the clusters cannot hold are left out on all of them, so that all "
+            "cases of a trace have the same jobs."
+        )
+    notes += dict.fromkeys(
+        f"{run['policy']} on {run['trace']}, seed {run['seed']}: {note}"
+        for run in runs
+        for note in run["notes"]
+    )
+    lost = {run["of_trace"]: losses(run) for run in runs}  # alike in all cases of a trace
     return notes + [f"{label}: {text}" for label, texts in lost.items() for text in texts]
 
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from rota.cli.loading import short_name
+from rota.cli.cases import SEPARATOR
+from rota.cli.loading import short_names
 from rota.cli.runs import RECORD
 from rota.cli.table import print_table
 from rota.dash import units
@@ -33,11 +34,12 @@ def _print_case(results: Mapping[str, Any], label: str) -> None:
     found = {(row["scope"], row["policy"]): row for row in results["comparisons"]}
     rows = _rows(results, label)
     against = [found.get((label, row["policy"])) for row in rows]
+    names = _names(results)
     columns = [
-        ("policy", [short_name(row["policy"]) for row in rows]),
+        ("policy", [names[row["policy"]] for row in rows]),
         ("runs", units.counts([row["runs"] for row in rows])),
         *metric_columns(rows, ["mean_jct_s"]),
-        (f"vs {short_name(results['baseline'])}",
+        (f"vs {names[results['baseline']]}",
          [_change(results, row, other) for row, other in zip(rows, against, strict=True)]),
         ("95 % interval", [_interval(row) for row in against]),
         ("over", ["" if row is None else f"{row['n']:,} {row['over']}" for row in against]),
@@ -45,6 +47,11 @@ def _print_case(results: Mapping[str, Any], label: str) -> None:
     ]  # fmt: skip
     print_table(columns, title=f"{label} on {results['cases'][label]['cluster']['about']}")
     typer.echo()
+
+
+def _names(results: Mapping[str, Any]) -> dict[str, str]:
+    """What tables call the policies, and the log's own record."""
+    return short_names([*results["policies"], *(row["policy"] for row in results["as_it_was"])])
 
 
 def _rows(results: Mapping[str, Any], label: str) -> list[Mapping[str, Any]]:
@@ -61,7 +68,7 @@ def _print_across(results: Mapping[str, Any], trace: str) -> None:
     mean_s = {(row["trace"], row["policy"]): row["mean_jct_s"] for row in results["table"]}
     rows = [[mean_s[label, policy] for label in labels] for policy in results["policies"]]
     names = [_setting(results, label) for label in labels]
-    columns = [("policy", [short_name(policy) for policy in results["policies"]])]
+    columns = [("policy", [_names(results)[policy] for policy in results["policies"]])]
     for k, name in enumerate(names):
         shown = units.times([row[k] for row in rows])
         if k:
@@ -81,7 +88,7 @@ def _setting(results: Mapping[str, Any], label: str) -> str:
         *([case["cluster_name"]] if len(axes["clusters"]) > 1 else []),
         *([f"restart {case['restart_s']:g} s"] if len(axes["restart_s"]) > 1 else []),
     ]
-    return ", ".join(parts)
+    return SEPARATOR.join(parts)
 
 
 def _print_overall(results: Mapping[str, Any]) -> None:
@@ -90,14 +97,14 @@ def _print_overall(results: Mapping[str, Any]) -> None:
     ]
     if not overall:
         return
+    short = _names(results)
     columns = [
-        ("policy", [short_name(row["policy"]) for row in overall]),
+        ("policy", [short[row["policy"]] for row in overall]),
         ("mean JCT", [units.change(row["ratio"]) for row in overall]),
         ("95 % interval", [_interval(row) for row in overall]),
         ("over", [f"{row['n']:,} {row['over']}" for row in overall]),
     ]
-    baseline = short_name(results["baseline"])
-    print_table(columns, title=f"{overall[0]['scope']}, against {baseline}")
+    print_table(columns, title=f"{overall[0]['scope']}, against {short[results['baseline']]}")
     typer.echo()
 
 

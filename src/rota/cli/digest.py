@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from rota.cli.cases import Case
     from rota.cli.compare_config import CompareConfig
     from rota.cli.work import Finished
-    from rota.core.types import Floats
+    from rota.core.types import Floats, Ints
     from rota.run.stats import Paired
 
 ENOUGH_PAIRS: Final = 3
-"""Fewer pairs of runs than this say nothing of chance: then jobs are the units."""
+"""Fewer independent pairs of runs than this say nothing of chance: then jobs are the units."""
 CURVE_POINTS: Final = 160
 ALL_TRACES: Final = "all traces"
 ALL_CASES: Final = "all settings"
@@ -89,13 +89,16 @@ def comparisons(all_runs: AllRuns) -> list[dict[str, Any]]:
 
 def _compared(all_runs: AllRuns, scope: str, cases: Sequence[Case], policy: str) -> dict[str, Any]:
     baseline = all_runs.config.baseline
+    places = [(case, seed) for case in cases for seed in all_runs.seeds(case, policy, baseline)]
     pairs = [
         (all_runs.of(case, policy, seed), all_runs.of(case, baseline, seed))
-        for case in cases
-        for seed in all_runs.seeds(case, policy, baseline)
+        for case, seed in places
     ]
-    over = "runs" if len(pairs) >= ENOUGH_PAIRS else "jobs"
-    a, b = _means(pairs) if over == "runs" else _jct(pairs)
+    # One trace and seed under several clusters or restart costs is not several observations.
+    numbers: dict[tuple[str, int], int] = {}
+    source = [numbers.setdefault((case.trace.label, seed), len(numbers)) for case, seed in places]
+    over = "runs" if len(numbers) >= ENOUGH_PAIRS else "jobs"
+    a, b, group = _means(pairs, source) if over == "runs" else _jct(pairs, source)
     facts: dict[str, Any] = {
         "scope": scope, "policy": policy, "baseline": baseline, "metric": "mean_jct_s",
         "over": over, "pairs_of_runs": len(pairs),
@@ -106,7 +109,7 @@ def _compared(all_runs: AllRuns, scope: str, cases: Sequence[Case], policy: str)
         # Seconds of a trace of long jobs would drown the others: each pair counts alike.
         a, b = a / b, np.ones(len(b))
     rng = np.random.default_rng(0)
-    found = paired(a, b, rng, resamples=all_runs.config.resamples)
+    found = paired(a, b, rng, group=group, resamples=all_runs.config.resamples)
     return {**facts, **_outcome_of(found, seconds=len(cases) == 1 or over == "jobs")}
 
 
@@ -121,19 +124,29 @@ def _outcome_of(found: Paired | None, *, seconds: bool = False) -> dict[str, Any
     }
 
 
-def _means(pairs: Sequence[tuple[Finished, Finished]]) -> tuple[Floats, Floats]:
-    """The mean JCT of each run (n,), where both runs of a pair finished any job."""
-    both = [tuple(run.summary["mean_jct_s"] for run in pair) for pair in pairs]
-    known = [pair for pair in both if None not in pair]
-    a, b = np.array(known, np.float64).reshape(-1, 2).T
-    return a, b
-
-
-def _jct(pairs: Sequence[tuple[Finished, Finished]]) -> tuple[Floats, Floats]:
-    """The JCT of every job (n,) that finished in both runs of its pair."""
-    a, b = (np.concatenate([_jobs_of(pair[side]) for pair in pairs]) for side in (0, 1))
+def _means(
+    pairs: Sequence[tuple[Finished, Finished]], source: Sequence[int]
+) -> tuple[Floats, Floats, Ints]:
+    """The mean JCT of each run (n,), where both runs of a pair finished any job, and its source."""
+    rows = [[run.summary["mean_jct_s"] for run in pair] for pair in pairs]
+    a, b = np.array(rows, np.float64).reshape(-1, 2).T  # NaN for None
     known = ~(np.isnan(a) | np.isnan(b))
-    return a[known], b[known]
+    return a[known], b[known], np.array(source)[known]
+
+
+def _jct(
+    pairs: Sequence[tuple[Finished, Finished]], source: Sequence[int]
+) -> tuple[Floats, Floats, Ints]:
+    """The JCT of every job (n,) that finished in both runs of its pair, and which job it is.
+
+    All cases of a trace have the same jobs, so a job is known by its source and its place.
+    """
+    a, b = (np.concatenate([_jobs_of(pair[side]) for pair in pairs]) for side in (0, 1))
+    counts = [len(_jobs_of(pair[0])) for pair in pairs]
+    places = zip(source, counts, strict=True)
+    job = np.concatenate([k * max(counts) + np.arange(count) for k, count in places])
+    known = ~(np.isnan(a) | np.isnan(b))
+    return a[known], b[known], job[known]
 
 
 def _jobs_of(run: Finished) -> Floats:

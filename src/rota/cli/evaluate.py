@@ -160,8 +160,9 @@ def _print(facts: Mapping[str, Any], slot_s: float) -> None:
     from rota.dash.metric_columns import metric_columns
 
     rows = facts["policies"]
+    names = loading.short_names(row["policy"] for row in rows)
     columns = [
-        ("policy", [loading.short_name(row["policy"]) for row in rows]),
+        ("policy", list(names.values())),
         *metric_columns(rows, ("mean_jct_s", "p99_jct_s", "makespan_s")),
         ("resizes", units.counts([round(row["resizes"]) for row in rows])),
         ("moves", units.counts([round(row["moves"]) for row in rows])),
@@ -175,5 +176,5 @@ def _print(facts: Mapping[str, Any], slot_s: float) -> None:
         ends = row["ci95"]
         within = f" (95 % interval {ends[0]:+.1%} to {ends[1]:+.1%})" if ends else ""
         change = "-" if row["mean_jct_change"] is None else f"{row['mean_jct_change']:+.1%}"
-        name = loading.short_name(row["policy"])
-        typer.echo(f"mean JCT of {name} against {row['against']}: {change}{within}")
+        policy, against = names[row["policy"]], names[row["against"]]
+        typer.echo(f"mean JCT of {policy} against {against}: {change}{within}")

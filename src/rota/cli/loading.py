@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from rota.dash.units import plural
 from rota.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rota.core import Cluster, Policy
     from rota.core.types import Bools
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from rota.traces import Trace
 
 
+MOST_FOLDERS = 8
+"""Folders that are tried to tell files of one name apart."""
 MOST_NOTES = 3
 """More sentences of one kind are only counted."""
 
@@ -54,12 +57,26 @@ def _make(make_policy: Any, name: str) -> Policy:
     return made
 
 
-def short_name(policy: str) -> str:
-    """A policy's name for tables: without the folder of a file of the user's own."""
-    if policy.endswith(".ckpt"):
-        return Path(policy).name
+def short_names(policies: Iterable[str]) -> dict[str, str]:
+    """By policy: its name for tables; of a file of the user's own without its folder.
+
+    Files of the same name get as many of their folders as tell them apart.
+    """
+    found = {policy: _short_name(policy, 0) for policy in policies}
+    for folders in range(1, MOST_FOLDERS + 2):
+        times = Counter(found.values())
+        for policy in [policy for policy, name in found.items() if times[name] > 1]:
+            whole = folders > MOST_FOLDERS  # as with ./mine.py and mine.py
+            found[policy] = policy if whole else _short_name(policy, folders)
+    return found
+
+
+def _short_name(policy: str, folders: int) -> str:
+    """The name of a policy with so many of the folders above its file."""
     where, mark, rest = policy.partition(".py:")
-    return f"{Path(where).name}{mark}{rest}" if mark else policy
+    if not mark and not policy.endswith(".ckpt"):
+        return policy
+    return f"{Path(*Path(where).parts[-1 - folders :])}{mark}{rest}"
 
 
 def cluster_for(
@@ -77,18 +94,21 @@ def cluster_for(
     from rota.traces.presets import preset_cluster
 
     if file is None and nodes is None and gpus is None:
-        if (own := cluster_of(source, data)) is not None:
-            about = f"its own cluster, {own.describe()}"
-            return own, (f"{jobs.name} is a journal with {about}; {instead}.",)
+        if (found := cluster_of(source, data)) is not None:
+            own, clusters = found
+            about = own.describe()
+            said = f"{jobs.name} is a journal with its own cluster, {about}; {instead}."
+            turns = f"the journal tells of {clusters} clusters in turn; the last, {about}, is taken"
+            return own, (said, *([f"{jobs.name}: {turns}."] if clusters > 1 else []))
         if (published := preset_cluster(source)) is not None:
             name = source.partition(":")[0]
             said = f"{name} comes with its own cluster: {published[1]}; {instead}."
             return published[0], (said,)
-    if file is None and (found := cluster_of_log(jobs, nodes, gpus)) is not None:
+    if file is None and (made := cluster_of_log(jobs, nodes, gpus)) is not None:
         said = (
-            f"{jobs.name}: the cluster is made of the GPU types in the log: {found[1]}; {instead}."
+            f"{jobs.name}: the cluster is made of the GPU types in the log: {made[1]}; {instead}."
         )
-        return found[0], (said,)
+        return made[0], (said,)
     return cluster_from(file, nodes, gpus), ()
 
 
@@ -130,21 +150,16 @@ def trace_from(
     return load_trace(source, format=format_name, seed=seed, skip_bad=skip_bad)
 
 
-def cluster_of(source: str, data: Path | None = None) -> Cluster | None:
-    """The cluster that a journal is about; None where there is no journal, or none in it."""
+def cluster_of(source: str, data: Path | None = None) -> tuple[Cluster, int] | None:
+    """The last cluster that a journal tells of, and of how many; None without journal or any."""
     from rota.sim.past import count_clusters, is_journal, opened, past_cluster
 
     where = located(source, data)
     if not is_journal(where):
         return None
     with opened(where) as view:
-        cluster, clusters = past_cluster(view.meta), count_clusters(view.meta)
-    if cluster is not None and clusters > 1:
-        note(
-            f"{where}: the journal tells of {clusters} clusters in turn; the last, "
-            f"{cluster.describe()}, is taken. Name another one to replace it."
-        )
-    return cluster
+        cluster = past_cluster(view.meta)
+        return None if cluster is None else (cluster, count_clusters(view.meta))
 
 
 def without_oversized(trace: Trace, cluster: Cluster) -> tuple[Trace, int]:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 
+from rota.cli.table import only_json
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -71,7 +73,9 @@ def command(options: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..
 
     def wrap(verb: Callable[[Any], None]) -> Callable[..., None]:
         def run(**given: Any) -> None:
-            verb(options(**given))
+            chosen = options(**given)
+            with only_json(getattr(chosen, "as_json", False)):
+                verb(chosen)
 
         run.__name__, run.__doc__ = verb.__name__, verb.__doc__
         run.__annotations__ = {p.name: p.annotation for p in parameters}

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from rota.cli.options import AsJson  # noqa: TC001
-from rota.cli.table import print_json, print_table
+from rota.cli.table import only_json, print_json, print_table
 
 GRAMMAR = "ordering[:setting=value,…][+placement][+elastic][@oracle]"
 _EXAMPLES = (
@@ -29,9 +29,10 @@ def policies(as_json: AsJson = False) -> None:
     from rota.policies import listing
     from rota.policies.catalogue import CATALOGUE
 
-    entries = listing()
-    for trouble in CATALOGUE.plugged()[1]:
-        note(trouble)
+    with only_json(as_json):  # plug-ins are imported
+        entries = listing()
+        for trouble in CATALOGUE.plugged()[1]:
+            note(trouble)
     if as_json:
         print_json({"grammar": GRAMMAR, "policies": entries})
         return

@@ -74,11 +74,15 @@ def queue(
 
 def _show(rows_of: QueueRows, jobs: list[int], everything: bool, *, as_json: bool) -> None:
     rows = rows_of.some(dict.fromkeys(jobs)) if jobs else rows_of.all(over=everything)
+    missing = {uid: str(error) for uid, error in rows_of.missing.items()}
     if as_json:
-        state = str(rows_of.store.root)
-        print_json({"state": state, "daemon": rows_of.daemon, "jobs": rows})
+        facts = {"state": str(rows_of.store.root), "daemon": rows_of.daemon, "jobs": rows}
+        errors = [{"job": uid, "error": text} for uid, text in missing.items()]
+        print_json({**facts, "errors": errors} if jobs else facts)
     else:
         _print_rows(rows_of, rows, jobs, everything)
+    if missing:
+        raise ConfigError(" ".join(missing.values()))
     if rows_of.error is not None:
         raise rows_of.error
 

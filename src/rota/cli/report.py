@@ -90,16 +90,18 @@ def _write(
 
 
 def _print(run: PastRun, found: Mapping[str, Any], by: Sequence[str]) -> None:
+    from rota.cli.loading import short_names
     from rota.cli.runs import print_groups
     from rota.dash.journal_page import SUMMARY
     from rota.dash.metric_columns import metric_columns
 
     columns = metric_columns([found], SUMMARY)
-    state = "" if run.finished else " (not ended yet)"
+    stopped = " (stopped early)" if "stopped" in run.meta else " (not ended yet)"
+    state = "" if run.finished else stopped
     title = f"{run.name}{state}: {found['policy']} on {found['cluster']['about']}"
     print_table(columns, title=shown(title), left=0)
     for note in found["notes"]:
         typer.echo(shown(note))
     for group in by:
         typer.echo()
-        print_groups(found, group)
+        print_groups(found, group, short_names([found["policy"]])[found["policy"]])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from rota.cli.loading import short_name
+from rota.cli.loading import short_names
 from rota.cli.table import print_table
 from rota.dash import units
 from rota.dash.metric_columns import metric_columns
@@ -54,7 +54,8 @@ def print_runs(
         columns.append(("mean fee", units.numbers([row["mean_fee"] for row in rows])))
     where = f"{facts['cluster']['about']}, seed {facts['seed']}"
     title = f"{jobs.name}: {units.plural(len(jobs), 'job')} on {where}"
-    print_table([("policy", [short_name(row["policy"]) for row in rows]), *columns], title=title)
+    names = short_names(row["policy"] for row in rows)
+    print_table([("policy", [names[row["policy"]] for row in rows]), *columns], title=title)
     for line in _caption(runs, facts, jobs):
         typer.echo(line)
     if record is not None:
@@ -62,7 +63,7 @@ def print_runs(
     for row in rows:
         for group in by:
             typer.echo()
-            print_groups(row, group)
+            print_groups(row, group, names[row["policy"]])
 
 
 def over_seeds(runs: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> list[dict[str, Any]]:
@@ -101,8 +102,9 @@ def print_seeds(facts: Mapping[str, Any], slot_s: float) -> None:
     mean, low, high = _alike(
         [row["mean_jct_s"] for row in rows], [end[0] for end in ends], [end[1] for end in ends]
     )
+    names = list(short_names(row["policy"] for row in rows).values())
     columns = [
-        ("policy", [short_name(row["policy"]) for row in rows]),
+        ("policy", names),
         ("mean JCT", mean),
         ("95 % interval", [f"{a} to {b}" for a, b in zip(low, high, strict=True)]),
     ]
@@ -110,7 +112,7 @@ def print_seeds(facts: Mapping[str, Any], slot_s: float) -> None:
         slots = [None if r["mean_jct_s"] is None else r["mean_jct_s"] / slot_s for r in rows]
         columns.append(("in slots", units.numbers(slots)))
     columns += [
-        (f"vs {short_name(rows[0]['policy'])}",
+        (f"vs {names[0]}",
          ["baseline", *(units.change(row["ratio"]) for row in rows[1:])]),
         ("95 % interval", ["", *(units.change_within(row["ratio_ci"]) for row in rows[1:])]),
         ("p99", units.times([row["p99_jct_s"] for row in rows])),
@@ -155,13 +157,13 @@ def _caption(runs: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], jobs: 
     return ["; ".join(filter(None, (cost, rate)))]
 
 
-def print_groups(run: Mapping[str, Any], by: str) -> None:
-    """Print the table of one run by `size` or `user`."""
+def print_groups(run: Mapping[str, Any], by: str, policy: str) -> None:
+    """Print the table of one run by `size` or `user`; `policy` is what tables call its policy."""
     rows = [row for row in run[f"by_{by}"] if row["jobs"]]
     shown = rows[:TOP_USERS] if by == "user" else rows
     names = [row[by] if row[by] is not None else "(no user)" for row in shown]
     columns = metric_columns(shown, _OF_GROUPS)
     heading = "user" if by == "user" else "GPUs"
-    print_table([(heading, names), *columns], title=f"{short_name(run['policy'])} by {by}")
+    print_table([(heading, names), *columns], title=f"{policy} by {by}")
     if len(rows) > len(shown):
         typer.echo(f"and {units.plural(len(rows) - len(shown), 'further user')} (--json lists all)")

@@ -138,7 +138,7 @@ def _progress(
     bar: LateBar, asked: Simulation, play: Play, policy: str, runs: int
 ) -> Callable[[int], None]:
     """A bar for this run, or for all of them where there are many."""
-    jobs, name = len(play.jobs), loading.short_name(policy)
+    jobs, name = len(play.jobs), loading.short_names(asked.policies)[policy]
     if len(asked.seeds) == 1:
         return bar.begin(name, jobs)
     report = bar.begin(f"seed {play.seed}, {name}", len(asked.seeds) * len(asked.policies) * jobs)
@@ -208,6 +208,8 @@ def _run(
             play.cluster, play.jobs, policy, play.when, seed=play.seed, physics=play.physics,
             history=past, journal=journal, deadline_s=asked.options.deadline, progress=report,
         )  # fmt: skip
+    for sentence in outcome.notes:
+        loading.note(f"{name}: {sentence}")
     kept = {} if path is None else {"journal": str(path)}
     return {**summarise(outcome), "policy": name, **kept}
 
@@ -224,8 +226,11 @@ def _journal_path(asked: Simulation, policy: str, seed: int) -> Path | None:
     path = asked.options.journal
     if path is None:
         return None
-    plain = re.sub(r"[^\w.+=,-]", "-", loading.short_name(policy))
-    parts = [plain] * (len(asked.policies) > 1) + [f"seed{seed}"] * (len(asked.seeds) > 1)
+    names = loading.short_names(asked.policies)
+    plain = {one: re.sub(r"[^\w.+=,-]", "-", name) for one, name in names.items()}
+    if len(set(plain.values())) < len(plain):
+        plain = {one: f"{k}-{name}" for k, (one, name) in enumerate(plain.items(), 1)}
+    parts = [plain[policy]] * (len(asked.policies) > 1) + [f"seed{seed}"] * (len(asked.seeds) > 1)
     return path.with_name(".".join([path.stem, *parts]) + path.suffix)
 
 

@@ -52,7 +52,10 @@ class SubmitOptions:
     preload: Annotated[
         list[str] | None, typer.Option(help="Import this once for all workers; repeat for more.")
     ] = None
-    threads: Annotated[int, typer.Option(min=1, help="OMP_NUM_THREADS of each worker.")] = 1
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, help="OMP_NUM_THREADS of each worker; default: yours, or 1."),
+    ] = None
     retries: Annotated[int, typer.Option(min=0, help="Times to start it again if it fails.")] = 0
     grace: Annotated[float, duration("From SIGTERM to SIGKILL.")] = 30.0
     park_every: Annotated[
@@ -84,7 +87,7 @@ class SubmitOptions:
             estimate_s=self.estimate,
             preload=tuple(self.preload or ()),
             preemptible=self.preemptible,
-            threads=self.threads,
+            threads=self.threads or 0,
             retries=self.retries,
             grace_s=self.grace,
             park_every_s=self.park_every,

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from contextlib import contextmanager, redirect_stdout
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final, TextIO
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+_RESULTS: Final[ContextVar[TextIO | None]] = ContextVar("_RESULTS", default=None)
+"""Where `print_json` prints, if all else that is printed goes to stderr."""
+
+
+@contextmanager
+def only_json(wanted: bool) -> Iterator[None]:
+    """If wanted, let nothing but `print_json` reach stdout: code of others may print, too."""
+    if not wanted:
+        yield
+        return
+    token = _RESULTS.set(sys.stdout)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _RESULTS.reset(token)
 
 
 def shown(text: str) -> str:
@@ -47,4 +67,4 @@ def print_json(facts: object) -> None:
     text = json.dumps(facts, indent=2, ensure_ascii=False, allow_nan=False)
     if not text.replace("\n", "").isprintable():  # all of this is inside of strings
         text = "".join(c if c == "\n" or c.isprintable() else json.dumps(c)[1:-1] for c in text)
-    typer.echo(text)
+    typer.echo(text, file=_RESULTS.get())

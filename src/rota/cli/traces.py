@@ -10,7 +10,7 @@ import typer
 from rota.cli.logs import located
 from rota.cli.options import AsJson, SkipBad  # noqa: TC001
 from rota.cli.table import print_json, shown
-from rota.dash.units import rough_time
+from rota.dash.units import plural, rough_time
 from rota.errors import ConfigError
 from rota.traces import SACCT_COMMAND
 
@@ -131,7 +131,7 @@ def convert(
         raise ConfigError(f"{str(out)!r} exists already; --force overwrites it.")
     trace = _load(source, format_name, seed, skip_bad)
     write_csv(trace, out)
-    typer.echo(f"Wrote {len(trace):,} jobs to {out}.", err=True)
+    typer.echo(f"Wrote {plural(len(trace), 'job')} to {out}.", err=True)
 
 
 def _load(source: str, format_name: str | None, seed: int, skip_bad: bool) -> Trace:
@@ -140,9 +140,9 @@ def _load(source: str, format_name: str | None, seed: int, skip_bad: bool) -> Tr
 
     trace = trace_from(located(source), format_name=format_name, seed=seed, skip_bad=skip_bad)
     if trace.skipped:
-        typer.echo(f"Skipped {trace.skipped:,} broken lines.", err=True)
+        typer.echo(f"Skipped {plural(trace.skipped, 'broken line')}.", err=True)
     for reason, count in trace.left_out.items():
-        typer.echo(f"Left out {count:,} jobs: {reason}.", err=True)
+        typer.echo(f"Left out {plural(count, 'job')}: {reason}.", err=True)
     for sentence in trace.notes:
         typer.echo(f"{sentence[0].upper()}{sentence[1:]}", err=True)
     return trace
@@ -151,7 +151,7 @@ def _load(source: str, format_name: str | None, seed: int, skip_bad: bool) -> Tr
 def _summary(facts: dict[str, Any]) -> list[str]:
     run, gap = facts["duration_s"], facts["gap_s"]
     lines = [
-        f"{facts['name']}: {facts['jobs']:,} jobs over {rough_time(facts['span_s'])}, "
+        f"{facts['name']}: {plural(facts['jobs'], 'job')} over {rough_time(facts['span_s'])}, "
         f"{facts['gpu_hours']:,.1f} GPU hours",
         f"run time     median {rough_time(run['p50'])}, mean {rough_time(run['mean'])}, "
         f"p99 {rough_time(run['p99'])}, longest {rough_time(run['max'])}",
@@ -163,14 +163,14 @@ def _summary(facts: dict[str, Any]) -> list[str]:
     if facts["mean_gpus_busy"] is not None:
         lines.append(f"work arrives for {facts['mean_gpus_busy']:,.1f} GPUs on average")
     if facts["load"] is not None:
-        lines.append(f"load on {facts['gpus']:,} GPUs: {facts['load']:.3f}")
+        lines.append(f"load on {plural(facts['gpus'], 'GPU')}: {facts['load']:.3f}")
     if facts["with_deadline"]:
-        lines.append(f"{facts['with_deadline']:,} jobs have a deadline")
+        lines.append(f"{plural(facts['with_deadline'], 'job has', 'jobs have')} a deadline")
     if facts["elastic"]:
-        lines.append(f"{facts['elastic']:,} jobs are elastic")
+        lines.append(f"{plural(facts['elastic'], 'job is', 'jobs are')} elastic")
     if facts["top_users"]:
         top = ", ".join(f"{user['name']} ({user['jobs']:,})" for user in facts["top_users"][:3])
-        lines.append(f"{facts['users']:,} users, most jobs: {top}")
+        lines.append(f"{plural(facts['users'], 'user')}, most jobs: {top}")
     return lines
 
 
@@ -179,7 +179,8 @@ def _record(facts: dict[str, Any]) -> list[str]:
     lines, jobs = [], facts["jobs"]
     if any(use["gpu_type"] for use in facts["gpu_types"]):
         uses = [
-            f"{use['gpu_type'] or 'any'} ({use['jobs']:,} jobs, {use['gpu_hours']:,.1f} GPU hours"
+            f"{use['gpu_type'] or 'any'} "
+            f"({plural(use['jobs'], 'job')}, {use['gpu_hours']:,.1f} GPU hours"
             + (f", up to {use['gpus_per_node']} a node)" if use["gpus_per_node"] else ")")
             for use in facts["gpu_types"]
         ]
@@ -188,15 +189,15 @@ def _record(facts: dict[str, Any]) -> list[str]:
     if limits["jobs"]:
         used = limits["used"]
         lines.append(
-            f"time limits  {limits['jobs']:,} of {jobs:,} jobs have one; they run "
-            f"{100 * used['p50']:.0f} % of it at the median, {100 * used['mean']:.0f} % on "
-            f"average; {limits['exceeded']:,} run over it"
+            f"time limits  {limits['jobs']:,} of {plural(jobs, 'job has', 'jobs have')} one; "
+            f"they run {100 * used['p50']:.0f} % of it at the median, "
+            f"{100 * used['mean']:.0f} % on average; {limits['exceeded']:,} run over it"
         )
     if recorded["jobs"]:
         wait = recorded["wait_s"]
         lines.append(
-            f"starts       recorded of {recorded['jobs']:,} of {jobs:,} jobs; wait median "
+            f"starts       recorded of {recorded['jobs']:,} of {plural(jobs, 'job')}; wait median "
             f"{rough_time(wait['p50'])}, mean {rough_time(wait['mean'])}; up to "
-            f"{recorded['peak_gpus']:,} GPUs in use at once"
+            f"{plural(recorded['peak_gpus'], 'GPU')} in use at once"
         )
     return lines

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+import sys
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -71,7 +72,7 @@ class Failed:
 
 
 def prepared(case: Case, seed: int, drop_oversized: bool) -> Play:
-    """What a run is to face."""
+    """What a run is to face; jobs are dropped from all cases of a trace alike."""
     from rota.perf.physics import Physics
 
     if case.trace.is_scenario:
@@ -79,12 +80,13 @@ def prepared(case: Case, seed: int, drop_oversized: bool) -> Play:
         cluster, jobs, when, physics = world.cluster, world.trace, world.when, world.physics
     else:
         cluster, jobs, when, physics = case.cluster, _loaded(case.trace, seed), case.when, Physics()
-    oversized = 0
-    if drop_oversized:
-        jobs, oversized = loading.without_oversized(jobs, cluster)
+    before = len(jobs)
+    for one in case.clusters if drop_oversized else ():
+        jobs, _ = loading.without_oversized(jobs, one)
     return Play(
-        seed=seed, cluster=cluster, jobs=jobs, when=when, physics=physics, oversized=oversized
-    )
+        seed=seed, cluster=cluster, jobs=jobs, when=when, physics=physics,
+        oversized=before - len(jobs),
+    )  # fmt: skip
 
 
 def meant(spec: TraceSpec, policy: str) -> str:
@@ -191,8 +193,7 @@ def _in_lanes(
     """One pool per process: when one breaks, it is plain which task it was at."""
     context = multiprocessing.get_context("spawn")  # a fork would inherit our threads' locks
     lanes = [
-        ProcessPoolExecutor(1, mp_context=context, initializer=_ignore_interrupts)
-        for _ in range(jobs)
+        ProcessPoolExecutor(1, mp_context=context, initializer=_begin_lane) for _ in range(jobs)
     ]
     waiting = deque(range(len(tasks)))
     running: dict[Future[Finished | Failed], tuple[int, ProcessPoolExecutor]] = {}
@@ -233,6 +234,7 @@ def _result(future: Future[Finished | Failed], task: Task) -> Finished | Failed:
         raise
 
 
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C to the parent, which ends its children."""
+def _begin_lane() -> None:
+    """Leave Ctrl-C to the parent, which ends its children, and stdout to its results."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.stdout = sys.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 import numpy as np
@@ -82,8 +83,13 @@ class Job:
             self._check_whole(name, getattr(self, name), -2 if name == "gpu_type" else -1)
         for name in _AMOUNTS:
             value = getattr(self, name)
-            if value is not None and not 0 <= value < np.inf:
+            if value is None and name == "resize_s":
+                continue
+            if not _is_number(value) or not 0 <= value < np.inf:
                 raise InputError(f"Job.{name}={value}; it must be a number of 0 or more.")
+        for name in ("submit_s", "deadline_s", "estimate_s"):
+            if not _is_number(getattr(self, name)):
+                raise InputError(f"Job.{name}={getattr(self, name)}; it must be a number.")
         if not np.isfinite(self.submit_s):
             raise InputError(f"Job.submit_s={self.submit_s}; it must be a time, in seconds.")
         if np.isnan(self.deadline_s):
@@ -94,10 +100,15 @@ class Job:
             )
 
     def _check_whole(self, name: str, value: int, least: int) -> None:
-        if not least <= value <= MOST or value != int(value):
+        if not _is_number(value) or not least <= value <= MOST or value != int(value):
             raise InputError(
                 f"Job.{name}={value}; it must be a whole number from {least} to {MOST}."
             )
+
+
+def _is_number(value: object) -> bool:
+    """Whether it can be compared with numbers; numpy's are some, too."""
+    return isinstance(value, Real)
 
 
 class _Column(Generic[T]):

@@ -196,11 +196,16 @@ def _began(meta: Mapping[str, Any]) -> str | None:
 
 def _notes(run: PastRun) -> list[str]:
     """What a reader must know to read the numbers rightly."""
-    notes = [] if run.finished else ["The run has not ended, or its writer was stopped."]
+    notes = []
+    if not run.finished:
+        why = run.meta.get("stopped")
+        unknown = "The run has not ended, or its writer was stopped."
+        notes.append(unknown if why is None else f"The run stopped early: {why}")
     if not len(run):
         notes.append("The journal holds no jobs yet.")
     if later := int((~run.there).sum()):
-        notes.append(f"{plural(later, 'job')} of the trace come after the end of the journal.")
+        ends = "come after the end of the journal" if run.finished else "were still to come then"
+        notes.append(f"{plural(later, 'job')} of the trace {ends}.")
     live = run.there & np.isnan(run.outcome.done_s)
     if count := int(live.sum()):
         notes.append(f"{plural(count, 'job')} not ended; JCT and waiting are of finished jobs.")

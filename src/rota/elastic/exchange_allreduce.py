@@ -3,6 +3,9 @@
 Gradients are reduced once per step, in `update`, however often `backward` was called before: only
 there the hooks of DistributedDataParallel are active. So its communication still overlaps with
 the last backward, and workers need not call `backward` equally often.
+
+Reductions on CPUs are begun and waited for here (`WorkerGroup.wait`), because torch would wait for
+a member that is gone. They work on torch's buckets, of which the gradients are views.
 """
 
 from __future__ import annotations
@@ -81,7 +84,10 @@ class AllReduceExchange:
                 process_group=group.process_group,
                 init_sync=False,
                 find_unused_parameters=self._unused,
+                gradient_as_bucket_view=True,
             )
+            if self.replica.device.type != "cuda":  # a call of NCCL can be aborted
+                self._bound.register_comm_hook(group, _begin)
             self._trained = [p for p in self.replica.model.parameters() if p.requires_grad]
             self._buffers = list(self.replica.model.buffers())
 
@@ -133,9 +139,24 @@ class AllReduceExchange:
         reducer.prepare_for_forward()
         reducer.prepare_for_backward(roots if self._unused else [])
         torch.autograd.backward(roots)
+        group = self._group
+        assert group is not None
+        group.wait()
         if self._buffers:
-            assert self._group is not None
-            dist._broadcast_coalesced(self._group.process_group, self._buffers, _MOST_BUFFER, 0)
+            self._share_buffers(group)
+
+    def _share_buffers(self, group: WorkerGroup) -> None:
+        """Let all workers have the buffers of the first one."""
+        if self.replica.device.type == "cuda":
+            dist._broadcast_coalesced(group.process_group, self._buffers, _MOST_BUFFER, 0)
+            return
+        for buffers in _by_type(self._buffers):
+            flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
+            group.begin(group.process_group.broadcast(flat, 0))
+            group.wait()
+            sizes = [buffer.numel() for buffer in buffers]
+            for buffer, part in zip(buffers, torch.split(flat, sizes), strict=True):
+                buffer.copy_(part.view_as(buffer))
 
     def serve(self) -> None:
         raise AssertionError("a group of workers has no servers")
@@ -145,6 +166,24 @@ class AllReduceExchange:
         if self.size == 1 or not is_loss(error):
             raise error
         raise PeerLost(first_line(error)) from None
+
+
+def _begin(group: WorkerGroup, bucket):  # type: ignore[no-untyped-def]  # torch reads annotations
+    """Begin to average a bucket of gradients; its future is done, as it is waited for later."""
+    gradients = bucket.buffer()
+    gradients.mul_(1.0 / group.size)
+    group.begin(group.process_group.allreduce([gradients]))
+    done: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    done.set_result(gradients)
+    return done
+
+
+def _by_type(tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """The same tensors, those of one type together."""
+    found: dict[torch.dtype, list[torch.Tensor]] = {}
+    for tensor in tensors:
+        found.setdefault(tensor.dtype, []).append(tensor)
+    return list(found.values())
 
 
 class _TouchAll(torch.autograd.Function):

@@ -145,8 +145,9 @@ def _run_member(request: dict[str, Any], agent: int) -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     register_member(Path(request["folder"]), request["name"], forked=True)
-    if torch := sys.modules.get("torch"):  # it has read OMP_NUM_THREADS when it was imported
-        torch.set_num_threads(int(request["env"]["OMP_NUM_THREADS"]))
+    threads = request["env"]["OMP_NUM_THREADS"]
+    if (torch := sys.modules.get("torch")) and threads.isdecimal():  # it has read another number
+        torch.set_num_threads(int(threads))
     log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (log, 1), (log, 2)):

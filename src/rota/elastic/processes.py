@@ -98,10 +98,7 @@ class Processes:
     def start(self, member: Member) -> None:
         """Start a member; `began` or `ended` will be called."""
         env = {
-            **os.environ,
-            "OMP_NUM_THREADS": str(self.spec.threads),
-            "PYTHONUNBUFFERED": "1",
-            **self.spec.env,
+            **self._job_env(),
             **member.env,
             **self._env,
             ENV_MEMBER: member.name,
@@ -237,6 +234,11 @@ class Processes:
                 del self._gone[name]
                 unregister_member(self.folder, name)
 
+    def _job_env(self) -> dict[str, str]:
+        """The environment of all members; a number of threads that was asked for wins."""
+        env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **self.spec.env}
+        return env | ({"OMP_NUM_THREADS": str(self.spec.threads)} if self.spec.threads else {})
+
     def _watched(self) -> set[int]:
         """Processes whose end is reported by a watch of their own."""
         pids = {process.pid for process in self._running.values()}
@@ -265,8 +267,7 @@ class Processes:
         self._selector.register(self._fork_server.stdout, selectors.EVENT_READ, self._forked)
 
     def _start_fork_server(self) -> subprocess.Popen[bytes] | ForkedServer:
-        env = {**os.environ, "OMP_NUM_THREADS": str(self.spec.threads), **self.spec.env}
-        env[ENV_RUN] = str(self.folder.resolve())
+        env = {**self._job_env(), ENV_RUN: str(self.folder.resolve())}
         with (self.folder / LOGS / f"{_FORK_SERVER}.log").open("ab") as log:
             program = shutil.which(self.spec.command[0], path=env.get("PATH"))
             if program == sys.executable and sys.modules.keys() >= set(self.spec.preload):

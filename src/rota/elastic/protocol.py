@@ -138,8 +138,8 @@ class JobSpec:
     """Added to the environment of every member."""
     cwd: str = "."
     """Working directory of the members, relative to the job's folder."""
-    threads: int = 1
-    """OMP_NUM_THREADS of every member."""
+    threads: int = 0
+    """OMP_NUM_THREADS of every member; 0: that of `env`, or 1."""
     preload: tuple[str, ...] = ()
     """Modules to import once, such as "torch"; members are then forked, in milliseconds."""
     bind: str = "127.0.0.1"

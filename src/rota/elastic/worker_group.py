@@ -6,6 +6,7 @@ the same for gloo (CPU) and NCCL (CUDA).
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
 import threading
@@ -35,6 +36,8 @@ _OPENING: Final = threading.Lock()
 _TRIES: Final = 10
 _QUIET_S: Final = 1.0
 """Seconds between the shutdown of a group and its release."""
+_LOOK: Final = timedelta(seconds=0.1)
+"""How often a member that waits for others looks whether its group was cut."""
 
 
 class WorkerGroup:
@@ -54,6 +57,8 @@ class WorkerGroup:
         self.number, self.size = number, len(cards)
         self.rank = [card["name"] for card in cards].index(name)
         self.process_group: Any = None
+        self._works: list[Any] = []  # calls that have begun and are not waited for yet
+        self._is_cut = False
         self._addresses: set[SocketAddress] = set()  # where gloo listens, here and in other members
         if self.size == 1:
             return
@@ -124,12 +129,35 @@ class WorkerGroup:
         self._store = store  # torch keeps no reference to a store written in Python
         self.process_group = group_of(store, self.rank, self.size, backend, name, device)
 
+    def begin(self, work: Any) -> None:
+        """Note a call to wait for."""
+        self._works.append(work)
+
+    def wait(self) -> None:
+        """Wait for all calls that have begun, or until the group is cut.
+
+        A call should fail when another member dies. But of a hundred calls of gloo that this hits,
+        one waits for its time limit: it has received its part, and forgets to fail the sending.
+        """
+        while self._works:
+            work = self._works[0]
+            try:
+                work.wait(_LOOK)
+            except RuntimeError:
+                if work.is_completed():  # it has failed; otherwise only this look is over
+                    raise
+                if self._is_cut:
+                    raise RuntimeError("gloo waits for a member that is gone") from None
+            else:
+                self._works.pop(0)
+
     def cut(self) -> None:
         """Let every call that waits in this group fail at once, here and in other members.
 
         gloo cannot be interrupted, but its connections can be shut down. They are those with an
         end at an address where gloo listens, here or in another member.
         """
+        self._is_cut = True
         if self.process_group is None:
             return
         with suppress(RuntimeError):
@@ -154,7 +182,7 @@ class WorkerGroup:
             self.cut()
         group, self.process_group = self.process_group, None
         if group is not None:
-            dispose(group)
+            dispose(group, self._works)
 
 
 def group_of(
@@ -196,18 +224,24 @@ def bound_store(host: str) -> Any:
     )
 
 
-def dispose(group: Any) -> None:
-    """Close a group in a thread; the caller must drop its own reference, too."""
+def dispose(group: Any, works: Sequence[Any] = ()) -> None:
+    """Close a group in a thread; the caller must drop its own reference, too.
+
+    `works` are calls that may wait in it still.
+    """
     # Not a daemon: torch aborts a process that ends while one of its groups is closing.
-    threading.Thread(target=_dispose, args=([group],)).start()
+    threading.Thread(target=_dispose, args=([group], works)).start()
 
 
-def _dispose(held: list[Any]) -> None:
+def _dispose(held: list[Any], works: Sequence[Any]) -> None:
     with suppress(RuntimeError):
         held[0].shutdown()
     # Dropping a group waits for its threads while it holds Python's lock, and these threads may
     # need the lock to drop their last tensors. The pause gives them time.
     sleep(_QUIET_S)
+    if not all(work.is_completed() for work in works):
+        # Dropping it would stop the process for as long as the call waits: let it live for ever.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(held[0]))
     held.clear()
 
 

@@ -63,8 +63,9 @@ class CloneConfig:
             raise ConfigError(
                 f"loss = {self.loss!r} must be 'cross-entropy', 'square' or 'absolute'."
             )
-        if min(self.samples, self.clusters, self.epochs, self.batch, self.every) < 1:
-            raise ConfigError("samples, clusters, epochs, batch and every must be 1 or more.")
+        for name in ("samples", "clusters", "epochs", "batch", "every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)} must be 1 or more.")
         if self.again < 0:
             raise ConfigError(f"again = {self.again} must be 0 or more.")
         if self.any_order and self.loss != "cross-entropy":

@@ -62,13 +62,13 @@ class WorldConfig:
                 f"train = {self.train!r} and validate = {self.validate!r} share seeds; a "
                 "checkpoint must be chosen on traces that nothing was learned from. Change one."
             )
-        if not 1 <= self.replicas <= self.clusters or self.clusters % self.replicas:
+        for name in ("clusters", "replicas", "pool", "max_rounds"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} = {getattr(self, name)} must be 1 or more.")
+        if self.clusters % self.replicas:
             raise ConfigError(
                 f"clusters = {self.clusters} must be a multiple of replicas = {self.replicas}."
             )
-        for name in ("pool", "max_rounds"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} = {getattr(self, name)} must be 1 or more.")
         if self.parts < 2:
             raise ConfigError(
                 f"parts = {self.parts} must be 2 or more: some to learn from, some to validate."

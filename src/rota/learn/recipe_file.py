@@ -9,6 +9,7 @@ how ablations are written.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
@@ -54,6 +55,10 @@ class Where:
                 return lines.where(*path)
         return self.lines[0].where(*path) if self.lines else self.file
 
+    def of(self, *paths: tuple[str, ...]) -> str:
+        """Where to look for what is wrong with these keys together: at a changed one, if any is."""
+        return self(*next((path for path in paths if path in self.changed), paths[0]))
+
 
 def recipe_of(content: Mapping[str, Any], where: Where, name: str) -> Recipe:
     """A checked recipe from the content of a file."""
@@ -79,8 +84,9 @@ def _check_exploration(kind: System, explore: str, learner: str, where: Where) -
     if explore == "none":
         return
     if learner != "actor-critic":
+        at = where.of(("explore", "kind"), ("run", "learner"))
         raise ConfigError(
-            f"{where('explore', 'kind')}: [explore] kind = {explore!r} does not go with learner = "
+            f"{at}: [explore] kind = {explore!r} does not go with learner = "
             f"{learner!r}: PPO needs the probability of each action, and that of a replaced one is "
             "not known; say run.learner = 'actor-critic', or kind = 'none'."
         )
@@ -100,8 +106,9 @@ def _check_shaping(kind: System, ppo: PPOConfig, reward: str, where: Where) -> N
             "which does not decide step by step; leave it out."
         )
     if ppo.credit == "own" and (ppo.discount > 0 or reward != "progress"):
+        keys = ("ppo", "credit"), ("ppo", "shaped"), ("ppo", "discount"), ("world", "reward")
         raise ConfigError(
-            f"{where('ppo', 'credit')}: [ppo] credit = 'own' with shaped = true judges by the "
+            f"{where.of(*keys)}: [ppo] credit = 'own' with shaped = true judges by the "
             f"progress of one round, so it needs reward = 'progress' and discount = 0, not "
             f"{reward!r} and {ppo.discount}; say credit = 'team'."
         )
@@ -132,7 +139,8 @@ def filled(kind: type[Any], content: Mapping[str, Any], where: Where, table: str
     try:
         return kind(**values)
     except ConfigError as error:
-        raise ConfigError(f"{where(table)}: [{table}] {error}") from None
+        named = [(table, word) for word in re.findall(r"\w+", str(error)) if word in values]
+        raise ConfigError(f"{where.of(*named, (table,))}: [{table}] {error}") from None
 
 
 _WANTS: Final = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
@@ -209,4 +217,4 @@ def _apply(content: dict[str, Any], where: Where, change: str) -> None:
     if not isinstance(content.setdefault(table, {}), dict):
         raise ConfigError(f"--set {change}: There is no table [{table}].")
     content[table] = {**content[table], key: value}
-    where.changed[path] = where.changed[table,] = f"--set {change}"
+    where.changed[path] = f"--set {change}"

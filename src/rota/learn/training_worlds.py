@@ -13,7 +13,7 @@ from rota.errors import ConfigError
 from rota.learn.batch_rollout_env import BatchRolloutEnv, greedy_jct_s
 from rota.learn.clone import JOURNAL
 from rota.learn.copy_score import CopyScore, copy_score
-from rota.learn.demonstrations import model_codes, watch_journal, watch_policy
+from rota.learn.demonstrations import watch_journal, watch_policy
 from rota.learn.journal_replay import JournalReplay, jobs_of
 from rota.learn.recipe import seeds_of
 from rota.learn.rivals import fitting_rules, measure_rivals, named_rivals
@@ -21,7 +21,7 @@ from rota.policies import make_policy
 from rota.scenarios import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
     from torch import nn
@@ -57,6 +57,8 @@ class TrainingWorlds:
         self.rivals = self._named_rivals()
         """The policies that the network is compared with: the teacher, those of `world.against`,
         and the strongest rule."""
+        self._recorded: Demonstrations | None = None
+        """What the journal teaches, from when it was checked until it is asked for."""
         for name in self.rivals:  # a wrong name is told before anything is measured
             self.policy(name)
 
@@ -113,24 +115,23 @@ class TrainingWorlds:
         """
         config = self._recipe.clone
         if config.teacher.startswith(JOURNAL):
-            return watch_journal(
-                self._journal(), self.lens, config.samples, self._models(), per_job=self._per_job
-            )
+            shown, self._recorded = self._recorded or self._watched(), None
+            return shown
         envs = self.teacher_env(time)
         return watch_policy(envs, lambda: self.policy(config.teacher), config, rng, student)
 
     def check_teacher(self) -> None:
         """Raise if the teacher is a journal that cannot be learned from."""
         if self._recipe.clone.teacher.startswith(JOURNAL):
-            model_codes(self._journal(), self.lens, self._models())
+            self._recorded = self._watched()
 
-    def _journal(self) -> JournalReplay:
-        path = Path(self._recipe.clone.teacher.removeprefix(JOURNAL))
-        return JournalReplay(path, self.scenario, self._data)
-
-    def _models(self) -> Sequence[str]:
-        """The models that jobs of the scenario train."""
-        return self._world(self._seeds("validate")[0]).trace.models
+    def _watched(self) -> Demonstrations:
+        """What the scheduler of the journal did; the teacher is a journal."""
+        config = self._recipe.clone
+        path = Path(config.teacher.removeprefix(JOURNAL))
+        journal = JournalReplay(path, self.scenario, self._data)
+        models = self._world(self._seeds("validate")[0]).trace.models
+        return watch_journal(journal, self.lens, config.samples, models, per_job=self._per_job)
 
     def teacher_env(self, time: int = 0) -> BatchRolloutEnv:
         """A few clusters for a teacher; at time 0 on the first traces to learn from."""

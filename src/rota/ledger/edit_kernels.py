@@ -27,6 +27,12 @@ def runs_with(job: Any, workers: int, servers: int) -> bool:
     return enough and workers <= job["max_workers"] and servers <= job["max_servers"]
 
 
+@inline
+def set_share(share: Any, node: int, workers: int, servers: int) -> None:
+    """Write all of a share."""
+    share["node"], share["workers"], share["servers"] = node, workers, servers
+
+
 @part
 def is_share(nodes: Records, wanted: Records, count: int) -> bool:
     """Whether wanted[:count] names nodes that exist, in order, and tasks on each of them."""
@@ -67,9 +73,8 @@ def swap(d: DraftArrays, job: Any, j: int, wanted: Records, count: int, used: in
         return REFUSED
     give(d, job, j, 1)
     for k in range(count):
-        share = d.shares[used + k]
-        share["node"], share["workers"] = wanted[k]["node"], wanted[k]["workers"]
-        share["servers"] = wanted[k]["servers"]
+        one = wanted[k]
+        set_share(d.shares[used + k], one["node"], one["workers"], one["servers"])
     d.at[j], d.length[j] = used, count
     give(d, job, j, -1)
     return used + count
@@ -101,20 +106,17 @@ def grow(
         has_workers += share["workers"]
         has_servers += share["servers"]
         if not inside and share["node"] >= n:
-            spare[count]["node"], spare[count]["workers"] = n, workers
-            spare[count]["servers"] = servers
+            set_share(spare[count], n, workers, servers)
             inside = True
             count += 1
             if share["node"] == n:
                 spare[count - 1]["workers"] += share["workers"]
                 spare[count - 1]["servers"] += share["servers"]
                 continue
-        spare[count]["node"], spare[count]["workers"] = share["node"], share["workers"]
-        spare[count]["servers"] = share["servers"]
+        set_share(spare[count], share["node"], share["workers"], share["servers"])
         count += 1
     if not inside:
-        spare[count]["node"], spare[count]["workers"] = n, workers
-        spare[count]["servers"] = servers
+        set_share(spare[count], n, workers, servers)
         count += 1
     if has_workers > job["max_workers"] or (servers > 0 and has_servers > job["max_servers"]):
         return REFUSED
@@ -138,8 +140,7 @@ def shrink(
             if w < 0 or s < 0:
                 return REFUSED
         if w + s > 0:
-            spare[count]["node"], spare[count]["workers"] = share["node"], w
-            spare[count]["servers"] = s
+            set_share(spare[count], share["node"], w, s)
             count += 1
     if not found and workers + servers > 0:
         return REFUSED

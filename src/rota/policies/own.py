@@ -88,9 +88,16 @@ def made(entry: PolicyEntry, name: str, base: str, wanted: str, *, oracle: bool)
     given = {"name": name, "oracle": oracle}
     keywords = {key: value for key, value in given.items() if key in takes}
     keywords |= {**entry.preset, **read_settings(base, wanted, entry.settings)}
-    for key in entry.settings:
-        if key not in keywords and key in takes and takes[key].default is inspect.Parameter.empty:
+    for key, parameter in takes.items():
+        if key in keywords or parameter.default is not parameter.empty:
+            continue
+        if key in entry.settings:
             raise ConfigError(f"Policy {base!r} needs the setting {key!r}: {base}:{key}=….")
+        raise ConfigError(
+            f"Cannot make policy {name!r}: its parameter {key!r} has no default, and no annotation "
+            "by which a text could be read; annotate it as int, float, bool or str, or give it a "
+            "default."
+        )
     try:
         policy = entry.make(**keywords)
     except RotaError:

@@ -103,6 +103,10 @@ def read_settings(
         if key not in takes:
             known = ", ".join(takes) or "none"
             raise ConfigError(f"{kind} {base!r} has no setting {key!r}; it takes: {known}.")
+        if key in found:
+            raise ConfigError(
+                f"{kind} {base!r} is given {key!r} twice in {wanted!r}; give it once."
+            )
         try:
             found[key] = takes[key].read(text)
         except ValueError:

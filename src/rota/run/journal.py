@@ -226,6 +226,13 @@ class Journal:
         self._settle()
         self.close()
 
+    def stop(self, why: str) -> None:
+        """Write that the run broke off, and why; without it, it might be still running."""
+        with self.together():
+            assert self._db is not None
+            row = ("stopped", as_json("stopped", why))
+            self._db.execute("INSERT INTO meta VALUES (?, ?)", row)
+
     def close(self) -> None:
         """Close the file; what was added is kept."""
         if self._db is not None:

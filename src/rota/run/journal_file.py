@@ -118,10 +118,18 @@ def is_journal(path: Path) -> bool:
         return True
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-            (kind,) = db.execute("PRAGMA application_id").fetchone()
+            return _identity(db)[0] == APPLICATION_ID
     except sqlite3.Error:
         return False
-    return bool(kind == APPLICATION_ID)
+
+
+def _identity(db: sqlite3.Connection) -> tuple[int, int]:
+    """What kind of file it is, and in which version of its format."""
+    kind, version = (
+        int(db.execute(f"PRAGMA {name}").fetchone()[0])
+        for name in ("application_id", "user_version")
+    )
+    return kind, version
 
 
 def remove(path: Path) -> None:
@@ -171,10 +179,7 @@ def connect(path: Path, mode: str) -> tuple[sqlite3.Connection, dict[str, Any]]:
     try:
         db.row_factory = sqlite3.Row
         with reading(path):
-            _check_identity(path, *(
-                db.execute(f"PRAGMA {name}").fetchone()[0]
-                for name in ("application_id", "user_version")
-            ))  # fmt: skip
+            _check_identity(path, *_identity(db))
             rows = db.execute("SELECT key, value FROM meta").fetchall()
             meta = {key: json.loads(value) for key, value in rows}
             if not meta.keys() >= set(NEEDED):

@@ -47,9 +47,15 @@ class Times:
             jct_s=jct_s,
             wait_s=outcome.started_s[done] - submit_s,
             delay_s=jct_s - alone_s,
-            slowdown=jct_s / alone_s,
+            slowdown=_slowdown(jct_s, alone_s, outcome.done_s[done]),
             rho=np.where(jct_s > 0, jct_s, np.nan) / (alone_s * np.maximum(1.0, crowd)),
         )
+
+
+def _slowdown(jct_s: Floats, alone_s: Floats, done_s: Floats) -> Floats:
+    """JCT / run time alone; 1 where they differ only because late times have coarse fractions."""
+    lost = (jct_s < alone_s) & (alone_s - jct_s <= np.spacing(np.abs(done_s)))
+    return np.where(lost, 1.0, jct_s / alone_s)
 
 
 def _mean_live(outcome: Outcome) -> Floats:
@@ -100,6 +106,7 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         "wall_s": float(outcome.wall_s),
         "by_size": _by_size(outcome, times),
         "by_user": _by_user(outcome, times),
+        "notes": list(outcome.notes),
     }
 
 

@@ -45,4 +45,6 @@ class Outcome:
     kills: int = 0
     rounds: int = 0
     wall_s: float = 0.0
+    notes: tuple[str, ...] = ()
+    """What a reader of the numbers must know, in sentences."""
     series: Records = field(default_factory=lambda: np.zeros(0, ROUND))  # (R,) ROUND

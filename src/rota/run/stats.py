@@ -10,7 +10,7 @@ import numpy as np
 from rota.errors import InputError
 
 if TYPE_CHECKING:
-    from rota.core.types import Floats
+    from rota.core.types import Floats, Ints
 
 GROUPS: Final = 10_000
 """More units than this are put at random into this many groups, which are resampled whole."""
@@ -23,6 +23,7 @@ class Paired:
     """How `a` compares with `b` over the same units; an interval is None if there is none."""
 
     n: int
+    """Independent units: the pairs, or the groups of them that are drawn whole."""
     ratio: float | None
     """mean(a) / mean(b) − 1, so −0.1 says that a is 10 % lower; None if mean(b) is 0."""
     ratio_ci: tuple[float, float] | None
@@ -35,25 +36,32 @@ class Paired:
 
 
 def paired(
-    a: Floats, b: Floats, rng: np.random.Generator, *, resamples: int = 10_000, level: float = 0.95
-) -> Paired:
+    a: Floats, b: Floats, rng: np.random.Generator, *, group: Ints | None = None,
+    resamples: int = 10_000, level: float = 0.95,
+) -> Paired:  # fmt: skip
     """Compare paired measurements, such as the JCT of every job under two policies.
 
     The intervals are percentiles of a bootstrap over units: pairs are drawn with replacement
-    and never torn apart. Above GROUPS units, nearly equal random groups are drawn instead. The
+    and never torn apart. Pairs with the same `group` (n,) depend on each other and are drawn
+    together, as one unit. Above GROUPS units, nearly equal random groups are drawn instead. The
     sums over a group vary just as the units do, so the interval is as wide on average, and
     the cost no longer grows with n; the standard error is estimated from GROUPS values,
     which makes it uncertain by 1 / √(2 × GROUPS), or 0.7 %.
     """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     _check(a, b, resamples, level)
-    n = len(a)
     ratio = None if b.sum() == 0 else float(a.sum() / b.sum()) - 1.0
-    difference = float(a.sum() - b.sum()) / n
+    difference = float(a.sum() - b.sum()) / len(a)
+    sums = (a, b, np.ones(len(a)))
+    if group is not None:
+        sums = _summed(sums, np.unique(group, return_inverse=True)[1])
+    n = len(sums[0])
     if n == 1:
         return Paired(n, ratio, None, difference, None, level, 0)
 
-    sum_a, sum_b, size = _resample(*_grouped(a, b, rng), rng, resamples)
+    if n > GROUPS:
+        sums = _summed(sums, rng.permutation(n) % GROUPS)
+    sum_a, sum_b, size = _resample(*sums, rng, resamples)
     tails = [50 * (1 - level), 50 * (1 + level)]
     low, high = np.percentile((sum_a - sum_b) / size, tails).tolist()
     ratio_ci = None
@@ -79,13 +87,10 @@ def _check(a: Floats, b: Floats, resamples: int, level: float) -> None:
         raise InputError(f"resamples={resamples} must be positive and level={level} in (0, 1).")
 
 
-def _grouped(a: Floats, b: Floats, rng: np.random.Generator) -> tuple[Floats, Floats, Floats]:
-    """Sums of a and of b, and the number of units, of each group that is drawn whole."""
-    if len(a) <= GROUPS:
-        return a, b, np.ones(len(a))
-    group = rng.permutation(len(a)) % GROUPS
-    sums = [np.bincount(group, x).astype(np.float64) for x in (a, b, np.ones(len(a)))]
-    return sums[0], sums[1], sums[2]
+def _summed(parts: tuple[Floats, Floats, Floats], group: Ints) -> tuple[Floats, Floats, Floats]:
+    """Sums of a, of b and of the number of pairs over each group, which is drawn whole."""
+    a, b, size = (np.bincount(group, x).astype(np.float64) for x in parts)
+    return a, b, size
 
 
 def _resample(

@@ -40,16 +40,19 @@ def why_waiting(
     rows = snapshot.jobs.rows
     waiting = np.flatnonzero(decision.length == 0)
     free, held = _after(snapshot, decision)
-    known: dict[tuple[Any, ...], WaitReason | None] = {}
+    known: dict[tuple[Any, ...], WaitReason | str] = {}
     found: dict[int, WaitReason] = {}
     shapes = zip(*(rows[name][waiting].tolist() for name in _SHAPE), strict=True)
     first = int(rows["uid"][waiting[0]]) if first_come and len(waiting) else None
     for job, shape in zip(waiting.tolist(), shapes, strict=True):
         if shape not in known:
-            known[shape] = _obstacle(snapshot, free, held, rows[job], by)
-        uid = int(rows["uid"][job])
-        ahead = None if first == uid else first
-        found[uid] = known[shape] or _passed(by, decision.reasons.get(job, ""), ahead)
+            obstacle = _obstacle(snapshot, free, held, rows[job], by)
+            known[shape] = obstacle or _room(snapshot.cluster, free, rows[job])
+        uid, reason = int(rows["uid"][job]), known[shape]
+        if isinstance(reason, str):
+            ahead = None if first == uid else first
+            reason = _passed(reason, by, decision.reasons.get(job, ""), ahead)
+        found[uid] = reason
     return found
 
 
@@ -146,10 +149,18 @@ def _obstacle(
     )  # fmt: skip
 
 
-def _passed(by: str, why: str, ahead: int | None) -> WaitReason:
+def _room(cluster: Cluster, free: Records, row: Any) -> str:
+    """How a job fits that could be started now."""
+    workers = int(row["workers"])
+    if _places(free, row).max() < workers <= _places(cluster.empty(), row).max():
+        return "it fits on several nodes together, but on no single one, and"
+    return "it fits, but"
+
+
+def _passed(room: str, by: str, why: str, ahead: int | None) -> WaitReason:
     told = f": {why}" if why else "" if ahead is None else f": job {ahead} is ahead of it"
     return WaitReason(
-        "passed", f"it fits, but policy {by} did not start it{told}",
+        "passed", f"{room} policy {by} did not start it{told}",
         "The policy decides anew in every round.", ahead=None if why else ahead,
     )  # fmt: skip
 

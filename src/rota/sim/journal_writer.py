@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rota.errors import RotaError
@@ -36,10 +37,15 @@ class JournalWriter:
     def __enter__(self) -> JournalWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
         self._pool.shutdown()
         if kind is None:
             self._check()
+        elif self._journal:
+            with suppress(RotaError):  # a full disk, say: then that is the error
+                self._journal.stop(str(error) or kind.__name__)
 
     def begin(self, trace: Trace) -> None:
         """Write down the jobs that the run is about."""

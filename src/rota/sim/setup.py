@@ -209,9 +209,7 @@ def _one(
     if curves is not None:
         set_curves(rows, truth, trace, curves, cluster)
     begin_s = float(trace.submit_s[0]) if len(trace) else 0.0
-    busy_s = float((trace.duration_s * trace.num_gpus).sum()) / max(1, cluster.total_gpus)
-    horizon_s = (float(trace.submit_s[-1]) if len(trace) else 0.0) + 4 * busy_s + 30 * 86400.0
-    faults = when.faults.of_nodes(len(cluster), begin_s, horizon_s, breaks)
+    faults = when.faults.of_nodes(len(cluster), begin_s, fault_horizon_s(cluster, trace), breaks)
     failures = when.faults.of_jobs(len(trace), breaks)
     if failures.shape[1]:
         truth["fail_in_s"] = failures[:, 0]
@@ -223,6 +221,12 @@ def _one(
         "asks": rows[examples],
         "shares": most_shares(cluster, rows),
     }  # fmt: skip
+
+
+def fault_horizon_s(cluster: Cluster, trace: Trace) -> float:
+    """The time after which no node fails any more; runs mostly end long before."""
+    busy_s = float((trace.duration_s * trace.num_gpus).sum()) / max(1, cluster.total_gpus)
+    return (float(trace.submit_s[-1]) if len(trace) else 0.0) + 4 * busy_s + 30 * 86400.0
 
 
 def _install(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rota.core.layout import FAILED, ROUND
+from rota.errors import RotaError
 from rota.policies.classic.heuristic import Heuristic
 from rota.run.loop import rounds
 from rota.run.outcome import Outcome
@@ -16,7 +18,7 @@ from rota.sim.journal_writer import JournalWriter, take_log
 from rota.sim.queue_kernels import replay_queue, replay_shapes
 from rota.sim.replay_choice import replay_of, warm_up
 from rota.sim.replay_kernels import FLUSH, MORE
-from rota.sim.setup import PLAIN, Conditions
+from rota.sim.setup import PLAIN, Conditions, fault_horizon_s
 from rota.sim.simulator import Simulator
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from rota.perf.physics import Physics
     from rota.policies.classic.rule import Rule
     from rota.run.journal import Journal
-    from rota.sim.journal_writer import Notes
     from rota.sim.replay_kernels import Replay
     from rota.traces.trace import Trace
 
@@ -66,19 +67,28 @@ def simulate(
     )
     warm_up(sim, policy)
     kept: list[Records] = [np.zeros(0, ROUND)]
+    notes: list[dict[str, Any]] = []
     with JournalWriter(journal) as writer:
 
-        def drain(notes: Notes = None) -> None:
+        def drain() -> None:
             events, entries, done = take_log(sim)
-            writer.write(events, entries, done, notes)
+            # A round that was carried out and then stopped the run has none.
+            said = [*notes, *[{}] * (len(done) - len(notes))] if notes else None
+            notes.clear()
+            writer.write(events, entries, done, said)
             if series:
                 kept.append(done)
 
-        turns = _turns(sim, policy, drain, deadline_s)
+        turns = _turns(sim, policy, drain, notes, deadline_s)
         began_s = perf_counter()
         writer.begin(trace)
-        for _ in turns:
-            progress(sim.finished)
+        try:
+            for _ in turns:
+                progress(sim.finished)
+        except BaseException:
+            with suppress(RotaError):  # what stopped the run is the error to tell
+                drain()
+            raise
         drain()
     wall_s = perf_counter() - began_s
     outcome = _outcome(sim, policy, seed, wall_s, np.concatenate(kept))
@@ -87,12 +97,13 @@ def simulate(
 
 
 def _turns(
-    sim: Simulator, policy: Policy, drain: Callable[..., None], deadline_s: float
-) -> Iterator[None]:
+    sim: Simulator, policy: Policy, drain: Callable[[], None], notes: list[dict[str, Any]],
+    deadline_s: float,
+) -> Iterator[None]:  # fmt: skip
     """Play the whole run; yields now and then, so that progress can be reported."""
     if isinstance(policy, Heuristic) and policy.compiled:
         return _compiled(sim, policy.rule, replay_of(sim, policy), drain)
-    return _by_rounds(sim, policy, drain, deadline_s)
+    return _by_rounds(sim, policy, drain, notes, deadline_s)
 
 
 def _compiled(
@@ -111,19 +122,17 @@ def _compiled(
 
 
 def _by_rounds(
-    sim: Simulator, policy: Policy, drain: Callable[..., None], deadline_s: float
-) -> Iterator[None]:
-    """Ask the policy round by round, in Python."""
-    notes: list[dict[str, Any]] = []
+    sim: Simulator, policy: Policy, drain: Callable[[], None], notes: list[dict[str, Any]],
+    deadline_s: float,
+) -> Iterator[None]:  # fmt: skip
+    """Ask the policy round by round, in Python; `notes` gets one note per round of the log."""
     for turn in rounds(policy, sim, deadline_s=deadline_s):
         if sim.state.events.size:
             notes.append(turn.note())
             if sim.log_is_full:
-                drain(notes)
-                notes = []
+                drain()
         if turn.number % 256 == 0:
             yield
-    drain(notes)
 
 
 def _outcome(sim: Simulator, policy: Policy, seed: int, wall_s: float, series: Records) -> Outcome:
@@ -141,5 +150,17 @@ def _outcome(sim: Simulator, policy: Policy, seed: int, wall_s: float, series: R
         held_gpu_s=float(clock["held_gpu_s"]), up_gpu_s=float(clock["up_gpu_s"]),
         stray_gpu_s=float(clock["stray_gpu_s"]), moves=int(clock["moves"]),
         resizes=int(clock["resizes"]), kills=int(clock["kills"]), rounds=int(clock["rounds"]),
-        wall_s=wall_s, series=series,
+        wall_s=wall_s, series=series, notes=_notes(sim),
     )  # fmt: skip
+
+
+def _notes(sim: Simulator) -> tuple[str, ...]:
+    """Whether the run went on after the last failure of a node that was drawn for it."""
+    end_s, until_s = float(sim.clock["now_s"]), fault_horizon_s(sim.cluster, sim.trace)
+    if not np.isfinite(sim.when.faults.node_mtbf_s) or end_s <= until_s:
+        return ()
+    return (
+        f"failures of nodes were drawn up to {until_s:,.0f} s, but the run ended at {end_s:,.0f} "
+        "s, and no node failed in between: take fewer jobs or a larger cluster, or trust the "
+        "numbers less.",
+    )

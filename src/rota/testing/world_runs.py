@@ -60,6 +60,8 @@ class _Log:
 
     def finish(self, **_: Any) -> None: ...
 
+    def stop(self, _why: str) -> None: ...
+
     def add_events(self, events: Records, entries: Records) -> None:
         self.events.append(events)
         self.entries.append(entries)

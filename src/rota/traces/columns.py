@@ -222,8 +222,13 @@ def repeated(job_id: Strings) -> dict[int, int]:
 
 
 def show(value: object) -> str:
-    """Write an offending value the way a log would: 4 rather than np.float64(4.0)."""
+    """Write an offending value the way a log would: 4 rather than np.float64(4.0), or '4'."""
     if isinstance(value, (int, float, np.number)):
         return f"{float(value):.15g}"
     text = str(value)
-    return repr(text if len(text) <= 60 else text[:57] + "…")
+    text = text if len(text) <= 60 else text[:57] + "…"
+    try:
+        float(text)
+    except ValueError:
+        return repr(text)
+    return text.strip()

@@ -48,6 +48,7 @@ def _renamed(**sources: str) -> Callable[[Sheet], dict[str, Any]]:
 
     def parse(sheet: Sheet) -> dict[str, Any]:
         sheet.require(*sources.values())
+        sheet.sources.update(sources)
         return {
             name: sheet.cells[source] if name in texts else sheet.numbers(source)
             for name, source in sources.items()
@@ -63,6 +64,10 @@ def _parse_chronus(sheet: Sheet) -> dict[str, Any]:
     sheet.leave_out(gpus == 0, "no GPU")
     strict = np.array([kind == "strict" for kind in sheet.cells["job_type"]])
     allowed_s = 60 * sheet.numbers("expect_time_list", empty=np.inf)
+    sheet.sources.update(
+        model="model_name", submit_s="submit_time", duration_s="duration", num_gpus="num_gpu",
+        deadline_s="expect_time_list",
+    )  # fmt: skip
     return {
         "job_id": sheet.cells["job_id"],
         "submit_s": submit_s,
@@ -87,6 +92,10 @@ def _parse_openb(sheet: Sheet) -> dict[str, Any]:
     if "scheduled_time" in sheet:
         started_s = known_starts(sheet, submit_s, sheet.numbers("scheduled_time", empty=np.nan))
     types = sheet.cells.get("gpu_spec_aug33", [""] * len(sheet))
+    sheet.sources.update(
+        job_id="name", submit_s="creation_time", num_gpus="num_gpu", started_s="scheduled_time",
+        cpus_per_worker="cpu_milli", memory_gb_per_worker="memory_mib",
+    )  # fmt: skip
     return {
         "job_id": sheet.cells["name"],
         "submit_s": submit_s,
@@ -112,6 +121,10 @@ def _parse_helios_log(sheet: Sheet) -> dict[str, Any]:
     )
     sheet.leave_out(np.isnan(submit_s), "no submit time")
     first_s = submit_s[sheet.live].min(initial=np.inf)
+    sheet.sources.update(
+        submit_s="submit_time", duration_s="duration", num_gpus="gpu_num", started_s="start_time",
+        cpus_per_worker="cpu_num", ran_on_nodes="node_num",
+    )  # fmt: skip
     found: dict[str, Any] = {
         "job_id": sheet.cells["job_id"],
         "submit_s": submit_s - first_s,
@@ -138,6 +151,7 @@ def _parse_gavel(sheet: Sheet) -> dict[str, Any]:
     ]
     gpus, steps = sheet.numbers("num_gpus"), sheet.numbers("total_steps")
     vc = sheet.cells["vc"]
+    sheet.sources.update(submit_s="arrival_s", duration_s="total_steps", samples="total_steps")
     return {
         "job_id": [f"{who}-{k}" for who, k in zip(vc, sheet.cells["seq"], strict=True)],
         "submit_s": sheet.numbers("arrival_s"),
@@ -152,6 +166,7 @@ def _parse_pollux(sheet: Sheet) -> dict[str, Any]:
     gpus, batch = sheet.numbers("num_replicas"), sheet.numbers("batch_size")
     model = sheet.cells["application"]
     duration_s, samples = pollux_lengths(sheet, model, gpus, batch)
+    sheet.sources.update(submit_s="time", num_gpus="num_replicas")
     found = {
         "job_id": sheet.cells["name"], "submit_s": sheet.numbers("time"),
         "duration_s": duration_s, "num_gpus": gpus, "model": model, "samples": samples,
@@ -169,6 +184,7 @@ def _parse_deepshare(sheet: Sheet) -> dict[str, Any]:
     sheet.require(*_DEEPSHARE)
     gpus, samples = sheet.numbers("num_gpus"), sheet.numbers("total_samples")
     model = sheet.cells["model"]
+    sheet.sources.update(duration_s="total_samples", samples="total_samples")
     return {
         "job_id": sheet.cells["job_id"], "submit_s": sheet.numbers("submit_s"),
         "duration_s": deepshare_lengths(sheet, model, gpus, samples), "num_gpus": gpus,

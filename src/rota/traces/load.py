@@ -33,6 +33,10 @@ def load_trace(
     if format is not None:
         LOG_FORMATS.get(format)
     if isinstance(source, str):
+        if not source.strip():
+            raise ConfigError(
+                "The name of the trace is empty; name a file, or one of `rota traces`."
+            )
         name, _, settings = source.partition(":")
         if name in PRESETS:
             if format is not None:

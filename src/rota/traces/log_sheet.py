@@ -43,6 +43,8 @@ class Sheet:
     left_out: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     """What a user should know of how the file is read."""
+    sources: dict[str, str] = field(default_factory=dict)
+    """Columns of the file from which columns of the plain form with other names were read."""
 
     @property
     def live(self) -> Bools:
@@ -113,6 +115,18 @@ class Sheet:
                 field=column,
             )
         self.bad[rows] = True
+
+    def source(self, plain: str) -> str:
+        """The column of the file that a column of the plain form was read from, if there is one."""
+        column = self.sources.get(plain, plain)
+        return column if column in self.cells else plain
+
+    def refuse_plain(self, rows: Bools, plain: str, values: Floats, complaint: str) -> None:
+        """Refuse rows for a column of the plain form, by what the file says there, if it does."""
+        column = self.source(plain)
+        cells = self.cells.get(column, [""] * len(self))
+        written = [cell.strip() or value for cell, value in zip(cells, values, strict=True)]
+        self.refuse(rows, column, written, complaint)
 
     def leave_out(self, rows: Bools, reason: str) -> None:
         """Drop rows that are sound but no jobs to replay, and count them under a reason."""

@@ -47,14 +47,15 @@ def _stem(path: Path) -> str:
 def _read(sheet: Sheet, kind: Format, name: str) -> Trace:
     columns = _as_arrays(sheet, kind.parse(sheet))
     for fault in faults(columns):
-        sheet.refuse(fault.bad, fault.field, columns[fault.field], fault.complaint)
+        sheet.refuse_plain(fault.bad, fault.field, columns[fault.field], fault.complaint)
     _refuse_repeated(sheet, columns["job_id"])
     live = sheet.live
     if not live.any():
         reasons = [f"{count} {reason}" for reason, count in sheet.left_out.items()]
         if sheet.skipped:
             reasons.append(f"{sheet.skipped} broken")
-        raise TraceError(f"No job remains ({', '.join(reasons)}).", file=sheet.file)
+        notes = "".join(f" {note[0].upper()}{note[1:]}" for note in sheet.notes)
+        raise TraceError(f"No job remains ({', '.join(reasons)}).{notes}", file=sheet.file)
     columns["line"] = sheet.line
     kept = columns if live.all() else {key: values[live] for key, values in columns.items()}
     return Trace.build(
@@ -75,7 +76,7 @@ def _as_arrays(sheet: Sheet, columns: dict[str, Any]) -> dict[str, NDArray[Any]]
         if max(map(len, values)) > LONGEST_ID:
             long = np.array([len(text) > LONGEST_ID for text in values])
             complaint = f"is longer than {LONGEST_ID} characters"
-            sheet.refuse(long, column.name, values, complaint)
+            sheet.refuse(long, sheet.source(column.name), values, complaint)
             values = [text[:LONGEST_ID] for text in values]
         arrays[column.name] = np.array(values, np.str_)
     return arrays
@@ -90,6 +91,6 @@ def _refuse_repeated(sheet: Sheet, job_id: NDArray[np.str_]) -> None:
                 f"ids must be unique; {HOW_TO_SKIP}",
                 file=sheet.file,
                 line=int(sheet.line[rows[later]]),
-                field="job_id",
+                field=sheet.source("job_id"),
             )
         sheet.bad[rows[later]] = True

@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rota.traces.slurm_jobs import ALIVE, OVER, WAITING, SlurmLines, jobs_of, resources_of
+from rota.traces.tres import parse_tres
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rota.core.types import Floats
     from rota.traces.log_sheet import Sheet
+    from rota.traces.tres import Resources
 
 COLUMNS_OF_DUMP: Final = ("id_job", "time_submit", "time_start", "time_end")
 _RESOURCES: Final = ("tres_alloc", "tres_req")
@@ -47,12 +51,16 @@ def parse_slurm_db(sheet: Sheet) -> dict[str, Any]:
     span_s = np.where(ended, end_s - start_s, 0.0)
     sheet.refuse(span_s < 0, "time_end", end_s, "lies before time_start")
     ran_s = np.where((paused_s > 0) & (paused_s < span_s), span_s - paused_s, span_s)
+    sheet.sources.update(
+        job_id="id_job", submit_s="time_submit", duration_s="time_end", estimate_s="timelimit",
+        user="id_user", model="job_name",
+    )  # fmt: skip
     texts = (("user", "id_user"), ("model", "job_name"))
     return jobs_of(sheet, SlurmLines(
         job=_names(sheet), submit_s=submit_s, ran_s=ran_s,
         end_s=np.where(ended, end_s, np.nan),
         state=lambda row: _stands(int(state[row]), bool(began[row] & ~ended[row])),
-        held=resources_of(sheet, _resource_texts(sheet), _first_of(sheet)),
+        held=_resources(sheet),
         limit_s=_limits(sheet),
         names={column: sheet.cells[source] for column, source in texts if source in sheet},
     ))  # fmt: skip
@@ -78,25 +86,22 @@ def _names(sheet: Sheet) -> list[str]:
     ]
 
 
-def _first_of(sheet: Sheet) -> str:
-    return next(column for column in (*_RESOURCES, *_GRES) if column in sheet)
-
-
-def _resource_texts(sheet: Sheet) -> list[str]:
+def _resources(sheet: Sheet) -> list[Resources]:
     """Each line's resources: as allocated, else as requested; GPUs also by name, where given."""
-    empty = [""] * len(sheet)
+    counted, named = ([c for c in group if c in sheet] for group in (_RESOURCES, _GRES))
 
-    def first(names: tuple[str, ...]) -> list[str]:
-        given = [sheet.cells[name] for name in names if name in sheet] or [empty]
-        return [next((text for text in line if text), "") for line in zip(*given, strict=True)]
+    def read(texts: Sequence[str]) -> Resources:
+        groups = texts[: len(counted)], texts[len(counted) :]
+        return parse_tres(",".join(next(filter(None, group), "") for group in groups))
 
-    counted, named = first(_RESOURCES), first(_GRES)
-    if any(counted) and not any("gpu" in text for text in named):
+    if any(any(sheet.cells[column]) for column in counted) and not any(
+        "gpu" in text for column in named for text in sheet.cells[column]
+    ):
         sheet.notes.append(
             "resources numbered 1001 and above are taken for GPUs, without a type: the names are "
             "in another table of the database."
         )
-    return [",".join(filter(None, pair)) for pair in zip(counted, named, strict=True)]
+    return resources_of(sheet, [*counted, *named], read)
 
 
 def _limits(sheet: Sheet) -> Floats:

@@ -37,17 +37,32 @@ class SlurmLines:
     """`user` and `model`, where the log has them."""
 
 
-def resources_of(sheet: Sheet, texts: Sequence[str], column: str) -> list[Resources]:
-    """What each line holds, from lists of resources; `column` is named in complaints."""
+def resources_of(
+    sheet: Sheet, columns: Sequence[str], read: Callable[[Sequence[str]], Resources]
+) -> list[Resources]:
+    """What each line holds: `read` makes it of the line's texts in these columns."""
     found = [Resources()] * len(sheet)
-    wrong = np.zeros(len(sheet), np.bool_)
+    wrong = np.full(len(sheet), -1)  # the column that cannot be read
+    texts = [*zip(*(sheet.cells[column] for column in columns), strict=True)]
     for row in np.flatnonzero(sheet.live).tolist():
         try:
-            found[row] = parse_tres(texts[row])
+            found[row] = read(texts[row])
         except ValueError:
-            wrong[row] = True
-    sheet.refuse(wrong, column, texts, "is no list of resources")
+            wrong[row] = [*map(_is_readable, texts[row])].index(False)
+    for k, column in enumerate(columns):
+        sheet.refuse(
+            wrong == k, column, sheet.cells[column],
+            "is no list of resources, each with an amount of 0 or more",
+        )  # fmt: skip
     return found
+
+
+def _is_readable(text: str) -> bool:
+    try:
+        parse_tres(text)
+    except ValueError:
+        return False
+    return True
 
 
 def jobs_of(sheet: Sheet, lines: SlurmLines) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from rota.traces.columns import LARGEST_COUNT
+
 if TYPE_CHECKING:
     from rota.traces.log_sheet import Sheet
 
@@ -52,6 +54,16 @@ def parse_swf(sheet: Sheet) -> dict[str, Any]:
     gpus = np.where(allocated > 0, allocated, requested)
     limit_s, user = sheet.numbers("requested_time"), sheet.numbers("user_id")
     wait_s = sheet.numbers("wait_time")
+    sheet.sources.update(
+        submit_s="submit_time", duration_s="run_time", estimate_s="requested_time",
+        started_s="wait_time", num_gpus="requested_processors", job_id="job_number",
+        user="user_id",
+    )  # fmt: skip
+    odd = (allocated > LARGEST_COUNT) | (np.fmod(allocated, 1) > 0)
+    sheet.refuse(
+        odd, "allocated_processors", sheet.cells["allocated_processors"],
+        "is not a whole number of processors",
+    )  # fmt: skip
 
     sheet.leave_out(np.isin(sheet.numbers("status"), _PARTIAL), "part of another job")
     sheet.leave_out(submit_s == -1, "no submit time")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from rota.errors import ConfigError
+from rota.traces.columns import LARGEST_TIME_S
 from rota.traces.distributions import Exponential, Lognormals, draw
 from rota.traces.trace import Trace
 
@@ -147,6 +148,11 @@ def _arrivals(
         span_s = float(gpus @ duration_s) / wanted
         if workload.offered:
             span_s = _offering_span(gpus, duration_s, wanted)
+        if not span_s < LARGEST_TIME_S:
+            raise ConfigError(
+                f"{workload.name}: load={workload.load:g} is too low: {workload.jobs:,} jobs would "
+                f"arrive over {span_s:.3g} s, at most {LARGEST_TIME_S:g} s are possible."
+            )
         if even_s[-1] == 0:  # a few jobs, all in one second: nothing to stretch
             even_s = np.arange(workload.jobs, dtype=np.float64)
         even_s *= workload.rhythm.to_even(np.array([span_s]))[0] / even_s[-1]

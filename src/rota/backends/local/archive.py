@@ -29,8 +29,11 @@ def put_away(store: StateDir, uids: Iterable[int]) -> None:
     The row comes first: whatever is cut off is done again, and no job is lost or there twice.
     """
     uids = list(uids)
-    known = [uid for uid in uids if store.history.get(uid) is not None]
+    there = [uid for uid in uids if store.history.has(uid)]
+    known = [uid for uid in there if _is_sound(store, uid)]
     rows = [row for uid in uids if uid not in known if (row := _past(store, uid))]
+    if damaged := {row[0] for row in rows}.intersection(there):
+        store.history.drop(damaged)  # the folders know better
     store.history.add(rows)
     for uid in (*known, *(row[0] for row in rows)):
         folder = store.folder(uid)
@@ -44,6 +47,14 @@ def put_away(store: StateDir, uids: Iterable[int]) -> None:
         _remove(away)
         folder.rename(away)  # at once: a job without its end is never seen
         _remove(away if silent else away / ENDED)
+
+
+def _is_sound(store: StateDir, uid: int) -> bool:
+    """Whether the row of a job can be read."""
+    try:
+        return store.past_ended(uid, store.history.get(uid) or {}) is not None
+    except DamagedError:
+        return False
 
 
 def _past(store: StateDir, uid: int) -> tuple[int, float, dict[str, Any]] | None:

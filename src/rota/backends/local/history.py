@@ -50,6 +50,18 @@ class History:
             raise DamagedError(self.row(uid), "it is no JSON object")
         return facts
 
+    def has(self, uid: int) -> bool:
+        """Whether a job has a row here, damaged or not."""
+        if not 0 < uid <= _LAST:
+            return False
+        with self._open() as db:
+            return bool(db and db.execute("SELECT 1 FROM jobs WHERE uid = ?", (uid,)).fetchone())
+
+    def count(self) -> int:
+        """How many jobs are here."""
+        with self._open() as db:
+            return int(db.execute("SELECT count(*) FROM jobs").fetchone()[0]) if db else 0
+
     def all(self) -> dict[int, dict[str, Any] | None]:
         """All jobs, by number; None for one whose row is damaged."""
         with self._open() as db:

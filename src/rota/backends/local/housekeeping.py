@@ -75,14 +75,20 @@ class Housekeeping:
         return []
 
     def finish(self, now_s: float, say: Callable[[str], None]) -> None:
-        """Put away what is left, unless that cannot be done now."""
-        while self._done and monotonic() >= self._retry_s:
+        """Put away and forget what is due, unless that cannot be done now."""
+        self._list_s = math.inf
+        while (self._done or self._purge_s == -math.inf) and monotonic() >= self._retry_s:
             self.work(now_s, tuple, say)
 
     def _put_away(self) -> list[int]:
+        """Jobs that are too many by now are forgotten in the next turn: the journal asks for the
+        newest ones until then.
+        """
         batch = self._done[:BATCH]
         put_away(self._store, [uid for uid in batch if self._store.folder(uid).exists()])
         for uid in batch:
             self.ended.pop(uid, None)
         del self._done[:BATCH]
+        if self._store.history.count() > self._keep_jobs:
+            self._purge_s = -math.inf
         return batch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rota.backends.local.holds import hold_of
 from rota.backends.local.overview import Overview
 from rota.backends.local.waits_file import WaitsFile
-from rota.errors import RotaError
+from rota.errors import DamagedError, RotaError
 from rota.run.wait_reason import WaitReason
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ class QueueRows:
         self._missing = NO_DAEMON if self.daemon is None else PENDING
         self.error: RotaError | OSError | None = None
         """Why jobs that are over are missing, if they are."""
+        self.missing: dict[int, RotaError | OSError] = {}
+        """Why jobs that were named are missing."""
 
     def all(self, *, over: bool = False) -> list[Row]:
         """All jobs that wait or run; with `over` also those that are over."""
@@ -58,18 +60,26 @@ class QueueRows:
         return rows
 
     def some(self, uids: Collection[int]) -> list[Row]:
-        """The named jobs, over or not; ConfigError for one that there is not."""
+        """The named jobs, over or not; `missing` says which there are not."""
         rows = []
         for uid in uids:
-            here = self.store.folder(uid).is_dir()
-            past = None if here else self.store.history.get(uid)
-            if not here and past is None:
-                raise self.store.unknown(uid)
-            row = self._row(uid, past, over=True)
-            assert row is not None
-            rows.append(row)
+            try:
+                rows.append(self._one(uid))
+            except (RotaError, OSError) as error:
+                self.missing[uid] = error
         self._ask_agents(rows)
         return rows
+
+    def _one(self, uid: int) -> Row:
+        past = None
+        if not self.store.folder(uid).is_dir():
+            if not self.store.history.has(uid):
+                raise self.store.unknown(uid)
+            with suppress(DamagedError):  # a damaged row: what is shown then says so
+                past = self.store.history.get(uid)
+        row = self._row(uid, past, over=True)
+        assert row is not None
+        return row
 
     def _past(self) -> dict[int, dict[str, Any] | None]:
         """The history; one that cannot be read hides no job that waits or runs."""

@@ -18,13 +18,15 @@ Kind = Literal["plain", "elastic", "servers"]
 _AT_LEAST: Final = {
     "workers": 1, "min_workers": 1, "max_workers": 1, "servers": 0, "min_servers": 0,
     "max_servers": 0, "gpus_per_worker": 0, "cpus_per_worker": 0, "memory_gb_per_worker": 0,
-    "threads": 1, "retries": 0, "grace_s": 0, "restart_s": 0,
+    "threads": 0, "retries": 0, "grace_s": 0, "restart_s": 0,
     "park_every_s": 0,
 }  # fmt: skip
 _BELOW: Final = 1_000_000_000
 """All numbers of a request are smaller."""
 _MOST_NAME: Final = 200
 """Characters in a name that is submitted."""
+_MOST_TITLE: Final = 40
+"""Characters in the title of a job without a name."""
 _WHOLE: Final = ("gpus_per_worker", "workers", "min_workers", "max_workers", "servers",
                  "min_servers", "max_servers", "threads", "retries")  # fmt: skip
 _SIZES: Final = ("gpus_per_worker", "min_workers", "max_workers", "min_servers", "max_servers",
@@ -61,7 +63,8 @@ class Request:
     """Modules that are imported once for all workers, which then start faster."""
     preemptible: bool = False
     """Whether a script may be stopped, moved and resized: it goes on from its own checkpoint."""
-    threads: int = 1
+    threads: int = 0
+    """OMP_NUM_THREADS of each worker; 0: that of `env`, or 1."""
     retries: int = 0
     """How often it is started again after it has failed."""
     grace_s: float = 30.0
@@ -139,7 +142,9 @@ class Request:
     @property
     def title(self) -> str:
         """A few words for tables."""
-        return self.name or " ".join(Path(word).name or word for word in self.command[:2])
+        words = " ".join(Path(word).name or word for word in self.command[:2])
+        short = words if len(words) <= _MOST_TITLE else f"{words[: _MOST_TITLE - 1]}…"
+        return self.name or short
 
     def check_here(self) -> None:
         """Refuse what could not run on this machine, or would play tricks with a terminal."""

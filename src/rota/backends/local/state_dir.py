@@ -69,6 +69,11 @@ class StateDir:
     def __init__(self, root: Path | str, *, create: bool = True) -> None:
         """Without `create` nothing is made: what is not there is an error, or has no jobs."""
         self.root = Path(root).expanduser().absolute()
+        if "\n" in str(self.root):
+            raise ConfigError(
+                f"The state directory {str(self.root)!r} has a line break in its name; choose "
+                "another with --state."
+            )
         self.jobs, self.over = self.root / "jobs", self.root / "over"
         self.asked, self.history = self.root / "asked", History(self.root)
         try:
