@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rota.core.types import Bools, Floats, Ints
+    from rota.envs.wanted import Wanted
     from rota.learn.inference import Network
     from rota.learn.rollout_env import Observation
 
@@ -142,16 +143,16 @@ class BatchRolloutEnv:
         alive: Bools = self.batch_env.alive()
         return alive
 
-    def follow(self, workers: Ints, servers: Ints) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The next actions towards these counts (B, J), and what was allowed."""
+    def follow(self, wanted: Wanted) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The next actions towards what a teacher wants, and what was allowed."""
         script = np.zeros(self._action.shape, np.int64)
-        self._lens.script(self.batch_env.view, self.batch_env.book, workers, servers, script)
+        self._lens.script(self.batch_env.view, self.batch_env.book, wanted, script)
         return script, self.info["mask"]
 
-    def towards(self, workers: Ints, servers: Ints) -> NDArray[np.bool_]:
-        """Flags (B, A) of all actions that lead towards these counts (B, J)."""
+    def towards(self, wanted: Wanted) -> NDArray[np.bool_]:
+        """Flags (B, A) of all actions that lead towards what a teacher wants."""
         right = np.zeros(self.info["mask"].shape, np.bool_)
-        self._lens.towards(self.batch_env.view, self.batch_env.book, workers, servers, right)
+        self._lens.towards(self.batch_env.view, self.batch_env.book, wanted, right)
         return right
 
     def potential(self) -> Floats:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rota.core.types import Bools, Ints
     from rota.envs.book import Book
     from rota.envs.view import View
+    from rota.envs.wanted import Wanted
 
 
 class CandidateMemory(NamedTuple):
@@ -67,9 +68,7 @@ def find(view: View, m: Rooms, found: Found, b: int) -> int:
     options = trimmed(m.options, view.jobs[b], m.counts)
     every = GreedySettings(-np.inf, 0.0, 0.0)
     most = found.score.size - 1
-    return scan(
-        view.laws.law, options, with_heads(m.room, m.counts), m.scratch, every, found, most
-    )
+    return scan(view.laws.law, options, with_heads(m.room, m.counts), m.scratch, every, found, most)
 
 
 @kernel
@@ -123,6 +122,48 @@ def act(view: View, book: Book, actions: Ints, ended: Bools) -> None:
         ended[b] = True
         if 0 <= c < count and start(view, book, m, found, b, c):
             ended[b] = find(view, m, found, b) == 0
+
+
+@part
+def is_wanted(view: View, m: Rooms, found: Found, wanted: Wanted, b: int, c: int) -> bool:
+    """Whether a teacher gives the job of candidate c exactly that."""
+    j, span = found.job[c], m.options.span[found.option[c]]
+    if wanted.length[b, j] != span:
+        return False
+    job = view.jobs[b, j]
+    for i in range(span):
+        share = wanted.shares[b, wanted.at[b, j] + i]
+        if (
+            share["node"] != found.node[c, i]
+            or share["workers"] != workers_at(job["workers"], span, i)
+            or share["servers"] != workers_at(job["servers"], span, i)
+        ):
+            return False
+    return True
+
+
+@kernel
+def towards(view: View, book: Book, wanted: Wanted, out: Bools) -> None:
+    """Flag the candidates that a teacher wants; if there is none, to wait."""
+    for b in range(len(out)):
+        m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
+        out[b, :] = False
+        out[b, 0] = True
+        for c in range(found.option[found.score.size - 1]):
+            out[b, c + 1] = is_wanted(view, m, found, wanted, b, c)
+            out[b, 0] = out[b, 0] and not out[b, c + 1]
+
+
+@kernel
+def script(view: View, book: Book, wanted: Wanted, out: Ints) -> None:
+    """The first candidate that a teacher wants; if there is none, to wait."""
+    for b in range(out.size):
+        m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
+        out[b] = 0
+        for c in range(found.option[found.score.size - 1]):
+            if is_wanted(view, m, found, wanted, b, c):
+                out[b] = c + 1
+                break
 
 
 @kernel

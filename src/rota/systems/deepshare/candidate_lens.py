@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rota.envs.book import Book
     from rota.envs.lens import Arrays
     from rota.envs.view import View
+    from rota.envs.wanted import Wanted
 
 MOST_ON_NODE = 512
 """The most jobs that may share a node."""
@@ -38,9 +39,8 @@ class CandidateLens:
     @property
     def observation_space(self) -> spaces.Dict:
         shapes = {"candidate": (self.most + 1, CANDIDATE), "cluster": (CLUSTER,)}
-        return spaces.Dict(
-            {name: spaces.Box(-np.inf, np.inf, shape, np.float32) for name, shape in shapes.items()}
-        )
+        boxes = {n: spaces.Box(-np.inf, np.inf, shape, np.float32) for n, shape in shapes.items()}
+        return spaces.Dict({**boxes, "many": spaces.Box(1, self.most + 1, (), np.int64)})
 
     @property
     def action_space(self) -> spaces.Discrete:
@@ -66,7 +66,7 @@ class CandidateLens:
             raise PolicyError("A node lists more jobs than there is memory for.")
 
     def encode(self, view: View, book: Book, out: Arrays) -> None:
-        self._run(encode, view, book, out["candidate"], out["cluster"])
+        self._run(encode, view, book, out["candidate"], out["cluster"], out["many"])
 
     def mask(self, view: View, book: Book, out: Bools) -> None:
         del view
@@ -75,5 +75,10 @@ class CandidateLens:
     def act(self, view: View, book: Book, actions: Ints, ended: Bools) -> None:
         self._run(kernels.act, view, book, actions, ended)
 
-    def script(self, *_: Any) -> None:
-        raise NotImplementedError
+    def script(self, view: View, book: Book, wanted: Wanted, out: Ints) -> None:
+        """The next placement that a teacher wants; to wait if none of those shown is wanted."""
+        self._run(kernels.script, view, book, wanted, out)
+
+    def towards(self, view: View, book: Book, wanted: Wanted, out: Bools) -> None:
+        """All placements that a teacher wants; to wait if none of those shown is wanted."""
+        self._run(kernels.towards, view, book, wanted, out)

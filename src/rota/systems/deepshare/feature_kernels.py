@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from rota.core.speed import LINKS, PAIRS
-from rota.core.types import Floats
+from rota.core.types import Floats, Ints
 from rota.jit import kernel, part
 from rota.policies.contention.greedy_kernels import loss_on
 from rota.policies.contention.neighbour_kernels import (
@@ -21,7 +21,7 @@ from rota.policies.contention.neighbour_kernels import (
     kept,
     workers_at,
 )
-from rota.policies.contention.occupy_kernels import Rooms, trimmed, with_heads
+from rota.policies.contention.occupy_kernels import trimmed, with_heads
 from rota.systems.deepshare.candidate_kernels import found_at, rooms_at
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ def suffers(law: Law, k: int) -> float:
         total = 0.0
         for o in range(law.ratio.shape[1]):
             total += 1.0 - law.ratio[k, o]
-        return total / max(1, law.ratio.shape[1])
-    return law.talk[k] if law.mode == LINKS else law.hurt[k]
+        return float(total / max(1, law.ratio.shape[1]))
+    return float(law.talk[k] if law.mode == LINKS else law.hurt[k])
 
 
 @part
@@ -57,10 +57,10 @@ def harms(law: Law, k: int, n: int) -> float:
         total = 0.0
         for o in range(law.ratio.shape[0]):
             total += 1.0 - law.ratio[o, k]
-        return total / max(1, law.ratio.shape[0])
+        return float(total / max(1, law.ratio.shape[0]))
     if law.mode == LINKS:
-        return law.traffic_gbps[k] / max(1e-9, law.link_gbps[n])
-    return law.harm[k]
+        return float(law.traffic_gbps[k] / max(1e-9, law.link_gbps[n]))
+    return float(law.harm[k])
 
 
 @part
@@ -116,9 +116,9 @@ def describe(
 
 
 @part
-def survey(view: View, o: Options, room: Occupancy, b: int, count: int, out: Any) -> float:
+def survey(law: Law, o: Options, room: Occupancy, count: int, out: Any) -> float:
     """The features of a cluster; returns the mean work of its waiting jobs."""
-    law, running = view.laws.law, room.run[room.run.size - 1]
+    running = room.run[room.run.size - 1]
     free, gpus, nodes_free = 0.0, 0.0, 0
     for n in range(room.free.size):
         free += max(0, room.free[n])
@@ -155,13 +155,19 @@ def survey(view: View, o: Options, room: Occupancy, b: int, count: int, out: Any
 
 
 @kernel
-def encode(view: View, book: Book, candidate: Floats, cluster: Floats) -> None:
-    """Fill the observations: candidate (B, K + 1, F), the first is to wait; cluster (B, G)."""
+def encode(view: View, book: Book, candidate: Floats, cluster: Floats, many: Ints) -> None:
+    """Fill the observations.
+
+    candidate  (B, K + 1, F): the first is to wait; rows from `many` on are old
+    cluster    (B, G)
+    many       (B,)
+    """
     for b in range(len(cluster)):
         m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
         o, room = trimmed(m.options, view.jobs[b], m.counts), with_heads(m.room, m.counts)
         count = found.option[found.score.size - 1]
-        mean_left_s = survey(view, o, room, b, count, cluster[b])
+        many[b] = count + 1
+        mean_left_s = survey(view.laws.law, o, room, count, cluster[b])
         queued = 0
         for q in range(o.end.size):
             queued += o.end[q] - room.head[q]
