@@ -12,7 +12,10 @@ from slow_paper import SlowPaper
 from rota.core import Cluster, Job, Snapshot
 from rota.envs import BatchEnv, LensPolicy, WorldPool
 from rota.errors import ConfigError
+from rota.learn.deploy import load_policy
 from rota.learn.inference import infer
+from rota.learn.recipe_file import load_recipe
+from rota.learn.trainer import Trainer
 from rota.policies.contention.neighbours import PlacementModel
 from rota.scenarios import load
 from rota.sim import simulate
@@ -20,6 +23,8 @@ from rota.systems.deepshare.paper_lens import PaperLens
 from rota.systems.registry import system
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rota.scenarios.scenario import World
 
 MOBILE, SAGE, FSDP, XL, DLRM, MOE = range(6)
@@ -256,3 +261,17 @@ def test_laws_without_curves_are_no_trouble() -> None:
     assert model.tables.speed.shape[0] == 0
     snapshot = Snapshot.of(Cluster.uniform(4), [Job(workers=4)])
     assert decided(snapshot, Script(ALL)) == {0: [(n, 1) for n in range(4)]}
+
+
+def test_it_trains_and_its_checkpoint_is_a_policy(tmp_path: Path) -> None:
+    recipe = load_recipe("deepshare-paper-c", [
+        'world.changes=["workload.jobs=12"]', "world.clusters=2", "world.pool=2",
+        "world.validate=1000:1001", "ppo.steps=16", "ppo.minibatches=2", "run.updates=2",
+    ])  # fmt: skip
+    assert (recipe.world.contention_weight, recipe.world.utilisation_weight) == (0.5, 0.5)
+    best = Trainer(recipe, tmp_path / "out").run()
+
+    world = load("deepshare-published", ["workload.jobs=12"]).draw(1000)
+    policy = load_policy(tmp_path / "out" / "best.ckpt")
+    run = simulate(world.cluster, world.trace, policy, world.when, seed=1000, physics=world.physics)
+    assert (run.done_s - run.submit_s).mean() == pytest.approx(300 * best)
