@@ -261,6 +261,7 @@ def test_laws_without_curves_are_no_trouble() -> None:
     assert model.tables.speed.shape[0] == 0
     snapshot = Snapshot.of(Cluster.uniform(4), [Job(workers=4)])
     assert decided(snapshot, Script(ALL)) == {0: [(n, 1) for n in range(4)]}
+    assert decided(Snapshot.of(Cluster.uniform(4), []), Script()) == {}
 
 
 def test_it_trains_and_its_checkpoint_is_a_policy(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def find_heads(view: View, book: Book, b: int) -> None:
 
 
 @part
-def occupy_one(view: View, book: Book, b: int) -> bool:
+def rate_jobs(view: View, book: Book, b: int) -> None:
     """Work out what the running jobs of cluster b leave each other of their speed."""
     m: Rooms = book.own
     o, r, t, c = m.options, m.room, m.types, m.counts
@@ -100,7 +100,8 @@ def occupy_one(view: View, book: Book, b: int) -> bool:
     )  # fmt: skip
     types = JobTypes(t.of[b], t.first[b], t.spreads[b], t.reference[b], t.slot[b], t.here[b])
     counts = Counts(c.types[b], c.placed[b], c.options[b], c.queued[b], c.ran[b])
-    return occupy(
+    # A node of 8 GPUs lists 8 jobs at most, so the memory suffices.
+    occupy(
         view.laws, options, room, types, counts, view.jobs[b], view.order[b], view.live[b],
         view.nodes[b], book.drafts.shares[b], view.now_s[b],
     )  # fmt: skip
@@ -109,7 +110,7 @@ def occupy_one(view: View, book: Book, b: int) -> bool:
 @part
 def stop_slow(view: View, book: Book, b: int) -> None:
     """Stop every job that keeps too little of its speed beside the others."""
-    occupy_one(view, book, b)
+    rate_jobs(view, book, b)
     d, low, run = draft_of(book.drafts, b), book.own.room.low[b], book.own.room.run[b]
     for i in range(run[run.size - 1]):
         job = view.jobs[b, run[i]]
