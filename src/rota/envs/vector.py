@@ -84,6 +84,8 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         """
         if batch < 1:
             raise ConfigError(f"batch={batch} must be 1 or more.")
+        if potentials and lens.places:
+            raise ConfigError("Potentials are of numbers of tasks; a lens that places has none.")
         self.num_envs, self.pool, self.lens = batch, pool, lens
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space = lens.observation_space

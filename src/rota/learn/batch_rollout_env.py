@@ -113,6 +113,8 @@ class BatchRolloutEnv:
         rows = self.info["rows"].copy() if self._per_job else None
         job = self._lens.jobs_of(self.batch_env.book, actions) if self._tell else None
         potential = self.potential().copy() if self._tell == "potential" else None
+        view = self.batch_env.view
+        before_s = view.now_s.copy()
         self._seen, reward, ended, cut, self.info = self.batch_env.step(actions)
         if rows is not None:
             gains = np.take_along_axis(self.info["gains"], np.maximum(rows, 0), 1)
@@ -124,7 +126,8 @@ class BatchRolloutEnv:
         gained = self.info["gains"] if self._per_job or self._tell == "gains" else None
         last = self._last(cut) if "final_obs" in self.info and cut.any() else None
         after = self.info.get("potential_after")
-        return Turn(reward, over, done, job, gained, potential, after, last)
+        passed_s = np.where(done, 0.0, view.now_s - before_s)  # then another episode's clock runs
+        return Turn(reward, over, done, job, gained, potential, after, passed_s, last)
 
     def _last(self, cut: NDArray[Any]) -> Last:
         """The last observations of the episodes that were cut short."""

@@ -1,1 +1,1 @@
-"""DeepShare: placement that knows what distributed jobs lose to each other on the network."""
+"""DeepShare (Ryu and Eo, ICPADS 2023): place jobs where they slow each other down least."""
