@@ -17,14 +17,15 @@ demo: $(VENV)/.base ## Compare six policies on a production-like trace and write
 demo-live: $(VENV)/.dev ## Run six real trainings under a static and an elastic policy; some minutes
 	$(RUN)/python examples/live/demo.py --out out/live
 
-# Each worker begins with tests of its own files, so that they compile different kernels.
+# Each worker begins with tests of its own files, so that they compile different kernels. Three, since
+# tests of processes and daemons mostly wait.
 test: $(VENV)/.dev ## Run the tests
-	$(RUN)/python -m pytest -n 2 --dist worksteal
+	$(RUN)/python -m pytest -n 3 --dist worksteal
 
 test-busy: $(VENV)/.dev ## Run the tests three times with one core kept busy by something else
 	for turn in 1 2 3; do \
 	  $(RUN)/python -c 'while True: pass' & busy=$$!; \
-	  $(RUN)/python -m pytest -n 2 --dist worksteal; code=$$?; \
+	  $(RUN)/python -m pytest -n 3 --dist worksteal; code=$$?; \
 	  kill $$busy; [ $$code = 0 ] || exit $$code; \
 	done
 

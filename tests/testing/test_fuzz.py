@@ -173,7 +173,7 @@ def test_whatever_a_policy_does_the_fuzzer_goes_on(tmp_path: Path, name: str, ki
     assert kinds - {"starved"} == {kind} - {"starved"}  # in slots a nap may last too long
     if name == "Waits":
         assert kinds == {"starved"}
-        small = shrunk(tally.failures[0])
+        small = shrunk(tally.failures[0], most_tries=80)
         assert len(small.world.jobs) == len(small.world.cluster["gpus"]) == 1
         again = replayed(write_finding(small, tmp_path / "found"))
         assert [found.kind for found in again] == ["starved"]
