@@ -76,7 +76,7 @@ def new_rooms(
                   floats(J), floats(J), ints(J), ints(J, width), ints(J + 1)),
         Scratch(floats(J), ints(J + 1), ints(N), ints(N), ints(N), ints(N)),
         JobTypes(ints(J), ints(J), ints(J), floats(J), ints(slot_count), ints(gpu_types)),
-        Counts(ints(1), ints(1), ints(1), ints(1), ints(1), ints(1)),
+        Counts(ints(1), ints(1), ints(1), ints(1), ints(1)),
     )  # fmt: skip
 
 

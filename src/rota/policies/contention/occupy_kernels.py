@@ -27,8 +27,7 @@ HOUR_S: Final = 3600.0
 class Counts(NamedTuple):
     """How much of an occupancy's memory is in use."""
 
-    known: Ints  # (1,) types of jobs
-    types: Ints  # (1,) of waiting jobs; they come first
+    types: Ints  # (1,) of waiting jobs
     placed: Ints  # (1,) types that a spread suits
     options: Ints  # (1,)
     queued: Ints  # (1,)
@@ -43,6 +42,26 @@ class Rooms(NamedTuple):
     scratch: Scratch
     types: JobTypes
     counts: Counts
+
+
+@part
+def rooms_at(m: Rooms, b: int) -> Rooms:
+    """The memory of cluster b."""
+    o, r, s, t, c = m.options, m.room, m.scratch, m.types, m.counts
+    return Rooms(
+        Options(
+            o.jobs, o.weight[b], o.size[b], o.sign[b], o.queue[b], o.end[b], o.type[b], o.span[b],
+            o.kind[b], o.speed[b],
+        ),
+        Occupancy(
+            r.head[b], r.gpus[b], r.type[b], r.free[b], r.cpus[b], r.memory_gb[b], r.load[b],
+            r.sign[b], r.jobs_on[b], r.job[b], r.held[b], r.here[b], r.kind[b], r.alone[b],
+            r.low[b], r.left[b], r.span[b], r.node[b], r.run[b],
+        ),
+        Scratch(s.hit[b], s.seen[b], s.able[b], s.pick[b], s.order[b], s.twin[b]),
+        JobTypes(t.of[b], t.first[b], t.spreads[b], t.reference[b], t.slot[b], t.here[b]),
+        Counts(c.types[b], c.placed[b], c.options[b], c.queued[b], c.ran[b]),
+    )  # fmt: skip
 
 
 @part
@@ -89,7 +108,6 @@ def sort_out(
             if q == known:
                 add_type(t, o, types, nodes, largest, rows[j], q, at, False)
                 known += 1
-    counts.known[0] = known
 
 
 @part

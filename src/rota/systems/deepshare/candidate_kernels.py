@@ -10,17 +10,15 @@ from rota.envs.drafting_kernels import draft_of
 from rota.jit import kernel, part
 from rota.ledger.edit_kernels import REFUSED, place
 from rota.policies.contention.greedy_kernels import scan
-from rota.policies.contention.neighbour_kernels import (
-    Found,
-    GreedySettings,
-    Occupancy,
-    Options,
-    Scratch,
-    workers_at,
+from rota.policies.contention.neighbour_kernels import Found, GreedySettings, workers_at
+from rota.policies.contention.occupy_kernels import (
+    Rooms,
+    occupy,
+    rooms_at,
+    trimmed,
+    with_heads,
 )
-from rota.policies.contention.occupy_kernels import Counts, Rooms, occupy, trimmed, with_heads
 from rota.policies.contention.rollout_kernels import enter
-from rota.policies.contention.spread_kernels import JobTypes
 
 if TYPE_CHECKING:
     from rota.core.types import Bools, Ints
@@ -34,26 +32,6 @@ class CandidateMemory(NamedTuple):
 
     rooms: Rooms  # (B, …)
     found: Found  # (B, …)
-
-
-@part
-def rooms_at(m: Rooms, b: int) -> Rooms:
-    """The memory of cluster b."""
-    o, r, s, t, c = m.options, m.room, m.scratch, m.types, m.counts
-    return Rooms(
-        Options(
-            o.jobs, o.weight[b], o.size[b], o.sign[b], o.queue[b], o.end[b], o.type[b], o.span[b],
-            o.kind[b], o.speed[b],
-        ),
-        Occupancy(
-            r.head[b], r.gpus[b], r.type[b], r.free[b], r.cpus[b], r.memory_gb[b], r.load[b],
-            r.sign[b], r.jobs_on[b], r.job[b], r.held[b], r.here[b], r.kind[b], r.alone[b],
-            r.low[b], r.left[b], r.span[b], r.node[b], r.run[b],
-        ),
-        Scratch(s.hit[b], s.seen[b], s.able[b], s.pick[b], s.order[b], s.twin[b]),
-        JobTypes(t.of[b], t.first[b], t.spreads[b], t.reference[b], t.slot[b], t.here[b]),
-        Counts(c.known[b], c.types[b], c.placed[b], c.options[b], c.queued[b], c.ran[b]),
-    )  # fmt: skip
 
 
 @part
@@ -113,12 +91,17 @@ def start(view: View, book: Book, m: Rooms, found: Found, b: int, c: int) -> boo
 
 @kernel
 def act(view: View, book: Book, actions: Ints, ended: Bools) -> None:
-    """Action 0 ends the round; action c + 1 starts candidate c, and ends it if none is left."""
+    """Action 0 ends the round; action c + 1 starts candidate c, and ends it if none is left.
+
+    Where it is not allowed to wait, action 0 starts the first candidate.
+    """
     for b in range(actions.size):
         book.edits[b] += 1
         m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
         count = found.option[found.score.size - 1]
         c = actions[b] - 1
+        if c < 0 and m.room.run[m.room.run.size - 1] == 0:
+            c = 0
         ended[b] = True
         if 0 <= c < count and start(view, book, m, found, b, c):
             ended[b] = find(view, m, found, b) == 0

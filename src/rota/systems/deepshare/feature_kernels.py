@@ -21,8 +21,8 @@ from rota.policies.contention.neighbour_kernels import (
     kept,
     workers_at,
 )
-from rota.policies.contention.occupy_kernels import trimmed, with_heads
-from rota.systems.deepshare.candidate_kernels import found_at, rooms_at
+from rota.policies.contention.occupy_kernels import rooms_at, trimmed, with_heads
+from rota.systems.deepshare.candidate_kernels import found_at
 
 if TYPE_CHECKING:
     from rota.envs.book import Book

@@ -9,9 +9,7 @@ from rota.envs.drafting_kernels import draft_of
 from rota.jit import inline, kernel, part
 from rota.ledger.edit_kernels import REFUSED, place, release
 from rota.ledger.work_kernels import pinned
-from rota.policies.contention.neighbour_kernels import Occupancy, Options
-from rota.policies.contention.occupy_kernels import Counts, Rooms, occupy
-from rota.policies.contention.spread_kernels import JobTypes
+from rota.policies.contention.occupy_kernels import occupy, rooms_at
 
 if TYPE_CHECKING:
     from rota.core.types import Bools, Ints
@@ -87,22 +85,10 @@ def find_heads(view: View, book: Book, b: int) -> None:
 @part
 def rate_jobs(view: View, book: Book, b: int) -> None:
     """Work out what the running jobs of cluster b leave each other of their speed."""
-    m: Rooms = book.own
-    o, r, t, c = m.options, m.room, m.types, m.counts
-    options = Options(
-        None, o.weight[b], o.size[b], o.sign[b], o.queue[b], o.end[b], o.type[b], o.span[b],
-        o.kind[b], o.speed[b],
-    )  # fmt: skip
-    room = Occupancy(
-        r.head[b], r.gpus[b], r.type[b], r.free[b], r.cpus[b], r.memory_gb[b], r.load[b], r.sign[b],
-        r.jobs_on[b], r.job[b], r.held[b], r.here[b], r.kind[b], r.alone[b], r.low[b], r.left[b],
-        r.span[b], r.node[b], r.run[b],
-    )  # fmt: skip
-    types = JobTypes(t.of[b], t.first[b], t.spreads[b], t.reference[b], t.slot[b], t.here[b])
-    counts = Counts(c.types[b], c.placed[b], c.options[b], c.queued[b], c.ran[b])
+    m = rooms_at(book.own, b)
     # A node of 8 GPUs lists 8 jobs at most, so the memory suffices.
     occupy(
-        view.laws, options, room, types, counts, view.jobs[b], view.order[b], view.live[b],
+        view.laws, m.options, m.room, m.types, m.counts, view.jobs[b], view.order[b], view.live[b],
         view.nodes[b], book.drafts.shares[b], view.now_s[b],
     )  # fmt: skip
 
