@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rota.envs import BatchEnv, LensPolicy, WorldPool
+from rota.envs.wanted import Wanted
 from rota.errors import ConfigError
 from rota.scenarios import load
 from rota.systems.dl2.onepass import OnePass
@@ -101,7 +102,7 @@ def test_without_bundles_nobody_offers_or_gives_them() -> None:
     assert info["mask"][:, 1:-1:3].any()
     script = np.zeros(3, np.int64)
     wanted = np.full(env.book.workers.shape, 4)
-    lens.script(env.view, env.book, wanted, wanted, script)
+    lens.script(env.view, env.book, Wanted.counts(wanted, wanted), script)
     assert (script % 3 != 2).all()
     ended = np.zeros(3, bool)
     lens.act(env.view, env.book, np.full(3, 2), ended)
@@ -201,7 +202,7 @@ def test_a_script_leads_to_what_the_teacher_wants(lens: Any) -> None:
     out = np.zeros((3, *(lens.action_space.shape or ())), np.int64)
     ended, over = np.zeros(3, bool), np.zeros(3, bool)
     for _ in range(20):
-        lens.script(env.view, env.book, workers, servers, out)
+        lens.script(env.view, env.book, Wanted.counts(workers, servers), out)
         lens.act(env.view, env.book, out, ended)
         over |= ended
         if over.all():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rota.envs import BatchEnv, PerfectCopy, WorldPool
+from rota.envs.wanted import Wanted
 from rota.policies import make_policy
 from rota.scenarios import load
 from rota.sim import simulate
@@ -64,10 +65,10 @@ def test_a_copy_whose_teacher_serves_nobody_in_sight_does_not_stand_still() -> N
     env = BatchEnv(WorldPool.draw(SCENARIO, SEEDS), lens, batch=3)
     env.reset()
     nothing, script = np.zeros_like(env.book.workers), np.zeros(3, np.int64)
-    lens.script(env.view, env.book, nothing, nothing, script)
+    lens.script(env.view, env.book, Wanted.counts(nothing, nothing), script)
     assert script.tolist() == [0, 0, 0]  # the oldest job is started, then the round may end
     lens.act(env.view, env.book, script, np.zeros(3, np.bool_))
-    lens.script(env.view, env.book, nothing, nothing, script)
+    lens.script(env.view, env.book, Wanted.counts(nothing, nothing), script)
     assert script.tolist() == [3, 3, 3]
 
 
@@ -89,7 +90,7 @@ def followed(lens: StepByStep, steps: int) -> Any:
     workers, servers = rng.integers(0, 5, (2, *shape))
     out = np.zeros(3, np.int64)
     for _ in range(steps):
-        lens.script(env.view, env.book, workers, servers, out)
+        lens.script(env.view, env.book, Wanted.counts(workers, servers), out)
         env.step(out)
     return env, workers, servers
 
@@ -102,8 +103,8 @@ def test_every_action_towards_a_teacher_is_allowed_and_the_script_is_one(
     lens = StepByStep(window=8, least_first=least_first)
     env, workers, servers = followed(lens, steps)
     right, script = np.zeros((3, lens.actions), np.bool_), np.zeros(3, np.int64)
-    lens.towards(env.view, env.book, workers, servers, right)
-    lens.script(env.view, env.book, workers, servers, script)
+    lens.towards(env.view, env.book, Wanted.counts(workers, servers), right)
+    lens.script(env.view, env.book, Wanted.counts(workers, servers), script)
     mask = np.zeros_like(right)
     lens.mask(env.view, env.book, mask)
     assert right[np.arange(3), script].all()

@@ -10,6 +10,7 @@ import pytest
 from placing_lens import HeadToNodes
 
 from rota.envs import BatchEnv, LensPolicy, WorldPool
+from rota.errors import ConfigError
 from rota.scenarios import load
 from rota.sim import simulate
 
@@ -26,6 +27,12 @@ def choice(uid: int, obs: Any, b: int) -> int:
     if not pairs or (luck % 5 == 0 and obs["running"][b, 0] > 0):
         return len(free) ** 2
     return pairs[luck % len(pairs)]
+
+
+def test_there_are_no_potentials_of_placements() -> None:
+    pool = WorldPool.draw(load("deepshare"), [1])
+    with pytest.raises(ConfigError, match="a lens that places has none"):
+        BatchEnv(pool, HeadToNodes(4), batch=1, potentials=True)
 
 
 def play(env: BatchEnv) -> Any:

@@ -89,6 +89,9 @@ class HeadToNodes:
     def mask_shape(self) -> tuple[int, ...]:
         return (self.nodes**2 + 1,)
 
+    def memory(self, _view: Any) -> None:
+        return None
+
     def open(self, view: Any, book: Any, which: Any) -> None:
         self._run(open_rounds, view, book, which, self.stops)
 

@@ -307,3 +307,21 @@ def test_a_resumed_training_knows_when_learning_began(tmp_path: Path) -> None:
     assert 0 < began_s < training.elapsed_s
     again = trainer(tmp_path, "run.minutes=1000.0", resume=True)
     assert again._rl_began_s == began_s
+
+
+def test_rewards_fade_by_time_where_rounds_are_not_slots() -> None:
+    # Three steps: an edit without time, a round of an hour, a round of two.
+    steps = 3
+    rollout = Rollout(
+        seen={}, live=np.ones((steps, 1), np.bool_), action=np.zeros((steps, 1), np.int64),
+        mask=np.ones((steps, 1, 2), np.bool_), log_prob=np.zeros((steps, 1)),
+        value=np.zeros((steps + 1, 1)), reward=np.array([[0.0], [-1.0], [-2.0]]), rows=None,
+        over=np.array([[False], [True], [True]]), done=np.zeros((steps, 1), np.bool_),
+        inputs=np.zeros((steps, 1), np.int64), passed_s=np.array([[0.0], [3600.0], [7200.0]]),
+    )  # fmt: skip
+    config = replace(PLAIN, horizon_s=3600.0)
+    value = np.array([[0.0], [0.0], [0.0], [-8.0]])
+    _, target = advantages(rollout, value, config)
+    last = -2.0 - 8.0 * np.exp(-2.0)
+    expected = [-1.0 + last * np.exp(-1.0), -1.0 + last * np.exp(-1.0), last]
+    np.testing.assert_allclose(target[:, 0], expected, rtol=1e-6)

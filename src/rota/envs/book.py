@@ -32,10 +32,13 @@ class Book(NamedTuple):
     shown: Ints  # (B,) the number of them
     edits: Ints  # (B,) actions since the round began
     drafts: Any  # DraftBatch; None for a lens that counts, which is another type to the compiler
+    own: Any  # what the lens itself works in: arrays (B, …), or tuples of them; None for none
 
 
-def new_book(batch: int, jobs: int, window: int, drafts: DraftBatch | None = None) -> Book:
-    """An empty book; with `drafts` for a lens that places."""
+def new_book(
+    batch: int, jobs: int, window: int, drafts: DraftBatch | None = None, own: Any = None
+) -> Book:
+    """An empty book; with `drafts`, and what it works in, for a lens that places."""
 
     def zeros() -> Floats:
         return np.zeros(batch)
@@ -44,5 +47,14 @@ def new_book(batch: int, jobs: int, window: int, drafts: DraftBatch | None = Non
         np.zeros((batch, jobs), np.int64), np.zeros((batch, jobs), np.int64),
         zeros(), zeros(), zeros(), zeros(), zeros(), zeros(),
         np.full((batch, window), -1, np.int64), np.zeros(batch, np.int64),
-        np.zeros(batch, np.int64), drafts,
+        np.zeros(batch, np.int64), drafts, own,
     )  # fmt: skip
+
+
+def rows_of(own: Any, which: Ints) -> Any:
+    """The part of `Book.own` that belongs to these clusters."""
+    if isinstance(own, np.ndarray):
+        return own[which]
+    if own is None:
+        return None
+    return type(own)._make(rows_of(part, which) for part in own)

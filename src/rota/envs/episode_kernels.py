@@ -9,7 +9,7 @@ import numpy as np
 from rota.core.layout import DONE
 from rota.core.types import Bools, Floats, Ints
 from rota.envs.pack_kernels import pack
-from rota.envs.rewards import FEE, PROGRESS, SLOWDOWN, Score
+from rota.envs.rewards import DEEPSHARE, FADES, FEE, PROGRESS, SLOWDOWN, Score
 from rota.jit import kernel, part
 from rota.ledger.work_kernels import ran_s
 from rota.sim.event_kernels import advance, tidy
@@ -99,6 +99,28 @@ def reward_since(s: State, score: Score, b: int) -> float:
 
 
 @part
+def reward_of_sharing(s: State, score: Score, b: int) -> float:
+    """DeepShare's reward for the round that begins now; each running job gets an equal part.
+
+    The mean of the part of their speed that running jobs lose to others, with its weight, is taken
+    off the recent utilisation, with its own; 0 if no job runs.
+    """
+    clock, recent = s.clock[0], score.recent[b]
+    recent[0] = FADES * recent[0] + clock["held"] / max(1, clock["up"])
+    recent[1] = FADES * recent[1] + 1.0
+    total, running = 0.0, clock["running"]
+    for r in range(running):
+        j = s.running[r]
+        alone = s.truth[j]["alone"]
+        lost = 1.0 - s.jobs[j]["pace"] / alone if alone > 0.0 else 0.0
+        gain = score.utilisation_weight * recent[0] / recent[1] - score.contention_weight * lost
+        score.gains[b, j] = gain / running
+        total += gain / running
+    score.total[b] += total
+    return total
+
+
+@part
 def sum_up(s: State, score: Score, plan: EpisodePlan, ends: Ends, b: int) -> None:
     """Write the results of an episode into `ends`."""
     clock = s.clock[0]
@@ -166,9 +188,12 @@ def closing_with(name: str, write: Callable[[State, Book, int], None]) -> CloseR
             write(one, book, b)
             enact_draft(one, True)
             note_round(one)
+            reward, by_round = 0.0, score.kind == DEEPSHARE
+            if by_round:  # it looks at the round itself, not at what came of it
+                reward = reward_of_sharing(one, score, b)
             more = advance(one)
             view.live[b], view.now_s[b] = clock["live"], clock["now_s"]
-            ends.reward[b] = reward_since(one, score, b)
+            ends.reward[b] = reward if by_round else reward_since(one, score, b)
             if more and clock["rounds"] < most_rounds:
                 continue
             ends.terminated[b] = clock["ended"] == clock["jobs"]
@@ -217,6 +242,7 @@ def begin_episodes(
             for i in range(source.shape[1]):
                 to[b, i] = source[r, i]
         score.since_s[b], score.oldest[b], score.total[b] = -np.inf, 0, 0.0
+        score.recent[b] = 0.0
         for j in range(score.level.shape[1]):
             score.level[b, j] = 0.0
         advance(one_of(s, b))

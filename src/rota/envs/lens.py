@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rota.core.types import Bools, Ints
     from rota.envs.book import Book
     from rota.envs.view import View
+    from rota.envs.wanted import Wanted
 
 Arrays: TypeAlias = "dict[str, Any]"
 """An observation: arrays (B, …) by name."""
@@ -53,6 +54,10 @@ class Lens(Protocol):
         """The shape of one cluster's mask."""
         ...
 
+    def memory(self, view: View) -> Any:
+        """For a lens that places: what it works in beside the drafts, as `Book.own`."""
+        ...
+
     def open(self, view: View, book: Book, which: Bools) -> None:
         """Begin a round for the clusters flagged in `which` (B,)."""
         ...
@@ -69,8 +74,8 @@ class Lens(Protocol):
         """One edit per cluster; ended[b] says whether its round is over."""
         ...
 
-    def script(self, view: View, book: Book, workers: Ints, servers: Ints, out: Ints) -> None:
-        """Fill `out` with the next actions towards a teacher's counts (B, J)."""
+    def script(self, view: View, book: Book, wanted: Wanted, out: Ints) -> None:
+        """Fill `out` with the next actions towards what a teacher wants."""
         ...
 
 

@@ -16,6 +16,7 @@ from rota.envs.view import view_of_snapshot
 from rota.errors import PolicyError
 from rota.ledger.draft_kernels import DraftArrays
 from rota.ledger.node_kernels import new_index
+from rota.policies.contention.neighbours import PlacementModel
 
 if TYPE_CHECKING:
     from rota.core.decision import Decision
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rota.envs.book import Book
     from rota.envs.lens import Arrays, Lens
     from rota.envs.view import View
+    from rota.policies.contention.spread_kernels import PlacementTables
 
 MOST_EDITS: Final = 100_000
 """A round with more edits than this is taken to be endless."""
@@ -57,13 +59,21 @@ class LensPolicy:
     compiles: bool = True
     """Its first round may wait for the compiler."""
     _run: Caller = field(default_factory=Caller, init=False, repr=False, compare=False)
+    _model: list[PlacementModel] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
+    """That of the last snapshot, if there was one."""
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Write a round edit by edit; a lens that counts has places found for it at the end."""
-        lens, view = self.lens, view_of_snapshot(snapshot)
-        jobs, draft = len(snapshot.jobs), Draft(snapshot)
-        drafts = drafts_of(draft, 2 * jobs) if lens.places else None
-        book = new_book(1, jobs, lens.window, drafts)
+        lens, jobs, draft = self.lens, len(snapshot.jobs), Draft(snapshot)
+        if lens.places:
+            view = view_of_snapshot(snapshot, self._laws(snapshot))
+            drafts = drafts_of(draft, 2 * jobs)
+            book = new_book(1, jobs, lens.window, drafts, lens.memory(view))
+        else:
+            view, drafts = view_of_snapshot(snapshot), None
+            book = new_book(1, jobs, lens.window)
         lens.open(view, book, np.ones(1, np.bool_))
         if not (self.play or self._edit)(view, book, MOST_EDITS):
             raise PolicyError(
@@ -74,6 +84,13 @@ class LensPolicy:
         else:
             draft.used = int(drafts.used[0])
         return draft.commit()
+
+    def _laws(self, snapshot: Snapshot) -> PlacementTables:
+        """Speed and contention as the snapshot shows them."""
+        if not self._model or not self._model[0].suits(snapshot):
+            found = PlacementModel(snapshot.cluster, snapshot.curves, snapshot.contention)
+            self._model[:] = [found]
+        return self._model[0].tables
 
     def _edit(self, view: View, book: Book, most_edits: int) -> bool:
         """Edit by edit."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from rota.core.decision import Decision
 from rota.envs.lens_policy import LensPolicy
+from rota.envs.wanted import Wanted
 from rota.errors import PolicyError
 
 if TYPE_CHECKING:
@@ -79,13 +80,6 @@ def failed(teacher: Policy, time_s: float, live: int, error: Exception) -> Polic
     )
 
 
-def counts_of(decision: Decision) -> Ints:
-    """Workers and servers (2, J) that a decision gives every job."""
-    shares = map(decision.share, range(len(decision.uid)))
-    each = [(sum(w for _, w, _ in share), sum(s for _, _, s in share)) for share in shares]
-    return np.ascontiguousarray(np.array(each, np.int64).reshape(-1, 2).T)
-
-
 class _Script:
     """Chooses the actions by which the lens expresses a decision."""
 
@@ -96,12 +90,12 @@ class _Script:
 
     def read(self, decision: Decision) -> None:
         """Take the decision to carry out next."""
-        self._workers, self._servers = counts_of(decision)[:, None]
+        self._wanted = Wanted.of(decision)
 
     def action(self, obs: Any, mask: Any, view: View, book: Book) -> Ints:
         """The next action; see `rota.envs.lens_policy.Actor`. It does not look at observations."""
         del obs, mask
-        self._lens.script(view, book, self._workers, self._servers, self._action)
+        self._lens.script(view, book, self._wanted, self._action)
         return self._action
 
     def play(self, view: View, book: Book, most_edits: int) -> bool:

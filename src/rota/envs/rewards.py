@@ -17,6 +17,9 @@ PROGRESS: Final = 0
 JOBS: Final = 1
 FEE: Final = 2
 SLOWDOWN: Final = 3
+DEEPSHARE: Final = 4
+FADES: Final = 1.0 - 2.0 / 11.0
+"""What the weight of a round's utilisation becomes with every later round: a span of ten."""
 HOUR_S: Final = 3600.0
 
 KINDS: Final = {
@@ -24,6 +27,7 @@ KINDS: Final = {
     "jobs": JOBS,  # −jobs in the system × time; sums to −ΣJCT
     "fee": FEE,  # −dollars
     "slowdown": SLOWDOWN,  # −time / run time at the requested size; sums to −Σ slowdown
+    "deepshare": DEEPSHARE,  # −speed lost to neighbours + recent utilisation, as DeepShare
 }
 
 
@@ -32,15 +36,22 @@ class Reward:
     """A kind of reward and its unit of time."""
 
     kind: str = "jobs"
-    """One of `progress`, `jobs`, `fee` and `slowdown`."""
+    """One of `progress`, `jobs`, `fee`, `slowdown` and `deepshare`."""
     unit_s: float = 0.0
     """Seconds that count as 1 in `jobs`; 0: a slot, or an hour where there are no slots."""
+    contention_weight: float = 0.5
+    """In `deepshare`: of the part of their speed that running jobs lose to others, on average."""
+    utilisation_weight: float = 0.5
+    """In `deepshare`: of the part of the GPUs in use, averaged over about ten rounds."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise UnknownNameError("reward", self.kind, KINDS)
         if not 0 <= self.unit_s < np.inf:
             raise ConfigError(f"reward.unit_s={self.unit_s} must be 0 or more seconds.")
+        for name in ("contention_weight", "utilisation_weight"):
+            if not 0 <= getattr(self, name) < np.inf:
+                raise ConfigError(f"reward.{name}={getattr(self, name)} must be 0 or more.")
 
 
 class Score(NamedTuple):
@@ -53,6 +64,9 @@ class Score(NamedTuple):
     level: Floats  # (B, J) what each job had reached by then: progress, or −dollars
     gains: Floats  # (B, J) each job's part of the last reward
     total: Floats  # (B,) the return so far
+    contention_weight: float
+    utilisation_weight: float
+    recent: Floats  # (B, 2) utilisation summed with fading weights, and the sum of these
 
 
 def new_score(reward: Reward, batch: int, jobs: int, slot_s: float) -> Score:
@@ -60,5 +74,6 @@ def new_score(reward: Reward, batch: int, jobs: int, slot_s: float) -> Score:
     return Score(
         KINDS[reward.kind], reward.unit_s or slot_s or HOUR_S, np.full(batch, -np.inf),
         np.zeros(batch, np.int64), np.zeros((batch, jobs)), np.zeros((batch, jobs)),
-        np.zeros(batch),
+        np.zeros(batch), reward.contention_weight, reward.utilisation_weight,
+        np.zeros((batch, 2)),
     )  # fmt: skip

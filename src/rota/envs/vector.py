@@ -11,7 +11,7 @@ from gymnasium.vector.utils import batch_space
 from rota.core.jobs import JobTable
 from rota.core.layout import JOB, RUNNING, SHARE
 from rota.core.snapshot import Snapshot
-from rota.envs.book import new_book
+from rota.envs.book import new_book, rows_of
 from rota.envs.draft_batch import drafts_of_state
 from rota.envs.episode_kernels import (
     EpisodePlan,
@@ -25,7 +25,7 @@ from rota.envs.lens import Caller, new_arrays
 from rota.envs.potential_kernels import potential
 from rota.envs.rewards import Reward, new_score
 from rota.envs.view import view_of_state
-from rota.envs.world_pool import words_of
+from rota.envs.world_pool import shown_laws, words_of
 from rota.errors import ConfigError, PolicyError
 from rota.sim.replay_kernels import observe
 from rota.sim.state import one_of_batch
@@ -84,6 +84,8 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         """
         if batch < 1:
             raise ConfigError(f"batch={batch} must be 1 or more.")
+        if potentials and lens.places:
+            raise ConfigError("Potentials are of numbers of tasks; a lens that places has none.")
         self.num_envs, self.pool, self.lens = batch, pool, lens
         self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
         self.single_observation_space = lens.observation_space
@@ -95,9 +97,12 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self._masks, self._final_obs, self._autoreset = masks, final_obs, autoreset
         self._potentials = potentials
         self.state = pool.new_state(batch)
-        self.view = view_of_state(self.state)
-        drafts = drafts_of_state(self.state) if lens.places else None
-        self.book = new_book(batch, pool.jobs, lens.window, drafts)
+        self._laws = shown_laws(pool) if lens.places else None
+        self.view = view_of_state(self.state, self._laws)
+        drafts, own = None, None
+        if lens.places:
+            drafts, own = drafts_of_state(self.state), lens.memory(self.view)
+        self.book = new_book(batch, pool.jobs, lens.window, drafts, own)
         self._close = close_placed_round if lens.places else close_round
         self.score = new_score(self._reward, batch, pool.jobs, pool.slot_s)
         found = entries_by_episode(entries, batch, len(pool), seed)
@@ -207,10 +212,11 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
             net = some(net._replace(traffic=None))._replace(traffic=some(net.traffic))
         arrays = [part[which] for part in state[:-3]]
         self.state = type(state)._make([*arrays, state.speed, breakdowns, net])
-        self.view, self._words = view_of_state(self.state), words_of(self.state)
+        self.view, self._words = view_of_state(self.state, self._laws), words_of(self.state)
         self.book, self.score, self.plan, self.ends = map(
             some, (self.book, self.score, self.plan, self.ends)
         )
+        self.book = self.book._replace(own=rows_of(self.book.own, which))
         used = None if self.book.drafts is None else self.book.drafts.used[which]
         self._bind_drafts(used)
         self.num_envs = len(which)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from rota.core.types import Floats, Ints, Records
 
 if TYPE_CHECKING:
     from rota.core.snapshot import Snapshot
+    from rota.policies.contention.spread_kernels import PlacementTables
     from rota.sim.state import State
 
 
@@ -25,18 +26,20 @@ class View(NamedTuple):
     live: Ints  # (B,)
     now_s: Floats  # (B,)
     nodes: Records  # (B, N) NODE
+    laws: Any = None  # PlacementTables: speed and contention as policies are shown them
 
 
-def view_of_state(state: State) -> View:
+def view_of_state(state: State, laws: PlacementTables | None = None) -> View:
     """A view of the simulator's memory; code that lets time pass must update `live` and `now_s`."""
     clock = state.clock[:, 0]
-    return View(state.jobs, state.order, clock["live"].copy(), clock["now_s"].copy(), state.nodes)
+    live, now_s = clock["live"].copy(), clock["now_s"].copy()
+    return View(state.jobs, state.order, live, now_s, state.nodes, laws)
 
 
-def view_of_snapshot(snapshot: Snapshot) -> View:
+def view_of_snapshot(snapshot: Snapshot, laws: PlacementTables | None = None) -> View:
     """One real or simulated cluster, as a batch of one."""
     jobs = len(snapshot.jobs)
     order = np.arange(jobs, dtype=np.int64)[None]
     # Copies, because compiled code tells read-only arrays from others.
     rows, nodes = snapshot.jobs.rows.copy()[None], snapshot.nodes.copy()[None]
-    return View(rows, order, np.array([jobs]), np.array([snapshot.time_s]), nodes)
+    return View(rows, order, np.array([jobs]), np.array([snapshot.time_s]), nodes, laws)

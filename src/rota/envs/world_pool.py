@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rota.errors import ConfigError, InputError
+from rota.policies.contention.neighbours import PlacementModel
 from rota.sim.setup import build_state, check_fits
 from rota.sim.simulator import fitting
 from rota.sim.state import State
+from rota.sim.world import seen_contention, seen_curves
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from rota.core.cluster import Cluster
     from rota.core.types import Ints
     from rota.perf.physics import Physics
+    from rota.policies.contention.spread_kernels import PlacementTables
     from rota.scenarios import Scenario
     from rota.scenarios.scenario import World
 
@@ -90,6 +93,18 @@ class WorldPool:
             traffic = t._make([t.laws, *(_empty(part, batch) for part in t[1:])])
             net = net._make([traffic, *(_empty(part, batch) for part in net[1:])])
         return State._make([*arrays, s.speed, breakdowns, net])
+
+
+def shown_laws(pool: WorldPool) -> PlacementTables:
+    """Speed and contention as policies are shown them in every world of a pool."""
+    physics, cluster = pool.physics, pool.cluster
+    if physics.sight not in ("true", "hidden"):
+        raise ConfigError(
+            f"Speeds are {physics.sight} here, so every world shows others; a system that places "
+            'learns where they are "true" or "hidden".'
+        )
+    curves = seen_curves(physics, cluster, 0)
+    return PlacementModel(cluster, curves, seen_contention(physics)).tables
 
 
 def _empty(part: Any, batch: int) -> Any:

@@ -2,7 +2,9 @@
 
 They differ from the textbook in these points:
 - Time passes only when a round ends. Inside a round nothing is discounted; between rounds both
-  `discount` and `trace` apply, so `discount = 0` makes every round a bandit problem.
+  `discount` and `trace` apply, so `discount = 0` makes every round a bandit problem. Where rounds
+  are not slots, a discount per round would favour what makes rounds short: `horizon_s` discounts
+  by time instead.
 - In a one-pass system every job has its own value and its own temporal difference, and is
   followed by its number over rounds. A reward that a job brings while it is outside of the window
   counts for the last decision about it. `credit = "own"` judges a job's decisions by its own
@@ -62,7 +64,7 @@ def _by_step(
     after = np.zeros(reward.shape[1:], reward.dtype)
     potential = rollout.potential
     for t in reversed(range(len(reward))):
-        discount = np.where(rollout.over[t], config.discount, 1.0)
+        discount = np.where(rollout.over[t], _discount(rollout, config, t), 1.0)
         trace = np.where(rollout.over[t], config.trace, config.inside)
         done, cut = rollout.done[t], rollout.cuts.get(t)
         later = np.where(done, 0.0, value[t + 1])
@@ -76,6 +78,13 @@ def _by_step(
         difference = reward[t] + discount * later - value[t]
         gain[t] = after = difference + discount * trace * np.where(done, 0.0, after)
     return gain
+
+
+def _discount(rollout: Rollout, config: PPOConfig, t: int) -> Any:
+    """What rewards after step t count, if a round ended in it; a number, or one per cluster."""
+    if not config.horizon_s or rollout.passed_s is None:
+        return config.discount
+    return np.exp(-rollout.passed_s[t] / config.horizon_s)
 
 
 def _by_edit(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rota.core.types import Bools, Floats, Ints
+    from rota.envs.wanted import Wanted
     from rota.learn.inference import Network
     from rota.learn.rollout_env import Observation
 
@@ -112,6 +113,8 @@ class BatchRolloutEnv:
         rows = self.info["rows"].copy() if self._per_job else None
         job = self._lens.jobs_of(self.batch_env.book, actions) if self._tell else None
         potential = self.potential().copy() if self._tell == "potential" else None
+        view = self.batch_env.view
+        before_s = view.now_s.copy()
         self._seen, reward, ended, cut, self.info = self.batch_env.step(actions)
         if rows is not None:
             gains = np.take_along_axis(self.info["gains"], np.maximum(rows, 0), 1)
@@ -123,7 +126,8 @@ class BatchRolloutEnv:
         gained = self.info["gains"] if self._per_job or self._tell == "gains" else None
         last = self._last(cut) if "final_obs" in self.info and cut.any() else None
         after = self.info.get("potential_after")
-        return Turn(reward, over, done, job, gained, potential, after, last)
+        passed_s = np.where(done, 0.0, view.now_s - before_s)  # then another episode's clock runs
+        return Turn(reward, over, done, job, gained, potential, after, passed_s, last)
 
     def _last(self, cut: NDArray[Any]) -> Last:
         """The last observations of the episodes that were cut short."""
@@ -142,16 +146,16 @@ class BatchRolloutEnv:
         alive: Bools = self.batch_env.alive()
         return alive
 
-    def follow(self, workers: Ints, servers: Ints) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The next actions towards these counts (B, J), and what was allowed."""
+    def follow(self, wanted: Wanted) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The next actions towards what a teacher wants, and what was allowed."""
         script = np.zeros(self._action.shape, np.int64)
-        self._lens.script(self.batch_env.view, self.batch_env.book, workers, servers, script)
+        self._lens.script(self.batch_env.view, self.batch_env.book, wanted, script)
         return script, self.info["mask"]
 
-    def towards(self, workers: Ints, servers: Ints) -> NDArray[np.bool_]:
-        """Flags (B, A) of all actions that lead towards these counts (B, J)."""
+    def towards(self, wanted: Wanted) -> NDArray[np.bool_]:
+        """Flags (B, A) of all actions that lead towards what a teacher wants."""
         right = np.zeros(self.info["mask"].shape, np.bool_)
-        self._lens.towards(self.batch_env.view, self.batch_env.book, workers, servers, right)
+        self._lens.towards(self.batch_env.view, self.batch_env.book, wanted, right)
         return right
 
     def potential(self) -> Floats:

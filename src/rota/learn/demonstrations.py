@@ -17,7 +17,8 @@ from rota.core.decision import Decision
 from rota.core.jobs import JobTable
 from rota.envs import LensPolicy
 from rota.envs.episode_policy import EpisodePolicies
-from rota.envs.perfect_copy import counts_of, failed
+from rota.envs.perfect_copy import failed
+from rota.envs.wanted import Wanted, nothing
 from rota.errors import ConfigError, InputError
 from rota.learn.inference import infer
 
@@ -173,12 +174,12 @@ class _RecordedActor:
     def read(self, snapshot: Snapshot, decision: Decision) -> None:
         """Take the round to carry out next."""
         self._uid = np.append(snapshot.jobs.uid, -1)  # the last is for row −1: no job
-        self._workers, self._servers = counts_of(decision)[:, None]
+        self._wanted = Wanted.of(decision)
 
     def __call__(self, obs: Any, mask: Any, view: View, book: Book) -> NDArray[Any]:
         """The next action; see `rota.envs.lens_policy.Actor`."""
         script = np.zeros((1, *(self._lens.action_space.shape or ())), np.int64)
-        self._lens.script(view, book, self._workers, self._servers, script)
+        self._lens.script(view, book, self._wanted, script)
         seen = {**obs, ".mask": mask, ".action": script}
         if self._per_job:
             seen["rows"] = self._uid[book.rows]
@@ -196,8 +197,7 @@ class _TeacherActions:
 
     def __init__(self, envs: BatchRolloutEnv, make_teacher: Callable[[], Policy]) -> None:
         self._envs, self._policies = envs, EpisodePolicies(envs.batch_env, make_teacher)
-        shape = envs.batch_env.book.workers.shape
-        self._workers, self._servers = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        self._wanted = nothing(*envs.batch_env.book.workers.shape)
         self._begins = np.ones(envs.batch, np.bool_)
 
     def next(self) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -207,11 +207,11 @@ class _TeacherActions:
         for b in np.flatnonzero(self._begins):
             self._ask(int(b))
         self._begins[:] = False
-        return envs.follow(self._workers, self._servers)
+        return envs.follow(self._wanted)
 
     def right(self) -> NDArray[np.bool_]:
         """All actions (B, A) that lead to what the teacher wants."""
-        return self._envs.towards(self._workers, self._servers)
+        return self._envs.towards(self._wanted)
 
     def _ask(self, b: int) -> None:
         """What the teacher would give every job of cluster b."""
@@ -223,7 +223,6 @@ class _TeacherActions:
             decision.check(snapshot)
         except Exception as error:
             raise failed(own.policy, view.now_s[b], int(view.live[b]), error) from error
-        self._workers[b], self._servers[b] = 0, 0
         index = {int(uid): j for j, uid in enumerate(self._envs.batch_env.view.jobs[b]["uid"])}
-        rows = [index[int(uid)] for uid in decision.uid]
-        self._workers[b, rows], self._servers[b, rows] = counts_of(decision)
+        rows = np.array([index[int(uid)] for uid in decision.uid], np.int64)
+        self._wanted = self._wanted.with_round(b, rows, decision)

@@ -45,6 +45,9 @@ class PPOConfig:
     """Whether that weight falls to 0 as the learning rate does."""
     discount: float = 0.0
     """Discount from one round to the next; nothing is discounted within a round."""
+    horizon_s: float = 0.0
+    """Seconds in which the weight of later rewards falls to 1/e, in place of `discount`, for worlds
+    without slots and systems that decide step by step. 0: `discount` applies."""
     trace: float = 0.5
     """λ of the generalised advantage between rounds."""
     inside: float = 1.0
@@ -78,6 +81,8 @@ class PPOConfig:
         for name in ("steps", "epochs", "minibatches", "patience"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"ppo.{name}={getattr(self, name)} must be 1 or more.")
+        if not 0 <= self.horizon_s < float("inf"):
+            raise ConfigError(f"ppo.horizon_s={self.horizon_s} must be 0 or more seconds.")
         for name in ("learning_rate", "clip", "max_kl", "max_gradient", "reward_scale"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"ppo.{name}={getattr(self, name)} must be above 0.")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from rota.envs.rewards import KINDS, Reward
 from rota.errors import ConfigError
 from rota.learn.actor_critic import ActorCriticConfig
 from rota.learn.clone import CloneConfig
@@ -16,8 +17,6 @@ from rota.systems.registry import system
 if TYPE_CHECKING:
     from rota.systems.registry import System
 
-REWARDS: Final = ("progress", "jobs", "fee", "slowdown")
-
 
 @dataclass(frozen=True, kw_only=True)
 class WorldConfig:
@@ -28,7 +27,12 @@ class WorldConfig:
     changes: tuple[str, ...] = ()
     """Changed settings of the scenario, such as "workload.epoch_error=0.1"."""
     reward: str = "progress"
-    """The reward of a round: "progress", "jobs" (−jobs × time), "fee" or "slowdown"."""
+    """The reward of a round: "progress", "jobs" (−jobs × time), "fee", "slowdown", or "deepshare"
+    (−speed lost to neighbours + utilisation)."""
+    contention_weight: float = 0.5
+    """Weight of lost speed in the reward "deepshare"."""
+    utilisation_weight: float = 0.5
+    """Weight of utilisation in the reward "deepshare"."""
     train: str = "3000:10000"
     """Seeds of traces to learn from, "A:B" without B."""
     validate: str = "1000:1050"
@@ -54,8 +58,11 @@ class WorldConfig:
     """Clusters that replay the same trace at the same time, for `ppo.same_inputs`."""
 
     def __post_init__(self) -> None:
-        if self.reward not in REWARDS:
-            raise ConfigError(f"reward = {self.reward!r} must be one of {', '.join(REWARDS)}.")
+        if self.reward not in KINDS:
+            raise ConfigError(f"reward = {self.reward!r} must be one of {', '.join(KINDS)}.")
+        for name in ("contention_weight", "utilisation_weight"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ConfigError(f"{name} = {getattr(self, name)} must be 0 or more.")
         train, validate = (seeds_of(name, getattr(self, name)) for name in ("train", "validate"))
         if set(train) & set(validate):
             raise ConfigError(
@@ -73,6 +80,14 @@ class WorldConfig:
             raise ConfigError(
                 f"parts = {self.parts} must be 2 or more: some to learn from, some to validate."
             )
+
+    @property
+    def rewards(self) -> Reward:
+        """The reward with its settings."""
+        return Reward(
+            kind=self.reward, contention_weight=self.contention_weight,
+            utilisation_weight=self.utilisation_weight,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -98,6 +98,11 @@ def _check_exploration(kind: System, explore: str, learner: str, where: Where) -
 
 
 def _check_shaping(kind: System, ppo: PPOConfig, reward: str, where: Where) -> None:
+    if ppo.horizon_s and kind.per_job:
+        raise ConfigError(
+            f"{where('ppo', 'horizon_s')}: [ppo] horizon_s is not possible with {kind.name!r}, "
+            "which does not decide step by step; say discount."
+        )
     if not ppo.shaped:
         return
     if kind.per_job:

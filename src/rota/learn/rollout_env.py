@@ -49,6 +49,8 @@ class Turn(NamedTuple):
     """(B,) The rounds' potential before the step."""
     potential_after: Floats | None = None
     """(B,) The potential after the edit, before time passed."""
+    passed_s: Floats | None = None
+    """(B,) The time that passed in the step."""
     last: Last | None = None
     """The episodes that were cut short instead of coming to their end."""
 

@@ -92,7 +92,7 @@ class TrainingWorlds:
         world = self._recipe.world
         entries = self._entries(rng, world.clusters, world.replicas)
         env = BatchEnv(
-            self._fresh(rng), self.lens, world.reward, world.clusters, entries=entries,
+            self._fresh(rng), self.lens, world.rewards, world.clusters, entries=entries,
             max_rounds=world.max_rounds, potentials=self._recipe.tell == "potential",
             final_obs="cut",
         )  # fmt: skip
@@ -140,7 +140,7 @@ class TrainingWorlds:
         size, every = max(count, recipe.world.pool), self._seeds("train")
         first = time * size % max(1, len(every) - size + 1)
         seeds = every[first : first + size]
-        env = BatchEnv(self._drawn(seeds), self.lens, recipe.world.reward, count)
+        env = BatchEnv(self._drawn(seeds), self.lens, recipe.world.rewards, count)
         return BatchRolloutEnv(env, per_job=self._per_job)
 
     def renew(self, envs: BatchRolloutEnv, rng: np.random.Generator) -> None:
@@ -154,7 +154,7 @@ class TrainingWorlds:
         It is infinite for a trace with a job that has not ended.
         """
         count = len(self._validation)
-        reward = self._recipe.world.reward
+        reward = self._recipe.world.rewards
 
         def make() -> Any:
             most = self._recipe.world.max_rounds

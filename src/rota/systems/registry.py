@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.plugins import Registry
+from rota.systems.deepshare import candidate_settings as candidate
+from rota.systems.deepshare import paper_settings as paper
 from rota.systems.dl2 import dl2_settings as dl2
 
 if TYPE_CHECKING:
@@ -52,6 +54,16 @@ SYSTEMS: Final = {
             "dl2", "DL2 (Peng et al., TPDS 2021): worker, server or both, job by job.",
             dl2.StepLensConfig, dl2.StepNetworkConfig, dl2.step_lens, dl2.step_network,
             per_job=False, make_explorer=dl2.step_explorer,
+        ),
+        System(
+            "deepshare", "Placements that slow others down least, chosen among candidates.",
+            candidate.CandidateLensConfig, candidate.CandidateNetworkConfig,
+            candidate.candidate_lens, candidate.candidate_network, per_job=False,
+        ),
+        System(
+            "deepshare-paper", "DeepShare (Ryu and Eo, ICPADS 2023) as published: pairs of nodes.",
+            paper.PaperLensConfig, paper.PaperNetworkConfig, paper.paper_lens, paper.paper_network,
+            per_job=False,
         ),
     )
 }  # fmt: skip

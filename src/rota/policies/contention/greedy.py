@@ -6,16 +6,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from rota.core.draft import Draft
+from rota.errors import PolicyError
 from rota.policies.classic.placing import Placer
 from rota.policies.contention.neighbour_kernels import GreedySettings
-from rota.policies.contention.neighbours import PlacementModel, set_up
-from rota.policies.contention.rollout_kernels import greedy_round
+from rota.policies.contention.neighbours import (
+    PlacementModel,
+    found_of,
+    odd_jobs,
+    rooms_for,
+    weigh,
+    write_started,
+)
+from rota.policies.contention.placing_round_kernels import greedy_round
 from rota.policies.settings import PolicyEntry, Setting, flag, number
 
 if TYPE_CHECKING:
     from rota.core.decision import Decision
     from rota.core.snapshot import Snapshot
-    from rota.policies.contention.neighbours import KernelArrays
+    from rota.core.types import Ints, Records
+    from rota.policies.contention.occupy_kernels import Rooms
 
 
 @dataclass
@@ -52,19 +61,33 @@ class ContentionGreedy:
             return draft.commit()
         if self._model is None or not self._model.suits(snapshot):
             self._model = PlacementModel(snapshot.cluster, snapshot.curves, snapshot.contention)
-        arrays = set_up(snapshot, self._model, fraction=self.fraction)
-        self._play(arrays, self._model)
-        arrays.write(draft)
-        if len(arrays.odd):  # too uneven to be spread: as few nodes as possible
-            self._placer.fill(draft, arrays.odd)
+        rows = snapshot.jobs.rows.copy()  # a snapshot is read-only: another type to Numba
+        rooms = rooms_for(snapshot, rows)
+        order = weigh(rooms, rows, fraction=self.fraction)
+        shares = snapshot.shares.copy()
+        if not self._play(rooms, rows, order, snapshot.nodes.copy(), shares, snapshot.time_s):
+            raise PolicyError("A node lists more jobs than it has room for: a defect of rota.")
+        write_started(rooms, draft)
+        odd = odd_jobs(rooms, rows)
+        if len(odd):  # too uneven to be spread: as few nodes as possible
+            self._placer.fill(draft, odd)
         return draft.commit()
 
-    def _play(self, arrays: KernelArrays, model: PlacementModel) -> None:
-        """Start jobs, in the arrays."""
-        settings = GreedySettings(self.threshold, self.min_ratio, self.size)
-        greedy_round(
-            model.law, arrays.options, arrays.room, arrays.scratch, settings, arrays.found(1)
-        )
+    @property
+    def _settings(self) -> GreedySettings:
+        return GreedySettings(self.threshold, self.min_ratio, self.size)
+
+    def _play(
+        self, rooms: Rooms, rows: Records, order: Ints, nodes: Records, shares: Records,
+        now_s: float,
+    ) -> bool:  # fmt: skip
+        """Start jobs, in the memory `rooms`."""
+        assert self._model is not None
+        done: bool = greedy_round(
+            self._model.tables, rooms, rows, order, nodes, shares, now_s, self._settings,
+            found_of(rooms, 1),
+        )  # fmt: skip
+        return done
 
 
 SETTINGS: Final = {

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from rota.policies.contention.greedy import SETTINGS, ContentionGreedy
-from rota.policies.contention.neighbour_kernels import GreedySettings
-from rota.policies.contention.rollout_kernels import rollout_round
+from rota.policies.contention.neighbour_kernels import Occupancy
+from rota.policies.contention.neighbours import found_of
+from rota.policies.contention.placing_round_kernels import rollout_round
 from rota.policies.settings import PolicyEntry, Setting, number
 
 if TYPE_CHECKING:
-    from rota.policies.contention.neighbours import KernelArrays, PlacementModel
+    from rota.core.types import Ints, Records
+    from rota.policies.contention.occupy_kernels import Rooms
 
 WORK: Final = 2048
 """Waiting jobs × nodes that a play may have, which bounds the time of a round."""
@@ -33,16 +37,18 @@ class ContentionRollout(ContentionGreedy):
     window: int = 512
     """Waiting jobs in the play, as many of each type; at most 2,048 / nodes, but one of each."""
 
-    def _play(self, arrays: KernelArrays, model: PlacementModel) -> None:
-        options = arrays.options
-        near = options._replace(end=options.end.copy())
-        jobs = min(self.window, WORK // len(model.cluster))
-        quota = max(1, -(-jobs // max(1, len(options.end))))
-        settings = GreedySettings(self.threshold, self.min_ratio, self.size)
-        rollout_round(
-            model.law, options, near, arrays.room, arrays.trial(), arrays.scratch, settings,
-            arrays.found(self.k), arrays.found(1), quota,
+    def _play(
+        self, rooms: Rooms, rows: Records, order: Ints, nodes: Records, shares: Records,
+        now_s: float,
+    ) -> bool:  # fmt: skip
+        assert self._model is not None
+        trial = Occupancy._make(np.zeros_like(column) for column in rooms.room)
+        done: bool = rollout_round(
+            self._model.tables, rooms, rows, order, nodes, shares, now_s, self._settings,
+            found_of(rooms, 1), found_of(rooms, self.k), trial, np.zeros_like(rooms.options.end),
+            min(self.window, WORK // len(nodes)),
         )  # fmt: skip
+        return done
 
 
 POLICIES: Final = {

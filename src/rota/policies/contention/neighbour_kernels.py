@@ -8,10 +8,10 @@ An `Occupancy` is a copy of the cluster that can be played forward: every node l
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rota.core.speed import LINKS, MACHINES, PAIRS
-from rota.core.types import Floats, Ints, Records
+from rota.core.types import Floats, Ints
 from rota.jit import part
 
 
@@ -31,7 +31,7 @@ class Law(NamedTuple):
 class Options(NamedTuple):
     """What can be placed: waiting jobs by type, and the spreads that each type may take."""
 
-    jobs: Records  # (J,) JOB
+    jobs: Any  # (J,) JOB
     weight: Floats  # (J,) what a job's speed counts for
     size: Floats  # (J,) GPUs, or workers where they need none
     sign: Ints  # (J,) random numbers: a node's jobs are known by their sum

@@ -12,7 +12,7 @@ import numpy as np
 
 from rota.core.speed import LINKS
 from rota.core.types import Ints
-from rota.jit import kernel, part
+from rota.jit import part
 from rota.policies.contention.greedy_kernels import TIE, scan
 from rota.policies.contention.neighbour_kernels import (
     Found,
@@ -214,8 +214,8 @@ def restore(room: Occupancy, saved: Occupancy) -> None:
             room.node[j, e] = saved.node[j, e]
 
 
-@kernel
-def rate_all(law: Law, options: Options, room: Occupancy) -> None:
+@part
+def rate_running(law: Law, options: Options, room: Occupancy) -> None:
     """Work out what the running jobs, all entered, leave each other of their speed."""
     for n in range(room.free.size):
         for s in range(room.jobs_on[n]):
@@ -228,17 +228,8 @@ def rate_all(law: Law, options: Options, room: Occupancy) -> None:
         find_low(room, room.run[i])
 
 
-@kernel
-def greedy_round(
-    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
-    found: Found,
-) -> None:  # fmt: skip
-    """Start what the greedy rule starts now."""
-    fill(law, options, room, scratch, settings, found)
-
-
-@kernel
-def rollout_round(
+@part
+def look_ahead(
     law: Law, options: Options, near: Options, room: Occupancy, trial: Occupancy, scratch: Scratch,
     settings: GreedySettings, listed: Found, found: Found, quota: int,
 ) -> None:  # fmt: skip

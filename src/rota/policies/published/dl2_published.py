@@ -50,7 +50,7 @@ class Published:
     def decide(self, snapshot: Snapshot) -> Decision:
         """One slot."""
         view = survey(snapshot, self.known)
-        view.pinned = (np.array(view.pinned, np.bool_) | _starting(snapshot)).tolist()
+        view.pinned = (np.array(view.pinned, np.bool_) | starting(snapshot)).tolist()
         slot = Slot(view)
         if self.rule == "drf":
             slot.by_share()
@@ -69,7 +69,7 @@ class Published:
         return decision(snapshot, held)
 
 
-def _starting(snapshot: Snapshot) -> Bools:
+def starting(snapshot: Snapshot) -> Bools:
     """Which jobs have not yet run as long as their last change took (J,).
 
     DL2's changes cost nothing. Where one takes longer than a slot, a job that is changed in every

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rota.envs.book import Book
     from rota.envs.lens import Arrays
     from rota.envs.view import View
+    from rota.envs.wanted import Wanted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +68,9 @@ class OnePass(Window):
         """Apply all choices; one for which there is no room is ignored."""
         self._run(kernels.act, view, book, self.most, actions, ended)
 
-    def script(self, view: View, book: Book, workers: Ints, servers: Ints, out: Ints) -> None:
+    def script(self, view: View, book: Book, wanted: Wanted, out: Ints) -> None:
         """The choices nearest to a teacher's counts (B, J), −1 where it gives nothing."""
-        self._run(kernels.script, view, book, self.most, workers, servers, out)
+        self._run(kernels.script, view, book, self.most, wanted.workers, wanted.servers, out)
 
     def choose(
         self, view: View, book: Book, logits: Floats, uniform: Floats, greedy: bool,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rota.envs.book import Book
     from rota.envs.lens import Arrays
     from rota.envs.view import View
+    from rota.envs.wanted import Wanted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +79,32 @@ class StepByStep(Window):
             kernels.act, view, book, self.keep_capped, self.bundle, self.least_first, actions, ended
         )
 
-    def script(self, view: View, book: Book, workers: Ints, servers: Ints, out: Ints) -> None:
+    def script(self, view: View, book: Book, wanted: Wanted, out: Ints) -> None:
         """The next action towards a teacher's counts (B, J); ask again after each step."""
-        self._run(kernels.script, view, book, self.bundle, self.least_first, workers, servers, out)
+        self._run(
+            kernels.script,
+            view,
+            book,
+            self.bundle,
+            self.least_first,
+            wanted.workers,
+            wanted.servers,
+            out,
+        )
 
-    def towards(self, view: View, book: Book, workers: Ints, servers: Ints, out: Bools) -> None:
+    def towards(self, view: View, book: Book, wanted: Wanted, out: Bools) -> None:
         """Flag in `out` (B, A) every action that leads towards a teacher's counts (B, J)."""
         out.fill(False)
-        self._run(kernels.towards, view, book, self.bundle, self.least_first, workers, servers, out)
+        self._run(
+            kernels.towards,
+            view,
+            book,
+            self.bundle,
+            self.least_first,
+            wanted.workers,
+            wanted.servers,
+            out,
+        )
 
     def jobs_of(self, book: Book, actions: Ints) -> Ints:
         """The jobs (B,) that these actions give tasks to; −1: the action ends the round."""

@@ -1,0 +1,220 @@
+"""From job records to an `Occupancy`: who waits in which queue, and who runs where."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from rota.core.types import Ints, Records
+from rota.jit import part
+from rota.ledger.work_kernels import remaining
+from rota.policies.contention.neighbour_kernels import Occupancy, Options, Scratch
+from rota.policies.contention.rollout_kernels import rate_running
+from rota.policies.contention.spread_kernels import (
+    JobTypes,
+    PlacementTables,
+    add_type,
+    kind_of,
+    speed_of,
+    type_of,
+)
+
+HOUR_S: Final = 3600.0
+"""The length of jobs if nothing is known of any."""
+
+
+class Counts(NamedTuple):
+    """How much of an occupancy's memory is in use."""
+
+    types: Ints  # (1,) of waiting jobs
+    placed: Ints  # (1,) types that a spread suits
+    options: Ints  # (1,)
+    queued: Ints  # (1,)
+    ran: Ints  # (1,) jobs that ran already; those behind them in `Occupancy.run` are new
+
+
+class Rooms(NamedTuple):
+    """Memory for the occupancies of a batch: every array has B in front."""
+
+    options: Options  # without `jobs`
+    room: Occupancy
+    scratch: Scratch
+    types: JobTypes
+    counts: Counts
+
+
+@part
+def rooms_at(m: Rooms, b: int) -> Rooms:
+    """The memory of cluster b."""
+    o, r, s, t, c = m.options, m.room, m.scratch, m.types, m.counts
+    return Rooms(
+        Options(
+            o.jobs, o.weight[b], o.size[b], o.sign[b], o.queue[b], o.end[b], o.type[b], o.span[b],
+            o.kind[b], o.speed[b],
+        ),
+        Occupancy(
+            r.head[b], r.gpus[b], r.type[b], r.free[b], r.cpus[b], r.memory_gb[b], r.load[b],
+            r.sign[b], r.jobs_on[b], r.job[b], r.held[b], r.here[b], r.kind[b], r.alone[b],
+            r.low[b], r.left[b], r.span[b], r.node[b], r.run[b],
+        ),
+        Scratch(s.hit[b], s.seen[b], s.able[b], s.pick[b], s.order[b], s.twin[b]),
+        JobTypes(t.of[b], t.first[b], t.spreads[b], t.reference[b], t.slot[b], t.here[b]),
+        Counts(c.types[b], c.placed[b], c.options[b], c.queued[b], c.ran[b]),
+    )  # fmt: skip
+
+
+@part
+def sort_out(
+    t: PlacementTables, o: Options, types: JobTypes, counts: Counts, rows: Records, order: Ints,
+    live: int, nodes: Records, head: Ints,
+) -> None:  # fmt: skip
+    """The types of all jobs in `order`, and for those that wait spreads and queues."""
+    largest = 0
+    types.slot[:] = -1
+    types.here[:] = 0
+    for n in range(nodes.size):
+        largest = max(largest, nodes[n]["gpus"])
+        types.here[nodes[n]["type"]] = 1
+    known, at, placed = 0, 0, 0
+    for i in range(live):
+        j = order[i]
+        if rows[j]["share_len"] > 0:
+            continue
+        q = types.of[j] = type_of(types, rows, j, known)
+        if q == known:
+            at = add_type(t, o, types, nodes, largest, rows[j], q, at, True)
+            o.end[q] = 0
+            known += 1
+            placed += types.spreads[q] > 0
+        o.end[q] += types.spreads[q] > 0
+    counts.types[0], counts.placed[0], counts.options[0] = known, placed, at
+    # One type after the other; of a type in `order`.
+    begin = 0
+    for q in range(known):
+        head[q], begin = begin, begin + o.end[q]
+        o.end[q] = head[q]
+    counts.queued[0] = begin
+    for i in range(live):
+        j = order[i]
+        if rows[j]["share_len"] == 0 and types.spreads[types.of[j]] > 0:
+            q = types.of[j]
+            o.queue[o.end[q]] = j
+            o.end[q] += 1
+    for i in range(live):
+        j = order[i]
+        if rows[j]["share_len"] > 0:
+            q = types.of[j] = type_of(types, rows, j, known)
+            if q == known:
+                add_type(t, o, types, nodes, largest, rows[j], q, at, False)
+                known += 1
+
+
+@part
+def copy_nodes(room: Occupancy, nodes: Records) -> None:
+    """The nodes as they are, without jobs."""
+    for n in range(nodes.size):
+        node = nodes[n]
+        room.gpus[n], room.type[n] = node["gpus"], node["type"]
+        room.free[n] = node["free"] if node["up"] else -1
+        room.cpus[n], room.memory_gb[n] = node["free_cpus"], node["free_memory_gb"]
+        room.load[n], room.sign[n], room.jobs_on[n] = 0.0, 0, 0
+
+
+@part
+def seat(
+    t: PlacementTables, types: JobTypes, room: Occupancy, rows: Records, shares: Records, j: int
+) -> bool:
+    """Enter running job j where it runs; False if a node has no place for it on its list."""
+    job, slots = rows[j], room.job.shape[1]
+    begin, span = job["share_at"], job["share_len"]
+    workers, servers = 0, 0
+    for i in range(span):
+        workers += shares[begin + i]["workers"]
+        servers += shares[begin + i]["servers"]
+    room.kind[j] = kind_of(t, job["curve"], span, workers)
+    room.span[j], room.low[j] = span, 1.0
+    speed = np.inf
+    for i in range(span):
+        share = shares[begin + i]
+        n = share["node"]
+        if share["workers"] > 0 or workers == 0:
+            speed = min(speed, speed_of(t, job["curve"], span, servers, workers, room.type[n]))
+        slot = room.jobs_on[n]
+        if slot == slots:
+            return False
+        room.node[j, i], room.job[n, slot] = n, j
+        room.held[n, slot] = share["workers"] * job["gpus_per_worker"]
+        room.jobs_on[n] = slot + 1
+    asked = max(1, job["workers"])
+    room.alone[j] = speed / types.reference[types.of[j]] if speed > 0.0 else workers / asked
+    last = room.run.size - 1
+    room.run[room.run[last]] = j
+    room.run[last] += 1
+    return True
+
+
+@part
+def known_lengths(room: Occupancy, rows: Records, order: Ints, live: int, now_s: float) -> None:
+    """Remaining work; where it is unknown, the mean of the others, or an hour."""
+    total_s, known = 0.0, 0
+    for i in range(live):
+        left_s = remaining(rows[order[i]], now_s)
+        room.left[order[i]] = left_s
+        if np.isfinite(left_s):
+            total_s += left_s
+            known += 1
+    guess_s = total_s / known if known else HOUR_S
+    for i in range(live):
+        if not np.isfinite(room.left[order[i]]):
+            room.left[order[i]] = guess_s
+
+
+@part
+def occupy(
+    t: PlacementTables, o: Options, room: Occupancy, types: JobTypes, counts: Counts, rows: Records,
+    order: Ints, live: int, nodes: Records, shares: Records, now_s: float,
+) -> bool:  # fmt: skip
+    """Fill the memory of a cluster with its `live` jobs, those of order[:live].
+
+    Waiting jobs of a type are queued in that order. The memory is that of `Rooms`, which
+    `trim` shortens to what is used. False if a node lists more jobs than there is memory for.
+    """
+    known_lengths(room, rows, order, live, now_s)
+    sort_out(t, o, types, counts, rows, order, live, nodes, room.head)
+    copy_nodes(room, nodes)
+    last = room.run.size - 1
+    room.run[last] = 0
+    for i in range(live):
+        j = order[i]
+        room.low[j], room.kind[j], room.alone[j] = 1.0, -1, 1.0
+        if rows[j]["share_len"] > 0 and not seat(t, types, room, rows, shares, j):
+            return False
+    counts.ran[0] = room.run[last]
+    rate_running(t.law, o, room)
+    # The observed pace of a running job says more about its length than its reference speed.
+    for i in range(room.run[last]):
+        j = room.run[i]
+        if rows[j]["pace"] > 0.0:
+            room.left[j] *= room.alone[j] * max(t.law.floor, room.low[j]) / rows[j]["pace"]
+    return True
+
+
+@part
+def trimmed(o: Options, rows: Records, counts: Counts) -> Options:
+    """The options, without memory that is not in use."""
+    types, options = counts.types[0], counts.options[0]
+    return Options(
+        rows, o.weight, o.size, o.sign, o.queue, o.end[:types], o.type[:options], o.span[:options],
+        o.kind[:options], o.speed[:options],
+    )  # fmt: skip
+
+
+@part
+def with_heads(room: Occupancy, counts: Counts) -> Occupancy:
+    """The occupancy with as many queues as there are types."""
+    return Occupancy(
+        room.head[: counts.types[0]], room.gpus, room.type, room.free, room.cpus, room.memory_gb,
+        room.load, room.sign, room.jobs_on, room.job, room.held, room.here, room.kind, room.alone,
+        room.low, room.left, room.span, room.node, room.run,
+    )  # fmt: skip

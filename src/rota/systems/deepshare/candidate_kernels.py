@@ -1,0 +1,161 @@
+"""Candidates: which placements of waiting jobs a round may choose among, and what happens then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rota.envs.drafting_kernels import draft_of
+from rota.jit import kernel, part
+from rota.ledger.edit_kernels import REFUSED, place
+from rota.policies.contention.greedy_kernels import scan
+from rota.policies.contention.neighbour_kernels import Found, GreedySettings, workers_at
+from rota.policies.contention.occupy_kernels import (
+    Rooms,
+    occupy,
+    rooms_at,
+    trimmed,
+    with_heads,
+)
+from rota.policies.contention.rollout_kernels import enter
+
+if TYPE_CHECKING:
+    from rota.core.types import Bools, Ints
+    from rota.envs.book import Book
+    from rota.envs.view import View
+    from rota.envs.wanted import Wanted
+
+
+class CandidateMemory(NamedTuple):
+    """What a lens of candidates works in, `Book.own`."""
+
+    rooms: Rooms  # (B, …)
+    found: Found  # (B, …)
+
+
+@part
+def found_at(found: Found, b: int) -> Found:
+    """The placements of cluster b."""
+    return Found(found.score[b], found.option[b], found.job[b], found.node[b])
+
+
+@part
+def find(view: View, m: Rooms, found: Found, b: int) -> int:
+    """List the placements that there are now, best first; returns their number."""
+    options = trimmed(m.options, view.jobs[b], m.counts)
+    every = GreedySettings(-np.inf, 0.0, 0.0)
+    most = found.score.size - 1
+    return scan(view.laws.law, options, with_heads(m.room, m.counts), m.scratch, every, found, most)
+
+
+@kernel
+def open_rounds(view: View, book: Book, which: Bools) -> bool:
+    """Begin the rounds of the flagged clusters; False if a node lists more jobs than it may."""
+    for b in range(which.size):
+        if not which[b]:
+            continue
+        book.edits[b] = 0
+        rows, order, live = view.jobs[b], view.order[b], view.live[b]
+        m = rooms_at(book.own.rooms, b)
+        for i in range(live):
+            job = rows[order[i]]
+            size = job["gpus"] if job["gpus"] > 0 else job["workers"]
+            m.options.size[order[i]] = m.options.weight[order[i]] = max(1.0, size)
+        if not occupy(
+            view.laws, m.options, m.room, m.types, m.counts, rows, order, live,
+            book.drafts.nodes[b], book.drafts.shares[b], view.now_s[b],
+        ):  # fmt: skip
+            return False
+        find(view, m, found_at(book.own.found, b), b)
+    return True
+
+
+@part
+def start(view: View, book: Book, m: Rooms, found: Found, b: int, c: int) -> bool:
+    """Start the job of candidate c, in the draft and in the occupancy; False if it was refused."""
+    p, j, job = found.option[c], found.job[c], view.jobs[b, found.job[c]]
+    span, wanted = m.options.span[p], book.drafts.spare[b]
+    for i in range(span):
+        wanted[i]["node"] = found.node[c, i]
+        wanted[i]["workers"] = workers_at(job["workers"], span, i)
+        wanted[i]["servers"] = workers_at(job["servers"], span, i)
+    used = place(draft_of(book.drafts, b), job, j, wanted, span, book.drafts.used[b])
+    if used == REFUSED:
+        return False
+    book.drafts.used[b] = used
+    options, room = trimmed(m.options, view.jobs[b], m.counts), with_heads(m.room, m.counts)
+    enter(view.laws.law, options, room, p, found.node[c])
+    return True
+
+
+@kernel
+def act(view: View, book: Book, actions: Ints, ended: Bools) -> None:
+    """Action 0 ends the round; action c + 1 starts candidate c, and ends it if none is left.
+
+    Where it is not allowed to wait, action 0 starts the first candidate.
+    """
+    for b in range(actions.size):
+        book.edits[b] += 1
+        m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
+        count = found.option[found.score.size - 1]
+        c = actions[b] - 1
+        if c < 0 and m.room.run[m.room.run.size - 1] == 0:
+            c = 0
+        ended[b] = True
+        if 0 <= c < count and start(view, book, m, found, b, c):
+            ended[b] = find(view, m, found, b) == 0
+
+
+@part
+def is_wanted(view: View, m: Rooms, found: Found, wanted: Wanted, b: int, c: int) -> bool:
+    """Whether a teacher gives the job of candidate c exactly that."""
+    j, span = found.job[c], m.options.span[found.option[c]]
+    if wanted.length[b, j] != span:
+        return False
+    job = view.jobs[b, j]
+    for i in range(span):
+        share = wanted.shares[b, wanted.at[b, j] + i]
+        if (
+            share["node"] != found.node[c, i]
+            or share["workers"] != workers_at(job["workers"], span, i)
+            or share["servers"] != workers_at(job["servers"], span, i)
+        ):
+            return False
+    return True
+
+
+@kernel
+def towards(view: View, book: Book, wanted: Wanted, out: Bools) -> None:
+    """Flag the candidates that a teacher wants; if there is none, to wait."""
+    for b in range(len(out)):
+        m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
+        out[b, :] = False
+        out[b, 0] = True
+        for c in range(found.option[found.score.size - 1]):
+            out[b, c + 1] = is_wanted(view, m, found, wanted, b, c)
+            out[b, 0] = out[b, 0] and not out[b, c + 1]
+
+
+@kernel
+def script(view: View, book: Book, wanted: Wanted, out: Ints) -> None:
+    """The first candidate that a teacher wants; if there is none, to wait."""
+    for b in range(out.size):
+        m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
+        out[b] = 0
+        for c in range(found.option[found.score.size - 1]):
+            if is_wanted(view, m, found, wanted, b, c):
+                out[b] = c + 1
+                break
+
+
+@kernel
+def mask(book: Book, out: Bools) -> None:
+    """Waiting is not allowed while nothing runs and something could: nothing would happen."""
+    for b in range(len(out)):
+        last = book.own.found.score.shape[1] - 1
+        count = book.own.found.option[b, last]
+        running = book.own.rooms.room.run[b, book.own.rooms.room.run.shape[1] - 1]
+        out[b, 0] = count == 0 or running > 0
+        for c in range(last):
+            out[b, c + 1] = c < count

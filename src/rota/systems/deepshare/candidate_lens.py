@@ -1,0 +1,84 @@
+"""The lens of DeepShare as rota has it: one placement of one waiting job after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from gymnasium import spaces
+
+from rota.envs.lens import Caller
+from rota.errors import PolicyError
+from rota.policies.contention.neighbour_kernels import Found
+from rota.policies.contention.neighbours import new_rooms
+from rota.systems.deepshare import candidate_kernels as kernels
+from rota.systems.deepshare.feature_kernels import CANDIDATE, CLUSTER, encode
+
+if TYPE_CHECKING:
+    from rota.core.types import Bools, Ints
+    from rota.envs.book import Book
+    from rota.envs.lens import Arrays
+    from rota.envs.view import View
+    from rota.envs.wanted import Wanted
+
+MOST_ON_NODE = 512
+"""The most jobs that may share a node."""
+
+
+@dataclass(frozen=True)
+class CandidateLens:
+    """Sees the best placements of waiting jobs; chooses one, or to wait."""
+
+    most: int = 16
+    """Placements that are shown."""
+    places: ClassVar[bool] = True
+    window: ClassVar[int] = 1
+    _run: Caller = field(default_factory=Caller, init=False, repr=False, compare=False)
+
+    @property
+    def observation_space(self) -> spaces.Dict:
+        shapes = {"candidate": (self.most + 1, CANDIDATE), "cluster": (CLUSTER,)}
+        boxes = {n: spaces.Box(-np.inf, np.inf, shape, np.float32) for n, shape in shapes.items()}
+        return spaces.Dict({**boxes, "many": spaces.Box(1, self.most + 1, (), np.int64)})
+
+    @property
+    def action_space(self) -> spaces.Discrete:
+        return spaces.Discrete(self.most + 1)
+
+    @property
+    def mask_shape(self) -> tuple[int, ...]:
+        return (self.most + 1,)
+
+    def memory(self, view: View) -> kernels.CandidateMemory:
+        batch, jobs = view.jobs.shape
+        nodes = view.nodes.shape[1]
+        gpu_types = view.laws.speed.shape[1]
+        slots = min(jobs, MOST_ON_NODE) + 1
+        rooms = new_rooms((batch,), jobs, jobs, nodes, gpu_types, slots, nodes)
+        size = (batch, self.most + 1)
+        option, job = np.zeros((2, *size), np.int64)
+        found = Found(np.zeros(size), option, job, np.zeros((*size, nodes), np.int64))
+        return kernels.CandidateMemory(rooms, found)
+
+    def open(self, view: View, book: Book, which: Bools) -> None:
+        if not self._run(kernels.open_rounds, view, book, which):
+            raise PolicyError("A node lists more jobs than there is memory for.")
+
+    def encode(self, view: View, book: Book, out: Arrays) -> None:
+        self._run(encode, view, book, out["candidate"], out["cluster"], out["many"])
+
+    def mask(self, view: View, book: Book, out: Bools) -> None:
+        del view
+        self._run(kernels.mask, book, out)
+
+    def act(self, view: View, book: Book, actions: Ints, ended: Bools) -> None:
+        self._run(kernels.act, view, book, actions, ended)
+
+    def script(self, view: View, book: Book, wanted: Wanted, out: Ints) -> None:
+        """The next placement that a teacher wants; to wait if none of those shown is wanted."""
+        self._run(kernels.script, view, book, wanted, out)
+
+    def towards(self, view: View, book: Book, wanted: Wanted, out: Bools) -> None:
+        """All placements that a teacher wants; to wait if none of those shown is wanted."""
+        self._run(kernels.towards, view, book, wanted, out)
