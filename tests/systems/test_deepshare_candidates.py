@@ -75,6 +75,17 @@ def test_a_teacher_that_places_otherwise_is_not_followed_there() -> None:
     assert np.isfinite(completions(copy, world, 3)).all()
 
 
+def test_jobs_that_no_even_spread_suits_are_started_too() -> None:
+    uneven = Cluster(np.array([3, 2, 2]))
+    jobs = [Job(workers=5, estimate_s=9.0), Job(workers=2, estimate_s=9.0)]
+    policy = LensPolicy(CandidateLens(), lambda _obs, mask, *_: mask.argmax(1))
+    decision = policy.decide(Snapshot.of(uneven, jobs[:1]))
+    assert decision.share(0) == ((0, 3, 0), (1, 2, 0))
+    decision = policy.decide(Snapshot.of(uneven, jobs, {1: [(0, 2)]}))
+    decision.check(Snapshot.of(uneven, jobs, {1: [(0, 2)]}))
+    assert sum(workers for _, workers, _ in decision.share(0)) == 5
+
+
 def looked(snapshot: Snapshot) -> tuple[Any, Any]:
     """The observation and the mask of the first step of a round."""
     seen: list[Any] = []

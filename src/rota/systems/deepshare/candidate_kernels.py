@@ -8,7 +8,10 @@ import numpy as np
 
 from rota.envs.drafting_kernels import draft_of
 from rota.jit import kernel, part
+from rota.jit_reference import by_reference
 from rota.ledger.edit_kernels import REFUSED, place
+from rota.policies.classic.claim_kernels import claim
+from rota.policies.classic.place_kernels import CONSOLIDATE
 from rota.policies.contention.greedy_kernels import scan
 from rota.policies.contention.neighbour_kernels import Found, GreedySettings, workers_at
 from rota.policies.contention.occupy_kernels import (
@@ -89,6 +92,20 @@ def start(view: View, book: Book, m: Rooms, found: Found, b: int, c: int) -> boo
     return True
 
 
+@part
+def start_odd(view: View, book: Book, m: Rooms, b: int) -> None:
+    """Start waiting jobs that no even spread suits and that fit, on as few nodes as possible."""
+    d = draft_of(book.drafts, b)
+    draft = by_reference(d)
+    for i in range(view.live[b]):
+        j = view.order[b, i]
+        job = view.jobs[b, j]
+        if job["share_len"] == 0 and m.types.spreads[m.types.of[j]] == 0:
+            book.drafts.used[b] = claim(
+                draft, CONSOLIDATE, m.types.reference, job, j, book.drafts.used[b]
+            )
+
+
 @kernel
 def act(view: View, book: Book, actions: Ints, ended: Bools) -> None:
     """Action 0 ends the round; action c + 1 starts candidate c, and ends it if none is left.
@@ -105,6 +122,8 @@ def act(view: View, book: Book, actions: Ints, ended: Bools) -> None:
         ended[b] = True
         if 0 <= c < count and start(view, book, m, found, b, c):
             ended[b] = find(view, m, found, b) == 0
+        if ended[b]:
+            start_odd(view, book, m, b)
 
 
 @part
