@@ -86,6 +86,14 @@ def test_jobs_that_no_even_spread_suits_are_started_too() -> None:
     assert sum(workers for _, workers, _ in decision.share(0)) == 5
 
 
+def test_several_gpu_types_without_speeds_are_no_trouble() -> None:
+    odd = Cluster(np.array([16]), gpu_types=("old", "new", "odd"), type=np.array([2]))
+    policy = LensPolicy(CandidateLens(), lambda _obs, mask, *_: mask.argmax(1))
+    assert policy.decide(Snapshot.of(odd, [Job(workers=1, estimate_s=1.0)])).share(0) == (
+        (0, 1, 0),
+    )
+
+
 def looked(snapshot: Snapshot) -> tuple[Any, Any]:
     """The observation and the mask of the first step of a round."""
     seen: list[Any] = []

@@ -29,7 +29,8 @@ class PlacementModel:
         self.cluster, self.curves, self.contention = cluster, curves, contention
         if curves is not None and curves.gpu_types != cluster.gpu_types:
             curves = curves.on(cluster.gpu_types)
-        speed = np.zeros((0, 1, 1, 1)) if curves is None else np.array(curves.speed)
+        none = np.zeros((0, len(cluster.gpu_types), 1, 1))
+        speed = none if curves is None else np.array(curves.speed)
         laws = contention or no_contention(curves)
         check_models(laws, laws.kind.shape[0] - 1)
         links = laws.link_gbps if len(laws.link_gbps) == len(cluster) else cluster.link_gbps

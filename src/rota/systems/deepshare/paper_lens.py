@@ -61,11 +61,9 @@ class PaperLens:
         """What it takes to predict how much jobs slow each other down."""
         batch, jobs = view.jobs.shape
         nodes = view.nodes.shape[1]
-        curves, gpu_types = view.laws.speed.shape[:2]
+        gpu_types = view.laws.speed.shape[1]
         slots = kernels.GPUS + 1
-        return new_rooms(
-            (batch,), jobs, jobs, nodes, gpu_types if curves else nodes, slots, kernels.NODES
-        )
+        return new_rooms((batch,), jobs, jobs, nodes, gpu_types, slots, kernels.NODES)
 
     def open(self, view: View, book: Book, which: Bools) -> None:
         """Begin a round: stop jobs that are slowed down too much."""
