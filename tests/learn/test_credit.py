@@ -13,7 +13,7 @@ from toy_games import KINDS, Small
 
 from rota.envs import BatchEnv, WorldPool
 from rota.learn.actor_critic import ActorCritic, ActorCriticConfig
-from rota.learn.advantages import advantages
+from rota.learn.advantages import _others_by_time, advantages
 from rota.learn.batch_rollout_env import BatchRolloutEnv
 from rota.learn.collect import Rollout, play
 from rota.learn.ppo import PPO, PPOConfig
@@ -325,3 +325,13 @@ def test_rewards_fade_by_time_where_rounds_are_not_slots() -> None:
     last = -2.0 - 8.0 * np.exp(-2.0)
     expected = [-1.0 + last * np.exp(-1.0), -1.0 + last * np.exp(-1.0), last]
     np.testing.assert_allclose(target[:, 0], expected, rtol=1e-6)
+
+
+def test_what_arrivals_do_to_all_is_no_merit_also_at_other_times() -> None:
+    # Two clusters replay trace 7, a third one another; each pays what the other had just before.
+    at_s = np.array([[0.0, 5.0, 0.0], [10.0, 12.0, 1.0], [20.0, 30.0, 2.0]])
+    trace = np.array([[7, 7, 8], [7, 7, 8], [7, 9, 8]])
+    gain = np.array([[1.0, 2.0, 9.0], [4.0, 8.0, 9.0], [16.0, 32.0, 9.0]])
+    others = _others_by_time(gain, at_s, trace)
+    expected = [[0.0, 1.0, 0.0], [2.0, 4.0, 0.0], [8.0, 0.0, 0.0]]
+    np.testing.assert_array_equal(others, expected)

@@ -13,7 +13,7 @@ They differ from the textbook in these points:
   never in the window during a rollout count for the team in that round.
 - An episode that is cut short is continued by the network's value of its last state.
 - Where several clusters replay the same arrivals, the mean advantage of the others at the same
-  time is subtracted (input-dependent baseline: Mao et al., 2019).
+  time, or just before it, is subtracted (input-dependent baseline: Mao et al., 2019).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rota.learn.descent import is_free
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rota.core.types import Bools, Ints
+    from rota.core.types import Bools, Floats, Ints
     from rota.learn.collect import Rollout
     from rota.learn.ppo import PPOConfig
 
@@ -48,7 +48,10 @@ def advantages(
         own, team = _by_job(rollout, rollout.rows, value, config)
         target = own + value[:-1]
         gain = own if config.credit == "own" else np.broadcast_to(team[..., None], own.shape).copy()
-    if config.same_inputs:
+    if config.same_inputs and config.horizon_s and rollout.at_s is not None:
+        assert rollout.trace is not None
+        gain -= _others_by_time(gain, rollout.at_s, rollout.trace)
+    elif config.same_inputs:
         _subtract_others(gain, rollout.inputs, rollout.live)
     free = rollout.live & is_free(rollout.mask)
     chosen = gain[free if free.any() else rollout.live]
@@ -172,6 +175,27 @@ def _never_seen(gains: NDArray[Any], rows: Ints, rollout: Rollout) -> NDArray[An
         brought[t] = (gains[t] * ~seen[:, :jobs]).sum(1)
         seen[rollout.done[t]] = False
     return brought
+
+
+def _others_by_time(gain: NDArray[Any], at_s: Floats, trace: Ints) -> NDArray[Any]:
+    """For every step (T, B), the mean advantage of the other clusters that replay its trace.
+
+    Of each, the last step that is not later counts: where rounds are not slots, clusters have
+    theirs at different times. What the arrivals do to the advantage is the same for all of them.
+    """
+    total, count = np.zeros_like(gain), np.zeros(gain.shape)
+    for name in np.unique(trace):
+        plays = [(b, np.flatnonzero(trace[:, b] == name)) for b in range(trace.shape[1])]
+        plays = [(b, steps) for b, steps in plays if len(steps)]
+        for b, steps in plays:
+            for other, theirs in plays:
+                if other != b:
+                    before = np.searchsorted(at_s[theirs, other], at_s[steps, b], "right") - 1
+                    known = before >= 0
+                    total[steps[known], b] += gain[theirs[before[known]], other]
+                    count[steps[known], b] += 1
+    found: NDArray[Any] = total / np.maximum(count, 1)
+    return found
 
 
 def _subtract_others(gain: NDArray[Any], inputs: Ints, live: Bools) -> None:

@@ -114,7 +114,7 @@ class BatchRolloutEnv:
         job = self._lens.jobs_of(self.batch_env.book, actions) if self._tell else None
         potential = self.potential().copy() if self._tell == "potential" else None
         view = self.batch_env.view
-        before_s = view.now_s.copy()
+        before_s, trace = view.now_s.copy(), self._trace()
         self._seen, reward, ended, cut, self.info = self.batch_env.step(actions)
         if rows is not None:
             gains = np.take_along_axis(self.info["gains"], np.maximum(rows, 0), 1)
@@ -127,7 +127,9 @@ class BatchRolloutEnv:
         last = self._last(cut) if "final_obs" in self.info and cut.any() else None
         after = self.info.get("potential_after")
         passed_s = np.where(done, 0.0, view.now_s - before_s)  # then another episode's clock runs
-        return Turn(reward, over, done, job, gained, potential, after, passed_s, last)
+        return Turn(
+            reward, over, done, job, gained, potential, after, before_s, passed_s, trace, last
+        )
 
     def _last(self, cut: NDArray[Any]) -> Last:
         """The last observations of the episodes that were cut short."""
@@ -163,11 +165,18 @@ class BatchRolloutEnv:
         found: Floats = self.batch_env.potential()
         return found
 
-    def inputs(self) -> Ints:
-        """A number of trace, time and edit; or of the cluster, where traces are not shared."""
+    def _trace(self) -> Ints:
+        """A number of the trace; of the cluster, where traces are not shared."""
         if self._entries is None:
             return np.arange(self.batch)
-        entry = self._entries[np.arange(self.batch), self._episode % self._entries.shape[1]]
+        entry: Ints = self._entries[np.arange(self.batch), self._episode % self._entries.shape[1]]
+        return entry
+
+    def inputs(self) -> Ints:
+        """A number of trace, time and edit; or of the cluster, where traces are not shared."""
+        entry = self._trace()
+        if self._entries is None:
+            return entry
         clock = np.ascontiguousarray(self.batch_env.view.now_s).view(np.int64)
         key: Ints = entry + clock * _MIX[0] + self.batch_env.book.edits * _MIX[1]
         return key

@@ -57,7 +57,9 @@ class Rollout:
     gains: NDArray[Any] | None = None  # (T, B, J) each job's part of the reward
     potential: Floats | None = None  # (T + 1, B) the rounds' potential before each step
     potential_after: Floats | None = None  # (T, B) and after its edit, before time passed
+    at_s: Floats | None = None  # (T, B) the time of each step
     passed_s: Floats | None = None  # (T, B) the time that passed in each step
+    trace: Ints | None = None  # (T, B) equal numbers where the same arrivals are replayed
     alive: Bools | None = None  # (B, J) which jobs have not ended after the last step
     cuts: Mapping[int, Cut] = field(default_factory=dict)
     """By step; an episode that is `done` without a cut has come to its end."""
@@ -132,8 +134,9 @@ class _Keeper:
             self._put("potential", turn.potential, 1)
         if turn.potential_after is not None:
             self._put("potential_after", turn.potential_after)
-        if turn.passed_s is not None:
-            self._put("passed_s", turn.passed_s)
+        for name in ("at_s", "passed_s", "trace"):
+            if getattr(turn, name) is not None:
+                self._put(name, getattr(turn, name))
         if turn.last is not None:
             self._lasts[self._t] = turn.last
         self._t += 1
@@ -161,7 +164,9 @@ class _Keeper:
             gains=kept.get("gains"),
             potential=kept.get("potential"),
             potential_after=kept.get("potential_after"),
+            at_s=kept.get("at_s"),
             passed_s=kept.get("passed_s"),
+            trace=kept.get("trace"),
             cuts={t: _cut(network, last) for t, last in self._lasts.items()},
             **{
                 name: kept[name]

@@ -49,8 +49,12 @@ class Turn(NamedTuple):
     """(B,) The rounds' potential before the step."""
     potential_after: Floats | None = None
     """(B,) The potential after the edit, before time passed."""
+    at_s: Floats | None = None
+    """(B,) The time of the step."""
     passed_s: Floats | None = None
     """(B,) The time that passed in the step."""
+    trace: Ints | None = None
+    """(B,) Equal numbers where the same arrivals are replayed."""
     last: Last | None = None
     """The episodes that were cut short instead of coming to their end."""
 
