@@ -19,8 +19,10 @@ SMALLER = [
     (r"^rota compare examples/compare.toml", "rota compare small.toml --force"),
     (r"^rota train ",
      "rota train --set run.updates=1 --set run.validate_every=1 --set run.threads=1 "
-     "--set world.clusters=2 --set world.pool=2 --set world.validate=1000:1001 "
-     "--set world.train=3000:3002 "),
+     "--set world.clusters=2 --set world.replicas=1 --set world.pool=2 "
+     "--set world.validate=1000:1001 --set world.train=3000:3002 "),
+    (r"^(rota train .* deepshare\b.*)",
+     r"\1 --set clone.samples=200 --set clone.again=0 --set ppo.steps=16 --set ppo.minibatches=1"),
     (r"^(rota train .* dl2\b(?!-onepass).*)",
      r"\1 --set clone.samples=200 --set ppo.steps=16 --set ppo.minibatches=1"),
     (r"^rota traces convert ", "rota traces convert --force "),
