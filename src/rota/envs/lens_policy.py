@@ -87,9 +87,7 @@ class LensPolicy:
 
     def _laws(self, snapshot: Snapshot) -> PlacementTables:
         """Speed and contention as the snapshot shows them."""
-        if not self._model or not self._model[0].suits(snapshot):
-            found = PlacementModel(snapshot.cluster, snapshot.curves, snapshot.contention)
-            self._model[:] = [found]
+        self._model[:] = [PlacementModel.of(snapshot, self._model[0] if self._model else None)]
         return self._model[0].tables
 
     def _edit(self, view: View, book: Book, most_edits: int) -> bool:

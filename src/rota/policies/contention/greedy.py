@@ -59,8 +59,7 @@ class ContentionGreedy:
         waiting = snapshot.jobs.gpus_per_worker[snapshot.jobs.waiting]
         if not len(waiting) or waiting.min() > snapshot.nodes["free"].max():
             return draft.commit()
-        if self._model is None or not self._model.suits(snapshot):
-            self._model = PlacementModel(snapshot.cluster, snapshot.curves, snapshot.contention)
+        self._model = PlacementModel.of(snapshot, self._model)
         rows = snapshot.jobs.rows.copy()  # a snapshot is read-only: another type to Numba
         rooms = rooms_for(snapshot, rows)
         order = weigh(rooms, rows, fraction=self.fraction)

@@ -9,7 +9,7 @@ import numpy as np
 from rota.core.speed import no_contention
 from rota.perf.laws import check_models
 from rota.policies.contention.neighbour_kernels import Found, Law, Occupancy, Options, Scratch
-from rota.policies.contention.occupy_kernels import Counts, Rooms
+from rota.policies.contention.occupy_kernels import HOUR_S, Counts, Rooms
 from rota.policies.contention.spread_kernels import MOST_SPREADS, JobTypes, PlacementTables
 
 if TYPE_CHECKING:
@@ -40,6 +40,13 @@ class PlacementModel:
         )  # fmt: skip
         by_nodes = curves is not None and curves.by_nodes
         self.tables = PlacementTables(law, by_nodes, speed, np.array(laws.kind))
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, last: PlacementModel | None) -> PlacementModel:
+        """The model of a snapshot's cluster: the last one, if it still is."""
+        if last is not None and last.suits(snapshot):
+            return last
+        return cls(snapshot.cluster, snapshot.curves, snapshot.contention)
 
     def suits(self, snapshot: Snapshot) -> bool:
         """Whether this is the model of the cluster of `snapshot`."""
@@ -96,10 +103,11 @@ def rooms_for(snapshot: Snapshot, rows: Records) -> Rooms:
 
 
 def found_of(rooms: Rooms, most: int) -> Found:
-    """Memory for `most` placements."""
-    width = rooms.room.node.shape[-1]
-    option, job = np.zeros((2, most + 1), np.int64)
-    return Found(np.zeros(most + 1), option, job, np.zeros((most + 1, width), np.int64))
+    """Memory for `most` placements, with the axes in front that `rooms` has."""
+    *lead, _, width = rooms.room.node.shape
+    option, job = np.zeros((2, *lead, most + 1), np.int64)
+    node = np.zeros((*lead, most + 1, width), np.int64)
+    return Found(np.zeros((*lead, most + 1)), option, job, node)
 
 
 def weigh(rooms: Rooms, rows: Records, *, fraction: bool) -> Ints:
@@ -136,7 +144,7 @@ def odd_jobs(rooms: Rooms, rows: Records) -> Ints:
 def _known(remaining_s: Floats) -> Floats:
     """Remaining work (J,); where it is unknown, the mean of the others, or an hour."""
     known = np.isfinite(remaining_s)
-    guess_s = float(remaining_s[known].mean()) if known.any() else 3600.0
+    guess_s = float(remaining_s[known].mean()) if known.any() else HOUR_S
     return np.where(known, remaining_s, guess_s)
 
 

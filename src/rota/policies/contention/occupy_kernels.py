@@ -172,14 +172,15 @@ def known_lengths(room: Occupancy, rows: Records, order: Ints, live: int, now_s:
 
 @part
 def occupy(
-    t: PlacementTables, o: Options, room: Occupancy, types: JobTypes, counts: Counts, rows: Records,
-    order: Ints, live: int, nodes: Records, shares: Records, now_s: float,
+    t: PlacementTables, m: Rooms, rows: Records, order: Ints, live: int, nodes: Records,
+    shares: Records, now_s: float,
 ) -> bool:  # fmt: skip
     """Fill the memory of a cluster with its `live` jobs, those of order[:live].
 
-    Waiting jobs of a type are queued in that order. The memory is that of `Rooms`, which
-    `trim` shortens to what is used. False if a node lists more jobs than there is memory for.
+    Waiting jobs of a type are queued in that order. False if a node lists more jobs than there is
+    memory for.
     """
+    o, room, types, counts = m.options, m.room, m.types, m.counts
     known_lengths(room, rows, order, live, now_s)
     sort_out(t, o, types, counts, rows, order, live, nodes, room.head)
     copy_nodes(room, nodes)

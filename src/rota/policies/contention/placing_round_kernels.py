@@ -16,9 +16,7 @@ def greedy_round(
     now_s: float, settings: GreedySettings, found: Found,
 ) -> bool:  # fmt: skip
     """Start what the greedy rule starts now; False if the memory is too small."""
-    if not occupy(
-        t, m.options, m.room, m.types, m.counts, rows, order, order.size, nodes, shares, now_s
-    ):
+    if not occupy(t, m, rows, order, order.size, nodes, shares, now_s):
         return False
     options, room = trimmed(m.options, rows, m.counts), with_heads(m.room, m.counts)
     fill(t.law, options, room, m.scratch, settings, found)
@@ -37,9 +35,7 @@ def rollout_round(
     near_end  memory like `Options.end`
     window    waiting jobs in the play, as many of each type
     """
-    if not occupy(
-        t, m.options, m.room, m.types, m.counts, rows, order, order.size, nodes, shares, now_s
-    ):
+    if not occupy(t, m, rows, order, order.size, nodes, shares, now_s):
         return False
     o, room = trimmed(m.options, rows, m.counts), with_heads(m.room, m.counts)
     near = Options(

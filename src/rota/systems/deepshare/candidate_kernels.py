@@ -66,8 +66,8 @@ def open_rounds(view: View, book: Book, which: Bools) -> bool:
             size = job["gpus"] if job["gpus"] > 0 else job["workers"]
             m.options.size[order[i]] = m.options.weight[order[i]] = max(1.0, size)
         if not occupy(
-            view.laws, m.options, m.room, m.types, m.counts, rows, order, live,
-            book.drafts.nodes[b], book.drafts.shares[b], view.now_s[b],
+            view.laws, m, rows, order, live, book.drafts.nodes[b], book.drafts.shares[b],
+            view.now_s[b],
         ):  # fmt: skip
             return False
         find(view, m, found_at(book.own.found, b), b)

@@ -10,8 +10,7 @@ from gymnasium import spaces
 
 from rota.envs.lens import Caller
 from rota.errors import PolicyError
-from rota.policies.contention.neighbour_kernels import Found
-from rota.policies.contention.neighbours import new_rooms
+from rota.policies.contention.neighbours import found_of, new_rooms
 from rota.systems.deepshare import candidate_kernels as kernels
 from rota.systems.deepshare.feature_kernels import CANDIDATE, CLUSTER, encode
 
@@ -56,10 +55,7 @@ class CandidateLens:
         gpu_types = view.laws.speed.shape[1]
         slots = min(jobs, MOST_ON_NODE) + 1
         rooms = new_rooms((batch,), jobs, jobs, nodes, gpu_types, slots, nodes)
-        size = (batch, self.most + 1)
-        option, job = np.zeros((2, *size), np.int64)
-        found = Found(np.zeros(size), option, job, np.zeros((*size, nodes), np.int64))
-        return kernels.CandidateMemory(rooms, found)
+        return kernels.CandidateMemory(rooms, found_of(rooms, self.most))
 
     def open(self, view: View, book: Book, which: Bools) -> None:
         if not self._run(kernels.open_rounds, view, book, which):

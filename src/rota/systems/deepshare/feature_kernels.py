@@ -21,7 +21,7 @@ from rota.policies.contention.neighbour_kernels import (
     kept,
     workers_at,
 )
-from rota.policies.contention.occupy_kernels import rooms_at, trimmed, with_heads
+from rota.policies.contention.occupy_kernels import HOUR_S, rooms_at, trimmed, with_heads
 from rota.systems.deepshare.candidate_kernels import found_at
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ CANDIDATE: Final = 22
 """Features of a candidate."""
 CLUSTER: Final = 12
 """Features of a cluster."""
-HOUR_S: Final = 3600.0
 
 
 @part
@@ -116,7 +115,7 @@ def describe(
 
 
 @part
-def survey(law: Law, o: Options, room: Occupancy, count: int, out: Any) -> float:
+def survey(law: Law, o: Options, room: Occupancy, count: int, queued: int, out: Any) -> float:
     """The features of a cluster; returns the mean work of its waiting jobs."""
     running = room.run[room.run.size - 1]
     free, gpus, nodes_free = 0.0, 0.0, 0
@@ -132,11 +131,10 @@ def survey(law: Law, o: Options, room: Occupancy, count: int, out: Any) -> float
         next_s = min(next_s, room.left[j] / rate)
         busy_s += room.left[j] / rate * o.size[j]
         low += ratio
-    queued, work_s, total_s = 0, 0.0, 0.0
+    work_s, total_s = 0.0, 0.0
     for q in range(o.end.size):
         for i in range(room.head[q], o.end[q]):
             j = o.queue[i]
-            queued += 1
             total_s += room.left[j]
             work_s += room.left[j] * o.size[j]
     out[0] = free / max(1.0, gpus)
@@ -167,10 +165,10 @@ def encode(view: View, book: Book, candidate: Floats, cluster: Floats, many: Int
         o, room = trimmed(m.options, view.jobs[b], m.counts), with_heads(m.room, m.counts)
         count = found.option[found.score.size - 1]
         many[b] = count + 1
-        mean_left_s = survey(view.laws.law, o, room, count, cluster[b])
         queued = 0
         for q in range(o.end.size):
             queued += o.end[q] - room.head[q]
+        mean_left_s = survey(view.laws.law, o, room, count, queued, cluster[b])
         candidate[b, 0, :] = 0.0
         candidate[b, 0, 0] = 1.0
         for c in range(count):

@@ -88,8 +88,8 @@ def rate_jobs(view: View, book: Book, b: int) -> None:
     m = rooms_at(book.own, b)
     # A node of 8 GPUs lists 8 jobs at most, so the memory suffices.
     occupy(
-        view.laws, m.options, m.room, m.types, m.counts, view.jobs[b], view.order[b], view.live[b],
-        view.nodes[b], book.drafts.shares[b], view.now_s[b],
+        view.laws, m, view.jobs[b], view.order[b], view.live[b], view.nodes[b],
+        book.drafts.shares[b], view.now_s[b],
     )  # fmt: skip
 
 

@@ -81,30 +81,14 @@ class StepByStep(Window):
 
     def script(self, view: View, book: Book, wanted: Wanted, out: Ints) -> None:
         """The next action towards a teacher's counts (B, J); ask again after each step."""
-        self._run(
-            kernels.script,
-            view,
-            book,
-            self.bundle,
-            self.least_first,
-            wanted.workers,
-            wanted.servers,
-            out,
-        )
+        how = self.bundle, self.least_first
+        self._run(kernels.script, view, book, *how, wanted.workers, wanted.servers, out)
 
     def towards(self, view: View, book: Book, wanted: Wanted, out: Bools) -> None:
         """Flag in `out` (B, A) every action that leads towards a teacher's counts (B, J)."""
         out.fill(False)
-        self._run(
-            kernels.towards,
-            view,
-            book,
-            self.bundle,
-            self.least_first,
-            wanted.workers,
-            wanted.servers,
-            out,
-        )
+        how = self.bundle, self.least_first
+        self._run(kernels.towards, view, book, *how, wanted.workers, wanted.servers, out)
 
     def jobs_of(self, book: Book, actions: Ints) -> Ints:
         """The jobs (B,) that these actions give tasks to; −1: the action ends the round."""
