@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz test-slow test-logs test-bounds test-wheel test-busy ci docs help demo demo-live test check bench bench-against bench-elastic fit results-dl2 results-deepshare-paper results-worlds weights format clean
+.PHONY: fuzz test-slow test-logs test-bounds test-wheel test-busy ci docs help demo demo-live test check bench bench-against bench-elastic fit results-dl2 results-deepshare results-deepshare-paper results-worlds weights format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ fit: $(VENV)/.dev ## Fit the speed models to the profiles below ROTA_DATA; rewri
 
 results-dl2: $(VENV)/.dev ## Train DL2 with several seeds, test it; rewrite docs/systems/dl2.md
 	OMP_WAIT_POLICY=passive $(RUN)/python results/dl2.py
+
+results-deepshare: $(VENV)/.dev ## Train DeepShare by candidates with three seeds, play it; rewrite docs/systems/deepshare.md
+	OMP_WAIT_POLICY=passive $(RUN)/python results/deepshare.py
 
 results-deepshare-paper: $(VENV)/.dev ## Train DeepShare as published, play it; rewrite docs/systems/deepshare.md
 	OMP_WAIT_POLICY=passive $(RUN)/python results/deepshare_paper.py

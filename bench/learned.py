@@ -18,7 +18,6 @@ import torch
 from rota.learn.collect import play
 from rota.learn.deploy import as_policy
 from rota.learn.recipe_file import load_recipe
-from rota.learn.trainer import LEARNERS
 from rota.learn.training_worlds import TrainingWorlds
 from rota.run.loop import rounds
 from rota.scenarios import load
@@ -67,22 +66,23 @@ def training_rates(preset: str = "dl2") -> tuple[float, float]:
     recipe = load_recipe(preset)
     rng = np.random.default_rng(0)
     worlds = TrainingWorlds(recipe)
-    make, table = LEARNERS[recipe.run.learner]
-    config, generator = getattr(recipe, table), torch.Generator().manual_seed(0)
+    make, config = recipe.learner.make, recipe.learning
+    generator = torch.Generator().manual_seed(0)
     envs = worlds.training_env(rng)
 
     def took_s(learner: PPO) -> float:
         began_s = perf_counter()
         torch.set_num_threads(1)
-        rollout = play(envs, worlds.network, learner.config.steps, rng)
+        rollout = play(envs, worlds.network, worlds.critic, learner.config.steps, rng)
         torch.set_num_threads(recipe.run.threads)
         learner.update(rollout, 1.0)
-        return (perf_counter() - began_s) / rollout.decisions
+        return (perf_counter() - began_s) / len(rollout.decisions)
 
-    learner = make(worlds.network, config, generator)
+    both = worlds.network, worlds.critic
+    learner = make(*both, config, generator, recipe.built_by.agents)
     took_s(learner)  # compiles
     first = min(took_s(learner) for _ in range(UPDATES))
-    learner = make(worlds.network, replace(config, max_kl=np.inf), generator)
+    learner = make(*both, replace(config, max_kl=np.inf), generator, recipe.built_by.agents)
     whole = sum(took_s(learner) for _ in range(4 * UPDATES)) / (4 * UPDATES)
     return 1 / first, 1 / whole
 

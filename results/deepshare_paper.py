@@ -20,6 +20,7 @@ from rota.envs import LensPolicy
 from rota.learn.deploy import load_network
 from rota.learn.inference import infer
 from rota.learn.recipe_file import load_recipe
+from rota.learn.states import States
 from rota.learn.trainer import Trainer
 from rota.learn.training_folder import LAST, RESUME
 from rota.policies import make_policy
@@ -106,7 +107,7 @@ def by_chance(lens: PaperLens, network: Any, seed: int) -> LensPolicy:
     def act(seen: Any, mask: Any, _view: Any, _book: Any) -> Ints:
         logits = np.zeros(mask.shape, np.float32)
         if network is not None:
-            logits, _, _ = infer(network, seen, 1)
+            logits = infer(network, States(seen))
         pick_rows(logits, mask, rng.random(1, np.float32), action, log_prob)
         return action
 

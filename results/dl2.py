@@ -141,11 +141,10 @@ def learned(scenario: str, seeds: Sequence[int], name: str, file: str = "best.ck
 def play_batch(pool: WorldPool, file: Path) -> dict[str, Floats]:
     """The same metrics by the batched environment, which tests hold equal to the simulator."""
     kind, lens, network = load_network(file)
-    envs = BatchRolloutEnv(BatchEnv(pool, lens, "progress", len(pool)), per_job=kind.per_job)
+    envs = BatchRolloutEnv(BatchEnv(pool, lens, "progress", len(pool)), kind.agents)
     found = {name: np.full(len(pool), np.nan) for name in METRICS}
     while np.isnan(found["mean_jct_s"]).any():
-        logits, _, _ = infer(network, envs.observe(), envs.batch)
-        envs.step(envs.choose(logits, None).action)
+        envs.step(envs.choose(infer(network, envs.observe()), None).actions)
         if "episode" not in envs.info:
             continue
         ends = envs.info["episode"]

@@ -128,6 +128,20 @@ def test_a_policy_takes_settings_as_ours_do() -> None:
 
 
 @pytest.mark.usefixtures("plugged")
+def test_a_learner_has_a_table_of_its_own(tmp_path: Path) -> None:
+    from rota.learn.recipe_file import load_recipe
+
+    file = tmp_path / "mine.toml"
+    file.write_text('base = "dl2"\nabout = "slow"\n[run]\nlearner = "slow-ppo"\n')
+    recipe = load_recipe(file, ["slow_ppo.clip=0.3"])
+    assert (recipe.learner.name, recipe.learning.clip) == ("slow-ppo", 0.3)
+    assert recipe.facts()["slow_ppo"]["learning_rate"] == 1e-4
+    assert "learners" not in recipe.facts()  # what is kept of a training is a recipe again
+    with pytest.raises(ConfigError, match="slow_ppo"):  # its table belongs to it alone
+        load_recipe(file, ["slow_ppo.clip=0.3", "run.learner='ppo'"])
+
+
+@pytest.mark.usefixtures("plugged")
 def test_a_format_is_recognised_by_its_columns(tmp_path: Path) -> None:
     file = tmp_path / "tickets.csv"
     file.write_text(TICKETS)
@@ -210,6 +224,7 @@ def test_a_broken_package_breaks_only_what_uses_it(
         "rota.backends": {"torn-backend": "bare_of_test:NUMBER",
                           "bare-backend": "bare_of_test:make"},
         "rota.speed_models": {"torn-speed": "bare_of_test:NUMBER"},
+        "rota.learners": {"torn-learner": "bare_of_test:NUMBER"},
     }  # fmt: skip
     bare = "NUMBER = 5\nFOLDER = '/no/such/folder'\ndef make():\n    return 5\n"
     install(site, "torn-package", points, torn_of_test="raise OSError('torn')", bare_of_test=bare)
@@ -235,6 +250,10 @@ def test_a_broken_package_breaks_only_what_uses_it(
         InputError, match=r"'bare-backend' of package 'torn-package' has no method o"
     ):
         make_backend("bare-backend")
+    from rota.learn.learners import LEARNING
+
+    with pytest.raises(InputError, match=r"'torn-learner' of package .* is no rota\.learn"):
+        LEARNING.get("torn-learner")
     for words, troubles in ((["policies"], 4), (["traces"], 2), (["scenarios"], 2),
                             (["train", "--list"], 1)):  # fmt: skip
         assert run(words) == 0

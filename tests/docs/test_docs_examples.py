@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
 import sqlite3
+import sys
 import tomllib
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +23,7 @@ from plugged import install
 
 from rota.cli.app import app, run
 from rota.cli.compare_config import load_config
+from rota.cli.jobs_file import read_jobs
 from rota.learn.recipe_file import load_recipe
 from rota.policies import make_policy
 from rota.scenarios import load
@@ -35,11 +38,11 @@ if TYPE_CHECKING:
 
 PLUGIN = ROOT / "examples" / "plugin" / "pyproject.toml"
 
-LIVE = ("run", "submit", "queue", "logs", "cancel", "hold", "resume", "resubmit")
+LIVE = ("run", "submit", "queue", "logs", "cancel", "hold", "resume", "resubmit", "profile")
 """Verbs that start or need a daemon: their words are parsed, and their policies made."""
 VERBS_WITH_ARGUMENTS = (
     "train", "evaluate", "compare", "report", "submit", "describe", "convert", "logs", "hold",
-    "resume", "resubmit",
+    "resume", "resubmit", "profile",
 )  # fmt: skip
 FOREIGN = {
     "--parsable2", "--logdir", "--editable", "--hypothesis-profile", "--exclusive", "--help",
@@ -202,6 +205,16 @@ def as_in_the_example(path: Path) -> None:
     assert shown["entry-points"] == true["entry-points"]
 
 
+def profiled(path: Path) -> None:
+    """A file of jobs, or a scenario that names a profile."""
+    if "[[job]]" not in path.read_text():
+        load(path)
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+        assert read_jobs(path)
+
+
 READERS = {
     "commands.md": load_cluster,
     "compare.md": load_config,
@@ -210,6 +223,7 @@ READERS = {
     "start-operator.md": load_config,
     "start-researcher.md": load_config,
     "scenarios.md": lambda path: load(path).draw(0),
+    "profiling.md": profiled,
     "extending.md": as_in_the_example,
 }
 

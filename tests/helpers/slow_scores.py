@@ -53,6 +53,7 @@ class SlowWorld:
         self.speed = snapshot.curves.speed[:, 0]
         self.gpus = snapshot.cluster.gpus.tolist()
         self.link = snapshot.cluster.link_gbps.tolist()
+        self.rack = snapshot.cluster.rack.tolist()
         self.running: dict[int, Placed] = {}
         self.waiting: dict[int, Placed] = {}
         for j, row in enumerate(snapshot.jobs.rows):
@@ -104,7 +105,26 @@ class SlowWorld:
                     weight = held / self.gpus[n] if laws.mode == MACHINES else 1.0
                     kept *= max(0.0, 1.0 - weight * laws.hurt[mine] * laws.harm[k])
             worst = min(worst, kept)
+        if mine >= 0:
+            talk, share = laws.talk[mine], self.share_of_uplinks(j, jobs)
+            worst = min(worst, 1.0 / (1.0 - talk + talk / share))
         return max(laws.floor, worst)
+
+    def share_of_uplinks(self, j: int, jobs: dict[int, Placed]) -> float:
+        """What uplinks and spine give job j of what it wants."""
+        if self.laws.mode != LINKS or not len(self.laws.uplink_gbps):
+            return 1.0
+        load: dict[int, float] = {}
+        for job in jobs.values():
+            for link in self.uplinks(job):
+                load[link] = load.get(link, 0.0) + self.laws.traffic_gbps[self.kind(job)]
+        gbps = {-1: self.laws.spine_gbps, **dict(enumerate(self.laws.uplink_gbps))}
+        return min([1.0, *(gbps[link] / load[link] for link in self.uplinks(jobs[j]))])
+
+    def uplinks(self, job: Placed) -> set[int]:
+        """The racks' uplinks that a job sends over, and −1 for the spine."""
+        racks = {self.rack[n] for n in job.nodes}
+        return {*racks, -1} if len(racks) > 1 and self.kind(job) >= 0 else set()
 
     def total(self, jobs: dict[int, Placed]) -> float:
         """GPUs × speed over all jobs."""
@@ -143,7 +163,11 @@ class SlowWorld:
                 free[node] -= held
         seen = set()
         contents = [
-            (free[n], frozenset((i, dict(o.held)[n]) for i, o in running.items() if n in o.nodes))
+            (
+                free[n],
+                self.rack[n] if len(self.laws.uplink_gbps) else 0,
+                frozenset((i, dict(o.held)[n]) for i, o in running.items() if n in o.nodes),
+            )
             for n in range(len(free))
         ]
         for j, job in waiting.items():

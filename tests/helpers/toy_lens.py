@@ -95,17 +95,26 @@ class Starter:
 
 
 class Taste(nn.Module):
-    """Starts whoever comes first, or waits for ever; values every state alike."""
+    """Starts whoever comes first, or waits for ever."""
 
-    def __init__(self, *, waits: bool, window: int = 4, value: float = 0.0) -> None:
+    def __init__(self, *, waits: bool, window: int = 4) -> None:
         super().__init__()
         first = -torch.arange(window + 1.0)
         self.like = nn.Parameter(-first if waits else first)
+
+    def forward(self, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, None]:
+        return self.like * torch.ones(len(seen["present"]), 1), None
+
+
+class Alike(nn.Module):
+    """A critic that values every state alike."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
         self.value = nn.Parameter(torch.tensor(value))
 
-    def forward(self, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        n = len(seen["present"])
-        return self.like * torch.ones(n, 1), self.value * torch.ones(n)
+    def forward(self, seen: Mapping[str, torch.Tensor], _inner: None) -> torch.Tensor:
+        return self.value * torch.ones(len(seen["present"]))
 
 
 def pool_of(jobs: Sequence[tuple[float, float, int]], *, copies: int = 1, **when: Any) -> WorldPool:

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
-from toy_games import KINDS, Jobs, Small, Steps
+from dense_rollout import dense_rollout
+from toy_games import FOLLOWER, KINDS, Jobs, Small, Steps, Worth, two_states
 
 from rota.errors import ConfigError, TrainingError
 from rota.learn.actor_critic import LEAST, MOST, ActorCritic, ActorCriticConfig
-from rota.learn.collect import Rollout, play
+from rota.learn.collect import play
+from rota.learn.inference import infer_values
+from rota.systems.agents import EDITOR
+
+if TYPE_CHECKING:
+    from rota.learn.collect import Rollout
 
 QUICK = {"learning_rate": 1e-2, "memory": 512, "batch": 64, "steps": 8, "entropy": 0.01}
 
 
-def learner(actions: int, **settings: Any) -> ActorCritic:
+def learner(actions: int, agents: Any = EDITOR, **settings: Any) -> ActorCritic:
     torch.manual_seed(0)
     config = ActorCriticConfig(**{**QUICK, **settings})
-    return ActorCritic(Small(actions), config, torch.Generator().manual_seed(0))
+    return ActorCritic(Small(actions), Worth(), config, torch.Generator().manual_seed(0), agents)
 
 
 def train(envs: Any, learner: ActorCritic, updates: int) -> list[float]:
     rng, rewards = np.random.default_rng(1), []
     for _ in range(updates):
-        rollout = play(envs, learner.network, learner.config.steps, rng)
-        rewards.append(float(rollout.reward.sum()) / max(1, rollout.decisions))
+        rollout = play(envs, learner.network, learner.critic, learner.config.steps, rng)
+        rewards.append(float(rollout.reward.sum()) / max(1, len(rollout.decisions)))
         learner.update(rollout, 1.0)
     return rewards
 
@@ -44,7 +50,7 @@ def test_learns_a_game_of_steps(settings: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("credit", ["own", "team"])
 def test_learns_a_game_of_jobs(credit: str) -> None:
-    rewards = train(Jobs(48, np.random.default_rng(0)), learner(KINDS, credit=credit), 80)
+    rewards = train(Jobs(48, np.random.default_rng(0)), learner(KINDS, FOLLOWER, credit=credit), 80)
     assert rewards[0] < -0.6  # 3/4 wrong by chance
     assert np.mean(rewards[-5:]) > -0.3
 
@@ -55,7 +61,7 @@ def rounds(
     """One cluster; state and action number k of all that was played."""
     t = len(reward)
     number = np.arange(first, first + t)[:, None]
-    return Rollout(
+    return dense_rollout(
         seen={"kind": np.repeat(number[..., None], KINDS, 2).astype(np.float32)},
         live=np.ones((t, 1), np.bool_), action=number % KINDS,
         mask=np.ones((t, 1, KINDS), np.bool_), log_prob=np.zeros((t, 1)),
@@ -84,10 +90,11 @@ def test_pays_all_decisions_of_a_round_when_it_ends(credit: str, paid: list[floa
     assert len(one.memory) == 3
     facts = one.update(rounds([7], [True], 5, [0], [[3, 4, 0]]), 1.0)
     assert facts == {"remembered": 0.06}
-    assert one.memory.rows["reward"][:6].tolist() == paid
-    assert one.memory.rows["reward"].dtype == np.float32
-    assert one.memory.rows["seen.kind"][:6, 0].tolist() == [0, 1, 2, 3, 4, 5]
-    assert one.memory.rows["action"][:6].tolist() == [0, 1, 2, 3, 0, 1]
+    kept = one.memory.take(np.arange(6))
+    assert kept.decisions["reward"].tolist() == paid
+    assert kept.decisions["reward"].dtype == np.float32
+    assert kept.seen["kind"][:, 0].tolist() == [0, 1, 2, 3, 4, 5]
+    assert kept.decisions["action"].tolist() == [0, 1, 2, 3, 0, 1]
 
 
 def test_priorities_are_what_paid_more_than_usual_and_then_the_surprise() -> None:
@@ -97,8 +104,8 @@ def test_priorities_are_what_paid_more_than_usual_and_then_the_surprise() -> Non
     assert one.memory.priority.tolist() == [2, 3]  # 2 above nothing, 3 above the mean of 2
     one.update(rounds([3.7], [True], 2, [0], [[0.0]]), 1.0)  # at first 1, the least; then judged
     assert one.taken == 1
-    _, value = one.network({"kind": torch.from_numpy(one.memory.rows["seen.kind"])})
-    surprise = np.abs(np.array([2, 5, 3.7]) - value.detach().numpy())
+    value = infer_values(one.network, one.critic, one.memory.take(np.arange(3)).seen)
+    surprise = np.abs(np.array([2, 5, 3.7]) - value)
     expected = np.minimum(surprise + LEAST, MOST) ** 0.9
     np.testing.assert_allclose(one.memory.priority, expected, rtol=1e-5)
 
@@ -106,12 +113,8 @@ def test_priorities_are_what_paid_more_than_usual_and_then_the_surprise() -> Non
 def test_the_gradient_is_that_of_the_network_as_it_is_now() -> None:
     # One state, two actions allowed of four; the critic off, so that it can be worked out.
     one = learner(KINDS, critic=False, entropy=0.0, memory=2, batch=2, prioritised=False)
-    mask = torch.tensor([[True, True, False, False]] * 2)
-    part = {
-        "seen.kind": torch.eye(KINDS)[:2], "live": torch.ones(2, dtype=torch.bool),
-        "action": torch.tensor([0, 1]), "mask": mask, "reward": torch.tensor([1.0, 3.0]),
-    }  # fmt: skip
-    one.memory.rows["paid"] = np.array([1.0, 3.0])
+    part = two_states(np.array([[True, True, False, False]] * 2))
+    one.memory.paid[:] = [1.0, 3.0]
     loss, surprise, _ = one._loss(part, torch.tensor([1.0, 0.5]))
     logits, _ = one.network({"kind": torch.eye(KINDS)[:2]})
     log_p = torch.log_softmax(logits[:, :2], 1)
@@ -124,7 +127,7 @@ def test_forgets_an_update_that_is_not_finite_and_gives_up_after_a_few() -> None
     one = learner(KINDS + 1, patience=2, memory=32)
     envs, rng = Steps(8, np.random.default_rng(0)), np.random.default_rng(0)
     before = [p.detach().clone() for p in one.network.parameters()]
-    rollout = play(envs, one.network, 8, rng)
+    rollout = play(envs, one.network, one.critic, 8, rng)
     rollout.seen["kind"][...] = np.nan
     assert one.update(rollout, 1.0) == {"failed": 1.0}
     assert all(torch.equal(a, b) for a, b in zip(before, one.network.parameters(), strict=True))

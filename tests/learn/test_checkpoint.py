@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save
-from toy_games import KINDS, Small
+from toy_games import KINDS, Small, Worth
 
 from rota.errors import CheckpointError, TrainingError
 from rota.learn import checkpoint
@@ -40,6 +40,29 @@ def test_what_was_saved_is_what_is_read(file: Path) -> None:
     for a, b in zip(first.parameters(), second.parameters(), strict=True):
         assert torch.equal(a, b)
     assert [path.name for path in file.parent.iterdir()] == ["toy.ckpt"]  # no part left behind
+
+
+def test_a_critic_is_kept_apart_and_a_policy_does_without(tmp_path: Path) -> None:
+    path, critic = tmp_path / "both.ckpt", Worth()
+    checkpoint.save(path, ABOUT, weights_of(Small(KINDS), critic))
+    found = checkpoint.load(path)
+    found.player().fill(Small(KINDS))
+    other = Worth()
+    found.critic().fill(other)
+    assert torch.equal(critic.value.weight, other.value.weight)
+
+
+def test_reads_files_in_which_the_critic_was_part_of_the_network(tmp_path: Path) -> None:
+    path = tmp_path / "old.ckpt"
+    old = weights_of(Small(KINDS)) | weights_of(Worth())
+    checkpoint.write(path, {**asdict(ABOUT), "format": 1}, old)
+    found = checkpoint.load(path)
+    found.player().fill(Small(KINDS))
+    found.critic().fill(Worth())
+    state = {f"weights.{name}": array for name, array in old.items()} | {"adam.0.step": np.ones(1)}
+    checkpoint.write(path, {"format": 1}, state)
+    names = checkpoint.read(path)[1].keys()
+    assert {"weights.critic.value.bias", "weights.body.bias", "adam.0.step"} <= names
 
 
 def test_names_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -8,24 +8,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from dense_rollout import FOLLOWS_JOBS, dense_advantages, dense_rollout, live_of
 from small_training import small_trainer
-from toy_games import KINDS, Small
+from toy_games import KINDS, Small, Worth, two_states
 
 from rota.envs import BatchEnv, WorldPool
 from rota.learn.actor_critic import ActorCritic, ActorCriticConfig
 from rota.learn.advantages import _others_by_time, advantages
 from rota.learn.batch_rollout_env import BatchRolloutEnv
-from rota.learn.collect import Rollout, play
+from rota.learn.collect import play
+from rota.learn.inference import infer_values
 from rota.learn.ppo import PPO, PPOConfig
 from rota.scenarios import load
-from rota.systems.dl2.network import PlainNetwork
+from rota.systems.agents import EDITOR
+from rota.systems.dl2.network import PlainCritic, PlainNetwork
 from rota.systems.dl2.onepass import OnePass
-from rota.systems.dl2.onepass_network import OnePassNetwork
+from rota.systems.dl2.onepass_network import OnePassCritic, OnePassNetwork
 from rota.systems.dl2.step_lens import StepByStep
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rota.learn.collect import Rollout
     from rota.learn.trainer import Trainer
 
 PLAIN = PPOConfig(discount=1.0, trace=1.0, reward_scale=1.0, credit="own")
@@ -39,7 +43,7 @@ def rollout_of(
     live = names[:-1] >= 0
     reward = np.take_along_axis(paid, np.maximum(names[:-1], 0), 2) * live
     t = len(paid)
-    return Rollout(
+    return dense_rollout(
         seen={}, live=live, action=np.zeros(live.shape, np.int64),
         mask=np.ones((*live.shape, 2), np.bool_), log_prob=np.zeros(live.shape),
         value=np.zeros(names.shape), reward=reward, rows=names, over=np.ones((t, 1), np.bool_),
@@ -54,24 +58,24 @@ def test_what_a_job_brings_out_of_sight_counts_for_the_last_decision_about_it() 
         [[0, 1], [-1, -1], [-1, -1], [1, -1], [-1, -1]],
         [[-1, -1], [-2, -4], [-8, -16], [0, -32]],
     )
-    _, target = advantages(rollout, np.zeros((5, 1, 2)), PLAIN)
+    _, target = dense_advantages(rollout, np.zeros((5, 1, 2)), PLAIN)
     assert target[0, 0].tolist() == [-1 - 2 - 8, -1 - 4 - 16 - 32]
     assert target[3, 0, 0] == -32
     # γ = ½ counts every round, λ only sights: −1 − 4/2 − 16/4 + ¼ (½ V − …), with V = 0 here.
     half = replace(PLAIN, discount=0.5, trace=0.0)
     value = np.zeros((5, 1, 2))
     value[3, 0, 0] = 24.0
-    _, target = advantages(rollout, value, half)
+    _, target = dense_advantages(rollout, value, half)
     assert target[0, 0].tolist() == [-1 - 1 - 2, -1 - 2 - 4 + 24 / 8]
 
 
 def test_a_job_that_is_out_of_sight_at_the_end_went_as_expected() -> None:
     rollout = rollout_of([[0], [-1], [-1]], [[-1.0], [-1.0]], alive=[True])
     value = np.array([-7.0, 0.0, 0.0])[:, None, None]
-    _, target = advantages(rollout, value, PLAIN)
+    _, target = dense_advantages(rollout, value, PLAIN)
     assert target[0, 0, 0] == -7
     # In a bandit nothing that comes later matters.
-    _, target = advantages(rollout, value, replace(PLAIN, discount=0.0))
+    _, target = dense_advantages(rollout, value, replace(PLAIN, discount=0.0))
     assert target[0, 0, 0] == -1
 
 
@@ -79,19 +83,19 @@ def test_a_team_is_whoever_was_there() -> None:
     # Job 1 arrives at the second step: what it costs is no concern of the first.
     rollout = rollout_of([[0, -1], [0, 1], [-1, -1]], [[-1, 0], [-2, -40]])
     config = replace(PLAIN, credit="team")
-    gain, _ = advantages(rollout, np.zeros((3, 1, 2)), config)
+    gain, _ = dense_advantages(rollout, np.zeros((3, 1, 2)), config)
     # First step −1 − 2 = −3, second step −42 for both jobs: mean −29, sd √338.
     spread = np.std([-3, -42, -42])
-    np.testing.assert_allclose(gain[rollout.live], np.array([26, -13, -13]) / spread, rtol=1e-5)
+    np.testing.assert_allclose(gain[live_of(rollout)], np.array([26, -13, -13]) / spread, rtol=1e-5)
 
 
 def test_a_team_is_paid_for_jobs_that_nobody_saw() -> None:
     # Job 1 is never in sight; with job 0 in sight twice, the team gets −1 − 10 and then −2 − 20.
     rollout = rollout_of([[0], [0], [-1]], [[-1, -10], [-2, -20]])
     config = replace(PLAIN, credit="team", discount=0.0)
-    gain, _ = advantages(rollout, np.zeros((3, 1, 1)), config)
-    np.testing.assert_allclose(gain[rollout.live], [1, -1], rtol=1e-5)
-    _, target = advantages(rollout, np.zeros((3, 1, 1)), replace(config, discount=1.0))
+    gain, _ = dense_advantages(rollout, np.zeros((3, 1, 1)), config)
+    np.testing.assert_allclose(gain[live_of(rollout)], [1, -1], rtol=1e-5)
+    _, target = dense_advantages(rollout, np.zeros((3, 1, 1)), replace(config, discount=1.0))
     assert target[:, 0, 0].tolist() == [-3, -2]  # its own value knows nothing of it
 
 
@@ -100,10 +104,11 @@ def test_no_reward_is_lost_where_running_jobs_leave_the_window(kind: str) -> Non
     scenario = load("gang-nonpreemptive", ["workload.jobs=60"])
     lens = OnePass(window=20)
     env = BatchEnv(WorldPool.draw(scenario, [0, 1]), lens, kind, batch=2, final_obs="cut")
-    envs, rng = BatchRolloutEnv(env, per_job=True), np.random.default_rng(0)
+    envs, rng = BatchRolloutEnv(env, FOLLOWS_JOBS), np.random.default_rng(0)
     network = OnePassNetwork(
         types=lens.types, features=lens.features, globals_=lens.globals, actions=lens.actions
     )
+    critic = OnePassCritic(types=lens.types, features=lens.features)
     team, begun = np.zeros(2), np.zeros(2, np.bool_)
     step = env.step
 
@@ -114,24 +119,23 @@ def test_no_reward_is_lost_where_running_jobs_leave_the_window(kind: str) -> Non
         return turn
 
     env.step = counted  # type: ignore[method-assign]
-    rollout = play(envs, network, 240, rng)
+    rollout = play(envs, network, critic, 240, rng)
     assert begun.all()
     assert rollout.gains is not None
     first = np.cumsum(rollout.done, 0) - rollout.done == 0  # of the first episode
     np.testing.assert_allclose((rollout.gains.sum(2) * first).sum(0), team, rtol=1e-5)
     # Summed over the first decision about each job, the credits are the whole of it.
-    _, target = advantages(rollout, np.zeros(rollout.value.shape), PLAIN)
-    assert rollout.rows is not None
-    paid = np.zeros(2)
-    for b in range(2):
-        known: set[int] = set()
-        for t in np.flatnonzero(first[:, b]):
-            for i, job in enumerate(rollout.rows[t, b].tolist()):
-                if job >= 0 and job not in known:
-                    known.add(job)
-                    paid[b] += target[t, b, i]
-        assert len(known) == 60
-    in_sight = (rollout.reward.sum(2) * first).sum(0) / team
+    _, target = advantages(rollout, np.zeros(len(rollout.decisions)), PLAIN, FOLLOWS_JOBS)
+    paid, in_sight = np.zeros((2, 2))
+    known: set[tuple[int, int]] = set()
+    decided = zip(rollout.decisions.state, rollout.decisions["job"], target, strict=True)
+    for state, job, worth in decided:
+        t, b = divmod(int(state), 2)
+        if first[t, b]:
+            in_sight[b] += rollout.gains[t, b, job] / team[b]
+            paid[b] += 0.0 if (b, job) in known else worth
+            known.add((b, job))
+    assert len(known) == 2 * 60
     assert (in_sight < 0.7).all()  # the rest came while nobody saw the job
     np.testing.assert_allclose(paid, team, rtol=1e-5)
 
@@ -150,15 +154,17 @@ def forced(batch: int = 8) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ppo(**settings: Any) -> PPO:
+def ppo(agents: Any = EDITOR, **settings: Any) -> PPO:
     torch.manual_seed(0)
-    return PPO(Small(KINDS), PPOConfig(**settings), torch.Generator().manual_seed(0))
+    return PPO(
+        Small(KINDS), Worth(), PPOConfig(**settings), torch.Generator().manual_seed(0), agents
+    )
 
 
 def test_a_rollout_without_a_choice_teaches_values_and_nothing_else() -> None:
     learner = ppo(learning_rate=1e-2)
     before = learner.network.logits.weight.detach().clone()
-    facts = learner.update(Rollout(**forced()), 1.0)
+    facts = learner.update(dense_rollout(**forced()), 1.0)
     assert facts["entropy"] == facts["kl"] == facts["policy_loss"] == 0.0
     assert facts["value_loss"] > 0
     assert torch.equal(before, learner.network.logits.weight)
@@ -176,14 +182,14 @@ def test_a_rollout_without_a_job_is_no_failure() -> None:
         "alive": np.zeros((8, 5), np.bool_),
     }  # fmt: skip
     for settings in ({}, {"credit": "own"}, {"joint": True}):
-        facts = ppo(**settings).update(Rollout(**empty), 1.0)
+        facts = ppo(FOLLOWS_JOBS, **settings).update(dense_rollout(**empty), 1.0)
         assert "failed" not in facts
         assert np.isfinite(list(facts.values())).all()
     config = ActorCriticConfig(memory=8, batch=4, batches=1)
-    one = ActorCritic(Small(KINDS), config, torch.Generator())
-    assert one.update(Rollout(**empty), 1.0) == {"remembered": 0.0}
-    one = ActorCritic(Small(KINDS), config, torch.Generator())
-    facts = one.update(Rollout(**forced()), 1.0)
+    one = ActorCritic(Small(KINDS), Worth(), config, torch.Generator(), FOLLOWS_JOBS)
+    assert one.update(dense_rollout(**empty), 1.0) == {"remembered": 0.0}
+    one = ActorCritic(Small(KINDS), Worth(), config, torch.Generator())
+    facts = one.update(dense_rollout(**forced()), 1.0)
     assert facts["entropy"] == facts["policy_loss"] == 0.0
     assert facts["value_loss"] > 0
 
@@ -196,29 +202,29 @@ def test_entropy_and_divergence_are_those_of_free_decisions() -> None:
     learner = ppo(learning_rate=1e-12, epochs=1, minibatches=1)
     torch.nn.init.zeros_(learner.network.logits.weight)
     torch.nn.init.zeros_(learner.network.logits.bias)
-    facts = learner.update(Rollout(**mixed), 1.0)
+    facts = learner.update(dense_rollout(**mixed), 1.0)
     assert facts["entropy"] == pytest.approx(np.log(4.0), rel=1e-5)
     # And the divergence is not diluted: what was drawn at 1/2 is now at 1/4.
     mixed["log_prob"][:, ::2] = -np.log(2.0)
-    facts = ppo_of(learner).update(Rollout(**mixed), 1.0)
+    facts = ppo_of(learner).update(dense_rollout(**mixed), 1.0)
     assert facts["kl"] == pytest.approx(0.5 - 1 + np.log(2.0), rel=1e-4)
 
 
 def ppo_of(other: PPO) -> PPO:
     config = replace(other.config, max_kl=10.0)
-    return PPO(other.network, config, torch.Generator().manual_seed(0))
+    return PPO(other.network, other.critic, config, torch.Generator().manual_seed(0))
 
 
 def test_an_edit_that_ends_a_round_by_capping_the_last_job_gets_its_credit() -> None:
     data = forced(1)
-    rollout = Rollout(**data)
+    rollout = dense_rollout(**data)
     rollout.reward[:] = 0.0
     rollout.potential = np.array([[1.0], [3.0], [2.0]])  # the second step ends the round
     rollout.over = np.array([[False], [True]])
     rollout.potential_after = np.array([[3.0], [7.0]])
-    rollout.job = np.array([[0], [0]])
+    rollout.decisions = rollout.decisions.having(job=np.array([0, 0]))
     config = PPOConfig(shaped=True, credit="own", inside=0.5, reward_scale=1.0)
-    _, target = advantages(rollout, np.zeros((3, 1)), config)
+    _, target = dense_advantages(rollout, np.zeros((3, 1)), config)
     assert target[:, 0].tolist() == [2 + 0.5 * 4, 4]
 
 
@@ -227,36 +233,32 @@ def test_turns_hold_the_potential_from_before_time_passed() -> None:
     pool = WorldPool.draw(load("dl2-small", ["workload.jobs=4"]), [0])
     pool.state.jobs["max_workers"] = pool.state.jobs["max_servers"] = 2
     env = BatchEnv(pool, lens, "progress", batch=1, potentials=True)
-    envs = BatchRolloutEnv(env, per_job=False, tell="potential")
+    envs = BatchRolloutEnv(env, tell="potential")
     network = PlainNetwork(
         window=2, features=lens.features, globals_=lens.globals, actions=lens.actions
     )
+    critic = PlainCritic(window=2, features=lens.features, globals_=lens.globals)
     with torch.no_grad():
         network.policy[-1].bias[-1] = -20.0  # it never ends a round of its own will
-    rollout = play(envs, network, 400, np.random.default_rng(0))
+    rollout = play(envs, network, critic, 400, np.random.default_rng(0))
     assert rollout.potential is not None
     assert rollout.potential_after is not None
-    assert rollout.job is not None
     inside = ~rollout.over[:, 0]
     np.testing.assert_array_equal(
         rollout.potential_after[inside, 0], rollout.potential[1:][inside, 0]
     )
-    capped = rollout.over[:, 0] & (rollout.job[:, 0] >= 0)
+    capped = rollout.over[:, 0] & (rollout.decisions["job"] >= 0)
     assert capped.any()
     assert (rollout.potential_after[capped, 0] > rollout.potential[:-1][capped, 0]).any()
 
 
 def test_the_weights_of_replay_reach_the_critic() -> None:
     one = ActorCritic(
-        Small(KINDS), ActorCriticConfig(memory=2, batch=2, entropy=0.0), torch.Generator()
+        Small(KINDS), Worth(), ActorCriticConfig(memory=2, batch=2, entropy=0.0), torch.Generator()
     )
-    part = {
-        "seen.kind": torch.eye(KINDS)[:2], "live": torch.ones(2, dtype=torch.bool),
-        "action": torch.tensor([0, 1]), "mask": torch.ones(2, KINDS, dtype=torch.bool),
-        "reward": torch.tensor([1.0, 3.0]),
-    }  # fmt: skip
-    _, value = one.network({"kind": torch.eye(KINDS)[:2]})
-    missed = (value.detach() - part["reward"]).square()
+    part = two_states(np.ones((2, KINDS), np.bool_))
+    value = infer_values(one.network, one.critic, part.seen)
+    missed = np.square(value - part.decisions["reward"])
     _, _, (_, told, _) = one._loss(part, torch.tensor([1.0, 0.25]))
     assert told == pytest.approx(float((missed[0] + 0.25 * missed[1]) / 2), rel=1e-5)
 
@@ -312,7 +314,7 @@ def test_a_resumed_training_knows_when_learning_began(tmp_path: Path) -> None:
 def test_rewards_fade_by_time_where_rounds_are_not_slots() -> None:
     # Three steps: an edit without time, a round of an hour, a round of two.
     steps = 3
-    rollout = Rollout(
+    rollout = dense_rollout(
         seen={}, live=np.ones((steps, 1), np.bool_), action=np.zeros((steps, 1), np.int64),
         mask=np.ones((steps, 1, 2), np.bool_), log_prob=np.zeros((steps, 1)),
         value=np.zeros((steps + 1, 1)), reward=np.array([[0.0], [-1.0], [-2.0]]), rows=None,
@@ -321,7 +323,7 @@ def test_rewards_fade_by_time_where_rounds_are_not_slots() -> None:
     )  # fmt: skip
     config = replace(PLAIN, horizon_s=3600.0)
     value = np.array([[0.0], [0.0], [0.0], [-8.0]])
-    _, target = advantages(rollout, value, config)
+    _, target = dense_advantages(rollout, value, config)
     last = -2.0 - 8.0 * np.exp(-2.0)
     expected = [-1.0 + last * np.exp(-1.0), -1.0 + last * np.exp(-1.0), last]
     np.testing.assert_allclose(target[:, 0], expected, rtol=1e-6)
@@ -332,6 +334,6 @@ def test_what_arrivals_do_to_all_is_no_merit_also_at_other_times() -> None:
     at_s = np.array([[0.0, 5.0, 0.0], [10.0, 12.0, 1.0], [20.0, 30.0, 2.0]])
     trace = np.array([[7, 7, 8], [7, 7, 8], [7, 9, 8]])
     gain = np.array([[1.0, 2.0, 9.0], [4.0, 8.0, 9.0], [16.0, 32.0, 9.0]])
-    others = _others_by_time(gain, at_s, trace)
+    others = _others_by_time(gain, at_s, trace, np.ones(gain.shape, np.bool_))
     expected = [[0.0, 1.0, 0.0], [2.0, 4.0, 0.0], [8.0, 0.0, 0.0]]
     np.testing.assert_array_equal(others, expected)

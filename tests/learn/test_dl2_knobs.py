@@ -40,7 +40,7 @@ def test_every_ablation_differs_and_can_be_trained(name: str, tmp_path: Path) ->
         assert training.worlds.policy(recipe.clone.teacher)
     rng = np.random.default_rng(0)
     envs = training.worlds.training_env(rng)
-    rollout = play(envs, training.network, training.learner.config.steps, rng)
+    rollout = play(envs, training.network, training.critic, training.learner.config.steps, rng)
     if recipe.run.learner == "actor-critic":  # it learns from rounds that are over
         rollout.over[-1] = True
     facts = training.learner.update(rollout, 1.0)
@@ -49,7 +49,9 @@ def test_every_ablation_differs_and_can_be_trained(name: str, tmp_path: Path) ->
 
 
 def test_a_preset_for_every_knob_that_the_table_names() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "systems" / "dl2-knobs.md").read_text()
+    pages = Path(__file__).parents[2] / "docs" / "systems"
+    knobs, deepshare = ((pages / name).read_text() for name in ("dl2-knobs.md", "deepshare.md"))
     for name in ABLATIONS:
+        text = deepshare if name.startswith("deepshare") else knobs
         stem = name.rpartition("-")[0] if name.rpartition("-")[2].isdecimal() else name
         assert f"`{stem}" in text, name

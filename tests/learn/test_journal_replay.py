@@ -79,9 +79,9 @@ def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(path, TESTBED.draw(SEED), TESTBED.policy("drf"), scenario=named(TESTBED))
 
 
-def lens_of(name: str) -> tuple[Any, bool]:
+def lens_of(name: str) -> tuple[Any, Any]:
     kind = system(name)
-    return kind.make_lens(kind.lens_settings()), kind.per_job
+    return kind.make_lens(kind.lens_settings()), kind.agents
 
 
 def test_gives_the_trace_back(journal: Path) -> None:
@@ -118,31 +118,31 @@ def test_teaches_what_its_policy_teaches(tmp_path: Path, name: str, policy: str)
     record = JournalReplay(
         written(tmp_path / "run.db", world, meant, scenario=named(TESTBED)), TESTBED
     )
-    lens, per_job = lens_of(name)
-    read = watch_journal(record, lens, 1000, world.trace.models, per_job=per_job)
+    lens, agents = lens_of(name)
+    read = watch_journal(record, lens, 1000, world.trace.models, agents)
 
-    envs = BatchRolloutEnv(
-        BatchEnv(WorldPool.draw(TESTBED, [SEED]), lens, "progress", 1), per_job=per_job
-    )
+    envs = BatchRolloutEnv(BatchEnv(WorldPool.draw(TESTBED, [SEED]), lens, "progress", 1), agents)
     config = CloneConfig(samples=len(read))
     seen = watch_policy(envs, lambda: make_policy(meant), config, np.random.default_rng(0))
     assert len(read) >= 10
-    assert read.seen.keys() == seen.seen.keys()
-    for key in seen.seen:
+    assert read.seen.arrays.keys() == seen.seen.arrays.keys()
+    for key in seen.seen.arrays:
         np.testing.assert_array_equal(read.seen[key], seen.seen[key], key)
-    np.testing.assert_array_equal(read.mask, seen.mask)
-    np.testing.assert_array_equal(read.action, seen.action)
+    ours, theirs = read.decisions, seen.decisions
+    np.testing.assert_array_equal(ours.allowed.flags, theirs.allowed.flags)
+    np.testing.assert_array_equal(ours["action"], theirs["action"])
 
 
 def test_demonstrations_hold_nothing_that_the_lens_forbids(journal: Path) -> None:
-    lens, per_job = lens_of("dl2-onepass")
+    lens, agents = lens_of("dl2-onepass")
     read = watch_journal(
-        JournalReplay(journal, TESTBED), lens, 5, TESTBED.draw(SEED).trace.models, per_job=per_job
+        JournalReplay(journal, TESTBED), lens, 5, TESTBED.draw(SEED).trace.models, agents
     )
     assert len(read) == 5
-    rows = np.argwhere(read.action >= 0)
-    assert all(read.mask[i, k, read.action[i, k]] for i, k in rows)
-    read.action[:] = -1
+    known = read.decisions["action"] >= 0
+    assert known.any()
+    assert read.decisions.allowed.allows(read.decisions["action"])[known].all()
+    read.decisions["action"][:] = -1
     assert len(read.taught()) == 0
 
 
@@ -170,7 +170,7 @@ def test_clones_a_journal_and_goes_on_from_there_on_its_jobs(
         folder="tuned",
     )  # fmt: skip
     for key, weights in checkpoint.load(start).weights.items():
-        np.testing.assert_array_equal(weights_of(tuned.network)[key], weights)
+        np.testing.assert_array_equal(weights_of(tuned.network, tuned.critic)[key], weights)
     assert tuned.worlds._validation.jobs == 2  # the last fifth of ten jobs
     assert len(tuned.worlds.training_env(np.random.default_rng(0)).batch_env.pool) == 4
     tuned.run()
@@ -220,9 +220,9 @@ def rigid(folder: Path, models: list[str] | None = None) -> Path:
 
 
 def test_refuses_a_journal_in_which_there_is_nothing_to_choose(tmp_path: Path) -> None:
-    lens, per_job = lens_of("dl2-onepass")
+    lens, agents = lens_of("dl2-onepass")
     with pytest.raises(InputError, match="does this lens have a choice"):
-        watch_journal(JournalReplay(rigid(tmp_path), TESTBED), lens, 10, (), per_job=per_job)
+        watch_journal(JournalReplay(rigid(tmp_path), TESTBED), lens, 10, (), agents)
 
 
 def test_a_journal_without_a_choice_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
@@ -232,12 +232,12 @@ def test_a_journal_without_a_choice_is_refused_before_anything_is_measured(tmp_p
 
 
 def test_refuses_models_that_the_lens_does_not_know(tmp_path: Path) -> None:
-    lens, per_job = lens_of("dl2-onepass")
+    lens, agents = lens_of("dl2-onepass")
     record = JournalReplay(rigid(tmp_path, ["a", "b", "a"]), TESTBED)
     with pytest.raises(InputError, match=r"jobs train 'b', which .* does not know \(a\)"):
-        watch_journal(record, lens, 10, ("a",), per_job=per_job)
+        watch_journal(record, lens, 10, ("a",), agents)
     with pytest.raises(ConfigError, match=r"\[lens\] types = 8 .* set it to 10"):
-        watch_journal(record, lens, 10, ("a", *"cdefghij"[:8], "b"), per_job=per_job)
+        watch_journal(record, lens, 10, ("a", *"cdefghij"[:8], "b"), agents)
 
 
 def test_refuses_a_journal_of_another_world(tmp_path: Path, journal: Path) -> None:
@@ -272,11 +272,11 @@ def test_refuses_what_is_no_journal_or_tells_too_little(tmp_path: Path, journal:
 
 
 def test_too_few_demonstrations_are_told(journal: Path) -> None:
-    lens, per_job = lens_of("dl2-onepass")
+    lens, agents = lens_of("dl2-onepass")
     kind = system("dl2-onepass")
     network = kind.make_network(kind.network_settings(), lens)
     one = watch_journal(
-        JournalReplay(journal, TESTBED), lens, 1, TESTBED.draw(SEED).trace.models, per_job=per_job
+        JournalReplay(journal, TESTBED), lens, 1, TESTBED.draw(SEED).trace.models, agents
     )
     with pytest.raises(TrainingError, match="too few to learn from"):
         next(clone(network, one, CloneConfig(), torch.Generator()))
@@ -338,10 +338,10 @@ def test_lives_through_a_lived(tmp_path: Path) -> None:
 def test_a_live_journal_teaches(tmp_path: Path, name: str) -> None:
     sizes = {"min_workers": [1] * 5, "max_workers": [4] * 5}
     path = lived(tmp_path / "live.db", **sizes)
-    lens, per_job = lens_of(name)
-    read = watch_journal(JournalReplay(path, TESTBED), lens, 1000, (), per_job=per_job)
+    lens, agents = lens_of(name)
+    read = watch_journal(JournalReplay(path, TESTBED), lens, 1000, (), agents)
     assert len(read) > 0
-    assert (read.action >= 0).any()
+    assert (read.decisions["action"] >= 0).any()
     trainer(tmp_path, name, f"clone.teacher=journal:{path}", "run.learner=none").run()
     assert (tmp_path / "out" / "best.ckpt").exists()
 

@@ -37,7 +37,11 @@ def test_reads_what_is_there_and_takes_the_rest_as_usual(tmp_path: Path) -> None
     recipe = load_recipe(
         written(tmp_path, GOOD), ["run.seed=3", "world.reward=jobs", "ppo.steps=4"]
     )
-    assert (recipe.ppo.clip, recipe.ppo.steps, recipe.ppo.epochs) == (0.1, 4, 3)
+    assert (
+        recipe.learning.clip,
+        recipe.learning.steps,
+        recipe.learning.epochs,
+    ) == (0.1, 4, 3)
     assert (recipe.run.seed, recipe.world.reward, recipe.lens.window) == (3, "jobs", 20)
 
 
@@ -45,7 +49,11 @@ def test_stands_on_another(tmp_path: Path) -> None:
     written(tmp_path, GOOD)
     path = written(tmp_path, 'base = "./mine.toml"\n[ppo]\nsteps = 2\n', "child.toml")
     recipe = load_recipe(path)
-    assert (recipe.about, recipe.ppo.clip, recipe.ppo.steps) == ("a test", 0.1, 2)
+    assert (recipe.about, recipe.learning.clip, recipe.learning.steps) == (
+        "a test",
+        0.1,
+        2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +99,7 @@ def test_complains_with_the_line(tmp_path: Path, text: str, complaint: str) -> N
         ("world.train=all", "must be a range"),
         ("world.replicas=3", "multiple of replicas"),
         ("run.save_every_s=100", "at most 60"),
-        ("run.learner=dqn", "must be 'ppo'"),
+        ("run.learner=dqn", "No learner is called 'dqn'. Known: actor-critic"),
         ("run.minutes=nan", "minutes = nan must be 0 or more"),
         ("run.minutes=-1", "minutes = -1.0 must be 0 or more"),
         ("run.updates=0", "updates = 0 must be 1 or more"),

@@ -45,6 +45,21 @@ def test_a_shipped_network_keeps_the_claim(name: str) -> None:
     assert own < 0.825 * optimus
 
 
+@pytest.mark.parametrize(("name", "most"), [("contention-arrivals-080", 0.97), ("deepshare", 0.99)])
+def test_deepshare_is_better_than_what_it_copied(name: str, most: float) -> None:
+    scenario, found = load(name), []
+    for policy in (load_policy(trained()["deepshare"]), make_policy("contention-rollout")):
+        jct_s = []
+        for seed in range(1000, 1006):
+            world = scenario.draw(seed)
+            run = simulate(
+                world.cluster, world.trace, policy, world.when, seed=seed, physics=world.physics
+            )
+            jct_s.append(float(np.mean(run.done_s - run.submit_s)))
+        found.append(np.mean(jct_s))
+    assert found[0] < most * found[1]
+
+
 @pytest.mark.parametrize("name", sorted(trained()))
 def test_what_ships_was_trained_by_its_recipe_as_it_stands(name: str) -> None:
     stored = dict(checkpoint.load(trained()[name]).about.training)

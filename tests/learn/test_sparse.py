@@ -17,7 +17,7 @@ from rota.learn.batch_rollout_env import BatchRolloutEnv, greedy_jct_s
 from rota.learn.collect import play
 from rota.learn.descent import Descent
 from rota.scenarios import load
-from rota.systems.dl2.network import PlainNetwork
+from rota.systems.dl2.network import PlainCritic, PlainNetwork
 from rota.systems.dl2.sparse import SparseLinear, rows_of
 from rota.systems.dl2.step_lens import StepByStep
 
@@ -57,7 +57,7 @@ def test_begins_with_the_weights_that_torch_would() -> None:
 
 def test_some_rows_are_those_rows() -> None:
     x = torch.tensor([[0, 1.0, 2], [0, 0, 0], [3, 0, 0]])
-    some = rows_of(x).take(torch.tensor([2, 1, 0, 2]))
+    some = rows_of(x).take(np.array([2, 1, 0, 2]))
     sparse, dense = pair(3, 4)
     torch.testing.assert_close(sparse(some), dense(x[[2, 1, 0, 2]]))
 
@@ -77,7 +77,8 @@ def test_adam_goes_on_to_the_bit_with_weights_that_lie_input_by_input() -> None:
     def descent() -> tuple[Descent, nn.Module]:
         torch.manual_seed(0)
         net = SparseLinear(6, 4)
-        return Descent(net, table="ppo", rate=0.1, max_gradient=1.0, patience=1), net
+        whole = Descent(net, nn.Module(), table="ppo", rate=0.1, max_gradient=1.0, patience=1)
+        return whole, net
 
     x = rows_of(torch.randn(5, 6, generator=torch.Generator().manual_seed(1)))
     whole, net = descent()
@@ -115,46 +116,47 @@ def network_of(lens: Any) -> PlainNetwork:
 def test_values_are_worked_out_once_per_rollout_and_are_the_networks() -> None:
     lens = StepByStep(window=4, one_hot=True)
     network = network_of(lens)
+    critic = PlainCritic(
+        window=lens.window, features=lens.features, globals_=lens.globals, width=16
+    )
+    nn.init.normal_(critic.value[-1].weight, std=0.3)
     calls: list[int] = []
-    judge = network.judge
+    judge = critic.forward
 
-    def counted(seen: Any) -> Any:
+    def counted(seen: Any, inner: Any) -> Any:
         calls.append(len(seen["jobs"]))
-        return judge(seen)
+        return judge(seen, inner)
 
-    network.judge = counted  # type: ignore[method-assign]
-    envs = BatchRolloutEnv(env_of(lens, range(3)), per_job=False)
-    rollout = play(envs, network, 20, np.random.default_rng(0))
+    critic.forward = counted  # type: ignore[method-assign]
+    envs = BatchRolloutEnv(env_of(lens, range(3)))
+    rollout = play(envs, network, critic, 20, np.random.default_rng(0))
     assert calls == [60, 3]
-    flat = {name: torch.from_numpy(a.reshape(60, *a.shape[2:])) for name, a in rollout.seen.items()}
     with torch.no_grad():
-        logits, value = network(flat)
-    np.testing.assert_allclose(rollout.value[:-1].ravel(), value.numpy(), rtol=1e-5, atol=1e-5)
-    mask = torch.from_numpy(rollout.mask.reshape(60, -1))
+        logits, _ = network(rollout.seen.tensors())
+        value = judge(rollout.seen.tensors(), None)
+    np.testing.assert_allclose(rollout.value, value.numpy(), rtol=1e-5, atol=1e-5)
+    mask = torch.from_numpy(rollout.decisions.allowed.flags)
     log_probs = torch.log_softmax(logits.masked_fill(~mask, -1e9), -1).numpy()
-    taken = np.take_along_axis(log_probs, rollout.action.reshape(60, 1), 1)[:, 0]
-    np.testing.assert_allclose(rollout.log_prob.ravel(), taken, rtol=1e-5, atol=1e-5)
+    taken = np.take_along_axis(log_probs, rollout.decisions["action"][:, None], 1)[:, 0]
+    np.testing.assert_allclose(rollout.decisions["log_prob"], taken, rtol=1e-5, atol=1e-5)
 
 
-def test_validation_works_out_no_values_and_plays_nobody_on(
+def test_validation_needs_no_critic_and_plays_nobody_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lens = StepByStep(window=4)
     network, rows = network_of(lens), [0]
-    act = network.act
+    act = network.forward
 
     def counted(seen: Any) -> Any:
         rows[0] += len(seen["jobs"])
         return act(seen)
 
-    monkeypatch.setattr(network, "act", counted)
-    monkeypatch.setattr(network, "judge", None)
-    found = greedy_jct_s(lambda: env_of(lens, range(6)), network, per_job=False)
+    monkeypatch.setattr(network, "forward", counted)
+    found = greedy_jct_s(lambda: env_of(lens, range(6)), network)
     few, rows[0] = rows[0], 0
     monkeypatch.setattr(batch_rollout_env, "_MANY_LEFT", 0.0)
-    np.testing.assert_array_equal(
-        found, greedy_jct_s(lambda: env_of(lens, range(6)), network, per_job=False)
-    )
+    np.testing.assert_array_equal(found, greedy_jct_s(lambda: env_of(lens, range(6)), network))
     assert len(set(found.tolist())) == 6
     assert few < 0.9 * rows[0]
 

@@ -208,7 +208,7 @@ def test_rewards_that_are_not_finite_end_it(tmp_path: Path) -> None:
     envs = training.worlds.training_env(np.random.default_rng(0))
     envs.batch_env.state.truth["work_s"] = np.nan
     with pytest.raises(TrainingError, match="A reward is not finite"):
-        play(envs, training.network, 4, np.random.default_rng(0))
+        play(envs, training.network, training.critic, 4, np.random.default_rng(0))
 
 
 def test_learns_with_a_baseline_of_the_same_arrivals(tmp_path: Path) -> None:

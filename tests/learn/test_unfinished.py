@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from dense_rollout import dense_advantages, dense_rollout
 from small_training import small_trainer
-from toy_lens import Starter, Taste, pool_of
+from toy_lens import Alike, Starter, Taste, pool_of
 
 from rota.envs import BatchEnv, WorldPool
 from rota.errors import TrainingError
 from rota.learn import batch_rollout_env
-from rota.learn.advantages import advantages
 from rota.learn.batch_rollout_env import BatchRolloutEnv, greedy_jct_s
-from rota.learn.collect import Cut, Rollout, play
+from rota.learn.collect import Cut, play
 from rota.learn.ppo import PPO, PPOConfig
 from rota.learn.training_folder import BEST, RESUME
 from rota.learn.training_log import CURVE
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rota.core.speed import Curves
+    from rota.learn.collect import Rollout
     from rota.learn.trainer import Trainer
 
 MIXED = [(0.0, 60.0, 2), (0.0, 6000.0, 4), (10.0, 60.0, 2), (20.0, 60.0, 2)]
@@ -36,7 +37,7 @@ MIXED = [(0.0, 60.0, 2), (0.0, 6000.0, 4), (10.0, 60.0, 2), (20.0, 60.0, 2)]
 def validated(lens: Starter, *, waits: bool = False, **more: Any) -> Any:
     pool = pool_of(MIXED, copies=3, **more.pop("when", {}))
     network = Taste(waits=waits)
-    return greedy_jct_s(lambda: BatchEnv(pool, lens, batch=3, **more), network, per_job=False)
+    return greedy_jct_s(lambda: BatchEnv(pool, lens, batch=3, **more), network)
 
 
 @pytest.mark.parametrize("when", [{}, {"slot_s": 100.0}], ids=["events", "slots"])
@@ -78,7 +79,7 @@ def test_machines_that_wander_do_not_keep_a_job_without_speed_going() -> None:
     when = replace(world.when, slot_s=0.0, whole_slots=False)
     pool = WorldPool.of([replace(world, physics=physics, when=when)], [0])
     network = Taste(waits=True)
-    found = greedy_jct_s(lambda: BatchEnv(pool, Starter(), batch=1), network, per_job=False)
+    found = greedy_jct_s(lambda: BatchEnv(pool, Starter(), batch=1), network)
     assert np.isinf(found).all()
     lens = Starter()
     env = BatchEnv(pool, lens, batch=1, autoreset=False)
@@ -112,11 +113,11 @@ def cut_short(reward: list[float], at: int, value: float) -> Rollout:
     t = len(reward)
     one, done = np.ones((t, 1), np.bool_), np.zeros((t, 1), np.bool_)
     done[at] = True
-    return Rollout(
+    return dense_rollout(
         seen={}, live=one, action=np.zeros((t, 1), np.int64), mask=one[..., None],
         log_prob=np.zeros((t, 1)), value=np.zeros((t + 1, 1)), reward=np.array(reward)[:, None],
         rows=None, over=one, done=done, inputs=np.zeros((t, 1), np.int64),
-        cuts={at: Cut(np.array([0]), np.array([value]))},
+        cuts={at: Cut(np.array([0]), np.array([0]), np.array([value]))},
     )  # fmt: skip
 
 
@@ -126,10 +127,10 @@ def test_an_episode_that_is_cut_short_goes_on_in_its_value() -> None:
     rollout = cut_short([3.0, 3.0, 3.0], 1, 8.0)
     value = np.array([1.0, 2.0, 4.0, 5.0])[:, None]
     config = PPOConfig(discount=0.5, trace=0.5, reward_scale=1.0)
-    _, target = advantages(rollout, value, config)
+    _, target = dense_advantages(rollout, value, config)
     np.testing.assert_allclose((target - value[:-1])[:, 0], [4.25, 5.0, 1.5])
     # An episode that came to its end is worth nothing afterwards: δ = 3 − 2.
-    _, target = advantages(replace(rollout, cuts={}), value, config)
+    _, target = dense_advantages(replace(rollout, cuts={}), value, config)
     np.testing.assert_allclose((target - value[:-1])[:, 0], [3.25, 1.0, 1.5])
 
 
@@ -138,38 +139,39 @@ def test_the_potential_of_a_cut_round_is_handed_on_too() -> None:
     rollout.potential = np.array([[1.0], [9.0]])  # 9 is of another episode
     rollout.cuts[0].potential = np.array([3.0])
     config = PPOConfig(discount=0.5, trace=0.5, reward_scale=1.0, shaped=True)
-    _, target = advantages(rollout, np.zeros((2, 1)), config)
+    _, target = dense_advantages(rollout, np.zeros((2, 1)), config)
     assert target[0, 0] == 0.5 * 3 - 1 + 0.5 * 2
 
 
 def test_jobs_of_an_episode_that_is_cut_short_go_on_in_their_values() -> None:
     # Jobs 0 and 1 are cut after one round, job 0 in sight and worth 4, job 1 out of sight.
     live = np.ones((1, 1, 2), np.bool_)
-    rollout = Rollout(
+    rollout = dense_rollout(
         seen={}, live=live, action=np.zeros(live.shape, np.int64), mask=live[..., None],
         log_prob=np.zeros(live.shape), value=np.zeros((2, 1, 2)),
         reward=np.array([[[1.0, 2.0]]]), rows=np.array([[[0, 1]], [[1, 0]]]),
         over=np.ones((1, 1), np.bool_), done=np.ones((1, 1), np.bool_),
         inputs=np.zeros((1, 1), np.int64), gains=np.array([[[1.0, 2.0]]]),
         alive=np.array([[True, True]]),
-        cuts={0: Cut(np.array([0]), np.array([[4.0, 0.0]]), np.array([[0, -1]]),
+        cuts={0: Cut(np.array([0]), np.array([0]), np.array([4.0]), np.array([0]),
                      np.array([[True, True]]))},
     )  # fmt: skip
     value = np.array([[[0.5, 0.25]], [[50.0, 60.0]]])
     config = PPOConfig(discount=0.5, trace=1.0, reward_scale=1.0, credit="own")
-    _, target = advantages(rollout, value, config)
+    _, target = dense_advantages(rollout, value, config)
     # 1 + .5 · 4; of job 1 nobody knows what it will bring: as much as was expected.
     assert target[0, 0].tolist() == [3.0, 0.25]
 
 
 def test_a_rollout_values_the_state_in_which_an_episode_is_cut_short() -> None:
     env = BatchEnv(pool_of(MIXED), Starter(), batch=1, max_rounds=2, final_obs="cut")
-    envs, network = BatchRolloutEnv(env, per_job=False), Taste(waits=True, value=7.0)
-    rollout = play(envs, network, 6, np.random.default_rng(0))
+    envs, network = BatchRolloutEnv(env), Taste(waits=True)
+    critic = Alike(7.0)
+    rollout = play(envs, network, critic, 6, np.random.default_rng(0))
     at = np.flatnonzero(rollout.done[:, 0]).tolist()
     assert list(rollout.cuts) == at
     assert all(cut.value.tolist() == [7.0] for cut in rollout.cuts.values())
-    learner = PPO(network, PPOConfig(discount=0.9), torch.Generator())
+    learner = PPO(network, critic, PPOConfig(discount=0.9), torch.Generator())
     learner.scale.mean, learner.scale.var = 3.0, 4.0
     assert np.isfinite(learner.update(rollout, 1.0)["value_loss"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,11 @@ from slow_scores import Rule, SlowWorld
 from rota.core import Cluster, Job, Snapshot
 from rota.core.speed import LINKS, MACHINES, PAIRS, RANKS, Contention, Curves
 from rota.policies import make_policy
+from rota.policies.contention import neighbours
 from rota.policies.contention.greedy import ContentionGreedy
 from rota.policies.contention.greedy_rollout import ContentionRollout
+from rota.policies.contention.neighbour_kernels import GreedySettings
+from rota.policies.contention.placing_round_kernels import greedy_round
 
 
 def curves_of(speed: Any) -> Curves:
@@ -159,32 +163,38 @@ def test_settings_are_read_from_the_name() -> None:
 
 @st.composite
 def snapshots(draw: st.DrawFn, *, modes: tuple[int, ...] = (PAIRS, RANKS, LINKS, MACHINES),
-              most_nodes: int = 5) -> Snapshot:  # fmt: skip
-    """Equal nodes, three models, any law; numbers are such that ties are those of symmetry."""
+              most_nodes: int = 5, racks: bool = False) -> Snapshot:  # fmt: skip
+    """Equal nodes, three models, any law; numbers are such that ties are those of symmetry.
+
+    With `racks`, all jobs span nodes, and uplinks matter more than NICs.
+    """
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    N, gpus = draw(st.integers(1, most_nodes)), draw(st.sampled_from([4, 8]))
+    N, gpus = draw(st.integers(2 if racks else 1, most_nodes)), draw(st.sampled_from([4, 8]))
     C, A_, W = 3, 9, 9
     speed = rng.uniform(0.5, 2.0, (C, A_, W)) * np.arange(W)
     speed[:, 0] = 0.0
     if N > 1:
-        speed[0, 1] = 0.0  # the first model runs over several nodes only
+        speed[: C if racks else 1, 1] = 0.0  # the first model runs over several nodes only
     kind = rng.permutation((C + 1) * A_ * W).reshape(C + 1, A_, W)
     kind[:, 1] = -1
     K = kind.max() + 1
     laws = Contention(
-        draw(st.sampled_from(modes)), kind, rng.uniform(0.3, 1.0, (K, K)), rng.uniform(0, 1, K),
-        rng.uniform(0, 1, K), draw(st.sampled_from([0.0, 0.35])), rng.uniform(1, 60, K),
-        rng.uniform(0, 1, K), np.zeros(0), np.zeros(0), np.inf,
+        LINKS if racks else draw(st.sampled_from(modes)), kind, rng.uniform(0.3, 1.0, (K, K)),
+        rng.uniform(0, 1, K), rng.uniform(0, 1, K), draw(st.sampled_from([0.0, 0.35])),
+        rng.uniform(1, 60, K), rng.uniform(0, 1, K), np.zeros(0), np.zeros(0), np.inf,
     )  # fmt: skip
+    cluster = Cluster.uniform(N, gpus, per_rack=draw(st.integers(1, 2 if racks else 3)))
+    if racks:
+        uplinks = rng.uniform(10, 50, int(cluster.rack.max()) + 1)
+        laws = laws._replace(uplink_gbps=uplinks, spine_gbps=float(rng.uniform(15, 75)))
     sizes = [w for w in (2, 3, 4, 8) if w <= N * gpus]
     jobs = [
         Job(workers=int(rng.choice(sizes)), curve=int(rng.integers(C)),
             estimate_s=float(rng.uniform(10, 100)))
-        for _ in range(draw(st.integers(1, 7)))
+        for _ in range(draw(st.integers(4 if racks else 1, 7)))
     ]  # fmt: skip
-    cluster = Cluster.uniform(N, gpus)
     # The first ones already run, where a rule that takes anything puts them.
-    some = jobs[: draw(st.integers(0, 3))]
+    some = jobs[: draw(st.integers(2 if racks else 0, 3))]
     made = Snapshot.of(cluster, some, curves=curves_of(speed), contention=laws)
     first = ContentionGreedy(threshold=-1e9).decide(made)
     held = {j: [(n, w) for n, w, _ in first.share(j)] for j in range(len(some)) if first.share(j)}
@@ -222,6 +232,48 @@ def test_rollout_is_its_slow_twin(snapshot: Snapshot, rule: Rule, most: int) -> 
     assert_same(snapshot, policy, SlowWorld(snapshot).rollout(rule, most))
 
 
+@settings(max_examples=80)
+@given(snapshots(racks=True), RULES)
+def test_greedy_is_its_slow_twin_where_racks_share_uplinks(snapshot: Snapshot, rule: Rule) -> None:
+    policy = ContentionGreedy(threshold=rule.threshold, min_ratio=rule.min_ratio, size=rule.size)
+    assert_same(snapshot, policy, SlowWorld(snapshot).greedy(rule))
+
+
+@settings(max_examples=80)
+@given(snapshots(racks=True, most_nodes=4), RULES, st.integers(1, 4))
+def test_rollout_is_its_slow_twin_where_racks_share_uplinks(
+    snapshot: Snapshot, rule: Rule, most: int
+) -> None:
+    policy = ContentionRollout(
+        threshold=rule.threshold, min_ratio=rule.min_ratio, size=rule.size, k=most
+    )
+    assert_same(snapshot, policy, SlowWorld(snapshot).rollout(rule, most))
+
+
+@settings(max_examples=60)
+@given(snapshots() | snapshots(racks=True, most_nodes=12))
+def test_what_is_left_to_jobs_is_kept_up_to_date(snapshot: Snapshot) -> None:
+    rows = snapshot.jobs.rows.copy()
+    laws = neighbours.PlacementModel.of(snapshot, None).tables
+    rooms = neighbours.rooms_for(snapshot, rows, laws)
+    order = neighbours.weigh(rooms, rows, fraction=False)
+    every = GreedySettings(-np.inf, 0.0, 0.0)
+    assert greedy_round(laws, rooms, rows, order, snapshot.nodes.copy(), snapshot.shares.copy(),
+                        0.0, every, neighbours.found_of(rooms, 1))  # fmt: skip
+    world, room = SlowWorld(snapshot), rooms.room
+    known = {**world.running, **world.waiting}
+    jobs = {}
+    for j in room.run[: room.run[-1]].tolist():
+        nodes = room.node[j, : room.span[j]].tolist()
+        each, more = divmod(known[j].gpus, len(nodes))
+        held = tuple((n, each + (i < more)) for i, n in enumerate(nodes))
+        jobs[j] = replace(known[j], held=held)
+    for j in jobs:
+        np.testing.assert_allclose(
+            max(room.low[j], laws.law.floor), world.ratio(j, jobs), rtol=1e-9
+        )
+
+
 @settings(max_examples=40)
 @given(snapshots(modes=(PAIRS, RANKS), most_nodes=12), st.sampled_from([0.5, 0.7, 0.9]))
 def test_nobody_is_lowered_below_the_minimum_ratio(snapshot: Snapshot, least: float) -> None:
@@ -240,6 +292,65 @@ def test_nobody_is_lowered_below_the_minimum_ratio(snapshot: Snapshot, least: fl
             assert world.ratio(j, jobs) >= min(least, before) - 1e-9
 
 
+# -- racks: nodes of two GPUs, jobs of two workers over two nodes ---------------------------
+
+
+def racked(
+    queue: int, held: dict[int, list[tuple[int, int]]], *, nodes: int = 4,
+    uplink_gbps: float = 15.0, spine_gbps: float = np.inf, per_rack: int = 2,
+) -> Snapshot:  # fmt: skip
+    """Jobs that talk all of the time and want 10 Gb/s; NICs have more than enough."""
+    speed = np.zeros((1, 3, 3))
+    speed[0, 2, 2] = 1.0
+    racks = -(-nodes // per_rack)
+    laws = Contention(
+        LINKS, np.where(speed[[0, 0]] > 0, 0, -1), np.zeros((0, 0)), np.zeros(1), np.zeros(1),
+        0.0, np.full(1, 10.0), np.ones(1), np.full(nodes, 1e3), np.full(racks, uplink_gbps),
+        spine_gbps,
+    )  # fmt: skip
+    jobs = [Job(workers=2, curve=0, estimate_s=100.0) for _ in range(len(held) + queue)]
+    return Snapshot.of(
+        Cluster.uniform(nodes, 2, per_rack=per_rack), jobs, held, curves=curves_of(speed),
+        contention=laws,
+    )  # fmt: skip
+
+
+def test_a_newcomer_that_crosses_racks_counts_what_the_others_lose_on_uplinks() -> None:
+    # One job over both racks: with another, 20 Gb/s want 15, both keep 3/4. The newcomer gains
+    # 2 × 3/4 and costs 2 × 1/4: 1/2 per GPU.
+    one_each = {0: [(0, 1), (2, 1)], 1: [(0, 1), (1, 1)], 2: [(2, 1), (3, 1)]}
+    snapshot = racked(1, one_each)  # a GPU is left in each rack
+    assert started(ContentionGreedy(threshold=0.49), snapshot) == [3]
+    assert started(ContentionGreedy(threshold=0.51), snapshot) == []
+    assert started(ContentionGreedy(min_ratio=0.74), snapshot) == [3]
+    assert started(ContentionGreedy(min_ratio=0.76), snapshot) == []
+    wide = racked(1, one_each, uplink_gbps=20.0)
+    assert started(ContentionGreedy(threshold=0.99), wide) == [3]
+    narrow = racked(1, one_each, uplink_gbps=20.0, spine_gbps=15.0)
+    assert started(ContentionGreedy(threshold=0.49), narrow) == [3]
+    assert started(ContentionGreedy(threshold=0.51), narrow) == []
+
+
+@pytest.mark.parametrize("nodes", [4, 12])
+def test_a_job_stays_in_a_rack_if_its_uplink_is_busy(nodes: int) -> None:
+    # A job over nodes 0 and 2; between equals the fuller node comes first, so both would do.
+    held = {0: [(0, 1), (2, 1)]}
+    for policy in (ContentionGreedy(), ContentionRollout()):
+        share = policy.decide(racked(1, held, nodes=nodes)).share(1)
+        assert len({n // 2 for n, _, _ in share}) == 1
+
+
+def test_a_job_that_leaves_an_uplink_makes_room_there() -> None:
+    # Both over the racks, 10 s left: they end at 10 / (3/4) s. The third waits for a GPU until
+    # then and is alone afterwards, or else the third is in the way: 30 Gb/s for 15.
+    held = {0: [(0, 1), (2, 1)], 1: [(1, 1), (3, 1)]}
+    snapshot = racked(1, held)
+    world = SlowWorld(snapshot)
+    assert world.ratio(0, world.running) == 0.75
+    policy = ContentionRollout(threshold=0.0)
+    assert_same(snapshot, policy, world.rollout(Rule(), policy.k))
+
+
 def test_a_large_cluster_is_searched_node_by_node() -> None:
     # Ten nodes, nine of them disturbed by a job of their own and a neighbour's; the gang of two
     # nodes goes to the pair that shares both nodes with one job, not to two different ones.
@@ -255,6 +366,45 @@ def test_a_large_cluster_is_searched_node_by_node() -> None:
     )  # fmt: skip
     for policy in (ContentionGreedy(), ContentionRollout()):
         assert [n for n, _, _ in policy.decide(snapshot).share(5)] == [0, 1]
+
+
+def test_without_a_reason_to_cross_racks_a_large_cluster_offers_the_set_within_one() -> None:
+    # Node 0 is half full, so it comes first; beside it the only other half-full node is in the
+    # second rack. Uplinks are free: both sets score the same, and the one within a rack is taken.
+    held = {0: [(0, 1), (1, 1)], 1: [(1, 1), (4, 1)]}
+    snapshot = racked(1, held, nodes=12, per_rack=4, uplink_gbps=1e3)
+    share = ContentionGreedy().decide(snapshot).share(2)
+    assert len({n // 4 for n, _, _ in share}) == 1
+
+
+@settings(max_examples=40)
+@given(snapshots(most_nodes=14) | snapshots(most_nodes=14, racks=True), RULES)
+def test_what_is_remembered_of_nodes_is_what_one_finds_anew(snapshot: Snapshot, rule: Rule) -> None:
+    for policy in (
+        ContentionGreedy(threshold=rule.threshold, min_ratio=rule.min_ratio),
+        ContentionRollout(threshold=rule.threshold, min_ratio=rule.min_ratio),
+    ):
+        shares = []
+        for most in (256, 0, 3):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(neighbours, "MOST_KEPT", most)
+                decision = policy.decide(snapshot)
+            shares.append([decision.share(j) for j in range(len(snapshot.jobs))])
+        assert shares[0] == shares[1] == shares[2]
+
+
+def test_a_round_of_more_placements_than_are_compared_overfills_no_node() -> None:
+    # 48 jobs of two GPUs each on 12 nodes of 8: the look-ahead compares 32 placements.
+    speed = np.zeros((1, 3, 3))
+    speed[0, 1:, 2] = 1.0
+    kind = np.full((2, 3, 3), -1)
+    kind[0, 2] = 0
+    jobs = [Job(workers=2, curve=0, estimate_s=100.0 + j) for j in range(60)]
+    snapshot = Snapshot.of(
+        Cluster.uniform(12, 8), jobs, {0: [(0, 1), (1, 1)]}, curves=curves_of(speed),
+        contention=pairs(kind, [[0.7]]),
+    )  # fmt: skip
+    assert len(started(ContentionRollout(threshold=0.0, k=2), snapshot)) == 47
 
 
 @pytest.mark.parametrize("mode", [PAIRS, RANKS, LINKS, MACHINES])

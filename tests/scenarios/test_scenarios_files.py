@@ -203,6 +203,7 @@ VERSIONS = {
     "contention-arrivals": (2, "057db7f941e4"),
     "contention-arrivals-055": (2, "802d0a5000c4"),
     "contention-arrivals-080": (2, "ca5d7b4cbdea"),
+    "contention-large": (1, "f28e01ae2eb9"),
     "das-large": (2, "b488147cd2c5"),
     "das-medium": (2, "1cddf5e9a4d1"),
     "das-small": (2, "665f643c3724"),

@@ -184,6 +184,18 @@ def test_deepshare_jobs_arrive_at_their_load(load: float) -> None:
     assert nominal == pytest.approx(load, rel=0.03)
 
 
+def test_deepshare_gangs_grow_up_to_the_largest() -> None:
+    plan = deepshare_jobs.GangWorkload(jobs=500, gpus=512, largest_gang=32)
+    speed = np.ones((len(deepshare_jobs.MODELS), 33, 65))
+    trace = deepshare_jobs.gangs(plan, speed, np.random.default_rng(0))
+    assert sorted(set(trace.num_gpus.tolist())) == [2, 4, 8, 16, 32]
+    with pytest.raises(ConfigError, match="largest_gang=24"):
+        deepshare_jobs.GangWorkload(largest_gang=24)
+    small = deepshare_jobs.GangWorkload(gpus=16, largest_gang=32)
+    with pytest.raises(ConfigError, match="jobs of 32 GPUs do not fit a cluster of 16"):
+        deepshare_jobs.gangs(small, speed, np.random.default_rng(0))
+
+
 def test_deepshare_mixes() -> None:
     plan = deepshare_jobs.GangWorkload(jobs=20_000, mix="heavy")
     trace = deepshare_jobs.gangs(plan, SPREAD, np.random.default_rng(0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,15 @@ import torch
 
 from rota.core import Cluster, Job, Snapshot
 from rota.envs import BatchEnv, LensPolicy, PerfectCopy, WorldPool
+from rota.learn.deploy import as_policy
+from rota.learn.lens_reader import LensReader
 from rota.policies import make_policy
 from rota.scenarios import load
 from rota.sim import simulate
 from rota.systems.deepshare.candidate_lens import CandidateLens
 from rota.systems.deepshare.candidate_network import CandidateNetwork
 from rota.systems.deepshare.feature_kernels import CANDIDATE, CLUSTER
+from rota.systems.registry import system
 
 SEEDS = (1, 2)
 
@@ -46,13 +50,15 @@ def played(env: BatchEnv, threshold: float) -> Any:
 
 
 @pytest.mark.parametrize("threshold", [0.0, 0.3])
-@pytest.mark.parametrize("name", ["contention-arrivals", "deepshare", "deepshare-published"])
+@pytest.mark.parametrize(
+    "name", ["contention-arrivals", "deepshare", "deepshare-published", "contention-large"]
+)
 def test_its_first_candidate_is_that_of_the_greedy_rule(name: str, threshold: float) -> None:
-    scenario = load(name)
+    scenario = load(name, ["workload.jobs=120"] if name == "contention-large" else [])
     worlds = [scenario.draw(seed) for seed in SEEDS]
-    env = BatchEnv(WorldPool.of(worlds, SEEDS), CandidateLens(), batch=len(SEEDS))
+    env = BatchEnv(WorldPool.of(worlds, SEEDS), CandidateLens(moves=0), batch=len(SEEDS))
     batched = played(env, threshold)
-    single = LensPolicy(CandidateLens(), lambda obs, mask, *_: best(threshold, obs, mask))
+    single = LensPolicy(CandidateLens(moves=0), lambda obs, mask, *_: best(threshold, obs, mask))
     for world, seed, jcts_s in zip(worlds, SEEDS, batched, strict=True):
         rule = make_policy(f"contention-greedy:threshold={threshold}")
         np.testing.assert_array_equal(completions(single, world, seed), jcts_s)
@@ -102,7 +108,7 @@ def looked(snapshot: Snapshot) -> tuple[Any, Any]:
         seen.append(({name: array.copy() for name, array in obs.items()}, mask.copy()))
         return np.zeros(1, np.int64) if mask[0, 0] else np.ones(1, np.int64)
 
-    LensPolicy(CandidateLens(most=4), act).decide(snapshot)
+    LensPolicy(CandidateLens(most=4, moves=0), act).decide(snapshot)
     return seen[0]
 
 
@@ -133,35 +139,77 @@ def test_features_are_finite_with_unknown_lengths_and_jobs_without_gpus() -> Non
     assert mask[0].sum() == many
 
 
-def seen_by(network_rows: int, places: int, rng: np.random.Generator) -> dict[str, torch.Tensor]:
-    many = rng.integers(1, places + 1, network_rows)
+@pytest.mark.parametrize(("name", "jobs"), [("contention-arrivals", 60), ("contention-large", 80)])
+def test_a_compiled_round_is_what_lens_and_network_write_edit_by_edit(name: str, jobs: int) -> None:
+    torch.manual_seed(3)
+    kind, lens, network = system("deepshare"), CandidateLens(), CandidateNetwork()
+    with torch.no_grad():
+        network.score[-1].weight.mul_(-1.0)  # as drawn, it would rather wait than place
+    whole = as_policy(kind, lens, network, "whole")
+    assert whole.play is not None
+    world = load(name, [f"workload.jobs={jobs}"]).draw(1)
+    np.testing.assert_allclose(
+        completions(whole, world, 1), completions(replace(whole, play=None), world, 1), rtol=1e-9
+    )
+
+
+def test_compiled_scores_are_those_of_the_network() -> None:
+    torch.manual_seed(0)
+    network = CandidateNetwork()
+    player = network.player(CandidateLens(most=8))
+    seen: list[Any] = []
+
+    def act(obs: Any, *_: Any) -> Any:
+        seen.append({n: torch.from_numpy(array.copy()) for n, array in obs.items()})
+        return np.zeros(1, np.int64)
+
+    world = load("contention-large", ["workload.jobs=30"]).draw(0)
+    jobs = [Job(workers=8, curve=c % 6, estimate_s=600.0 + c) for c in range(12)]
+    held = {0: [(0, 4), (9, 4)], 1: [(1, 2), (2, 2), (3, 2), (10, 2)]}
+    snapshot = Snapshot.of(world.cluster, jobs, held, curves=world.physics.curves,
+                           contention=world.physics.contention)  # fmt: skip
+    LensPolicy(CandidateLens(most=8), act).decide(snapshot)
+    LensPolicy(CandidateLens(most=8), act, play=lambda v, b, _: player(v, b, 1) or True).decide(
+        snapshot
+    )
+    many = int(seen[0]["many"][0])
+    seen[0]["candidate"] = seen[0]["candidate"][0, :many]
+    logits = network(seen[0])[0].detach().numpy()
+    np.testing.assert_allclose(player.logits[:many], logits, rtol=1e-4, atol=1e-5)
+
+
+def seen_by(counts: list[int], rng: np.random.Generator) -> dict[str, torch.Tensor]:
     return {
-        "candidate": torch.from_numpy(
-            rng.normal(size=(network_rows, places, CANDIDATE)).astype(np.float32)
-        ),
-        "cluster": torch.from_numpy(rng.normal(size=(network_rows, CLUSTER)).astype(np.float32)),
-        "many": torch.from_numpy(many),
+        "candidate": torch.from_numpy(rng.normal(size=(sum(counts), CANDIDATE))).float(),
+        "cluster": torch.from_numpy(rng.normal(size=(len(counts), CLUSTER))).float(),
+        "many": torch.tensor(counts),
     }
 
 
-def test_scores_do_not_depend_on_old_rows_other_clusters_or_the_number_of_places() -> None:
+def test_scores_do_not_depend_on_the_candidates_of_other_clusters() -> None:
     torch.manual_seed(0)
     network, rng = CandidateNetwork(), np.random.default_rng(0)
-    seen = seen_by(5, 9, rng)
-    logits = network.act(seen)
-    for b in range(5):
-        many = int(seen["many"][b])
+    counts = [3, 1, 9, 4, 2]
+    seen = seen_by(counts, rng)
+    logits, begins = network(seen)[0], np.cumsum([0, *counts])
+    for b, many in enumerate(counts):
         alone = {name: array[b : b + 1] for name, array in seen.items()}
-        alone["candidate"] = alone["candidate"][:, :many]
-        torch.testing.assert_close(network.act(alone)[0], logits[b, :many])
-    seen["candidate"][0, int(seen["many"][0]) :] = np.nan
-    torch.testing.assert_close(network.act(seen)[0], logits[0])
+        alone["candidate"] = seen["candidate"][begins[b] : begins[b + 1]]
+        torch.testing.assert_close(network(alone)[0], logits[begins[b] : begins[b] + many])
 
 
 def test_the_order_of_candidates_does_not_matter() -> None:
     torch.manual_seed(0)
     network, rng = CandidateNetwork(), np.random.default_rng(1)
-    seen = seen_by(1, 6, rng) | {"many": torch.tensor([6])}
+    seen = seen_by([6], rng)
     order = torch.from_numpy(rng.permutation(6))
-    turned = seen | {"candidate": seen["candidate"][:, order]}
-    torch.testing.assert_close(network.act(turned)[0], network.act(seen)[0][order])
+    turned = seen | {"candidate": seen["candidate"][order]}
+    torch.testing.assert_close(network(turned)[0], network(seen)[0][order])
+
+
+def test_rows_beyond_the_candidates_are_left_out() -> None:
+    seen = {"candidate": np.arange(12.0).reshape(2, 3, 2), "many": np.array([1, 3])}
+    states = LensReader(CandidateLens(2)).states(seen, np.zeros((2, 1), np.int64))
+    assert states["candidate"].tolist() == [[0, 1], [6, 7], [8, 9], [10, 11]]
+    assert states.take(np.array([1, 0]))["candidate"][:, 0].tolist() == [6, 8, 10, 0]
+    assert states.between(1, 2)["candidate"][:, 0].tolist() == [6, 8, 10]

@@ -15,6 +15,7 @@ from rota.errors import ConfigError
 from rota.learn.deploy import load_policy
 from rota.learn.inference import infer
 from rota.learn.recipe_file import load_recipe
+from rota.learn.states import States
 from rota.learn.trainer import Trainer
 from rota.policies.contention.neighbours import PlacementModel
 from rota.scenarios import load
@@ -248,11 +249,13 @@ def test_the_network_has_layers_of_its_own_for_values_and_begins_near_uniform() 
     kind = system("deepshare-paper")
     lens = kind.make_lens(kind.lens_settings())
     network = kind.make_network(kind.network_settings(), lens)
-    sizes = [tuple(weights.shape) for weights in network.parameters()]
+    critic = kind.make_critic(kind.network_settings(), lens)
+    both = (network, critic)
+    sizes = [tuple(weights.shape) for one in both for weights in one.parameters()]
     stack = [(64, 64), (64,), (64, 64), (64,)]
     assert sizes == [*stack, (8, 64), (8,), *stack, (1, 64), (1,)]
 
-    logits, _, _ = infer(network, {"image": np.full((3, 64), 18.0, np.float32)}, 3)
+    logits = infer(network, States({"image": np.full((3, 64), 18.0, np.float32)}))
     assert np.abs(logits).max() < 0.2
 
 

@@ -7,6 +7,7 @@ import signal
 import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path  # noqa: TC003
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from rota.backends.local import LocalBackend, StateDir
     from rota.core import Cluster, Policy
+    from rota.perf.job_laws import JobLaws
     from rota.run.guard import Guard
     from rota.run.loop import Round
     from rota.run.recorder import Recorder
@@ -68,6 +70,10 @@ class DaemonOptions:
         list[str] | None,
         typer.Option(help="Import this once, for all jobs that preload it; repeat for more."),
     ] = None
+    profile: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="How jobs slow each other down: a `rota profile`."),
+    ] = None
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went wrong.")] = False
     state: State = STATE
 
@@ -86,6 +92,7 @@ def run(options: DaemonOptions) -> None:
     """
     from rota.backends.local.machine import machine
     from rota.backends.local.state_dir import StateDir
+    from rota.perf.job_laws import read_laws
     from rota.run.guard import Guard
     from rota.run.rehearsal import rehearse
 
@@ -101,6 +108,7 @@ def run(options: DaemonOptions) -> None:
         return
     if options.shadow and spare is None:
         note("--shadow without a fallback: no job is ever started.")
+    laws = None if options.profile is None else read_laws(options.profile)
     cluster, real = machine(options.nodes, options.gpus)
     store = StateDir(options.state)
     say = _Speaker(options.quiet)
@@ -109,7 +117,9 @@ def run(options: DaemonOptions) -> None:
         rehearse(_policy(name, options.history), cluster, options.deadline)
     with ExitStack() as stack:
         stack.enter_context(store.locked(policy=options.policy, gpus=cluster.total_gpus))
-        local = stack.enter_context(_backend(options, store, cluster, real_gpus=real, say=say))
+        local = stack.enter_context(
+            _backend(options, store, cluster, laws, real_gpus=real, say=say)
+        )
         stack.enter_context(_stopped_by_signals(local))
         recorder = stack.enter_context(_recorder(store, local, cluster, options.policy, say))
         say(f"{options.policy} schedules {store.root} on {cluster.describe()}"
@@ -122,7 +132,13 @@ def run(options: DaemonOptions) -> None:
 
 @contextmanager
 def _backend(
-    options: DaemonOptions, store: StateDir, cluster: Cluster, *, real_gpus: bool, say: _Speaker
+    options: DaemonOptions,
+    store: StateDir,
+    cluster: Cluster,
+    laws: JobLaws | None,
+    *,
+    real_gpus: bool,
+    say: _Speaker,
 ) -> Iterator[LocalBackend]:
     """The backend, and what it starts agents with."""
     from rota.backends.local.local_backend import LocalBackend
@@ -135,6 +151,7 @@ def _backend(
             store, cluster, real_gpus=real_gpus, every_s=options.every, drain=options.drain,
             min_run_s=options.min_run, keep_s=options.keep, keep_jobs=options.keep_jobs,
             fork_server=fork_server, say=say,
+            laws=laws,
         )  # fmt: skip
         stack.callback(local.close)
         yield local

@@ -110,17 +110,19 @@ def train(options: TrainOptions) -> None:
         )
         display.say(_intent(trainer))
         trainer.run()
-        standing = trainer.standing()
+        first, *others = trainer.standings()
     _tell_untrained(trainer)
     copy = trainer.copy
     if options.as_json:
         facts: dict[str, Any] = {
             "recipe": chosen.name, "folder": str(folder), "checkpoint": str(folder / BEST),
-            **standing.facts(), "perfect_copy": None if copy is None else asdict(copy),
+            **first.facts(), "also": [standing.facts() for standing in others],
+            "perfect_copy": None if copy is None else asdict(copy),
         }  # fmt: skip
         print_json(facts)
         return
-    _print(chosen.name, standing)
+    for standing in (first, *others):
+        _print(chosen.name, standing)
     if copy is not None:
         typer.echo(copy.words())
     typer.echo(f"checkpoint: {folder / BEST}")
@@ -135,7 +137,7 @@ def _intent(trainer: Trainer) -> str:
     return "\n".join([
         f"  teacher: {f'{teacher}, copied first; {then}' if teacher else f'none; {learner} alone'}",
         f"  score: mean JCT in {worlds.unit}, lower is better, on {worlds.validation_words} of "
-        f"{worlds.scenario.name}",
+        f"{', '.join(every.scenario.name for every in trainer.every)}",
         f"  compared with: {rivals}",
     ])  # fmt: skip
 

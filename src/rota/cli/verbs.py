@@ -60,6 +60,10 @@ VERBS: Final[Mapping[str, Verb]] = {
         "resubmit:resubmit",
         "Submit jobs once more: same command, folder, environment and options; prints new numbers.",
     ),
+    "profile": Verb(
+        "profile:profile",
+        "Measure your own jobs alone and in pairs, and fit laws of speed and contention to that.",
+    ),
     "policies": Verb("policies:policies", "List the policies and how their names combine."),
     "fuzz": Verb(
         "fuzz:fuzz",

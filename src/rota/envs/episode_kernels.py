@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rota.envs.book import Book
-    from rota.envs.view import View
     from rota.sim.state import State
 
 CloseRound: TypeAlias = "Callable[..., int]"
@@ -160,20 +159,22 @@ def pack_counts(s: State, book: Book, b: int) -> None:
 
 
 @part
-def take_draft(s: State, book: Book, b: int) -> None:
+def take_draft(s: State, used: Ints, b: int) -> None:
     """The draft of a round that was written node by node: it is in the state already."""
-    s.clock[0]["used"] = book.drafts.used[b]
+    s.clock[0]["used"] = used[b]
 
 
-def closing_with(name: str, write: Callable[[State, Book, int], None]) -> CloseRound:
+def closing_with(name: str, write: Callable[[State, Any, int], None]) -> CloseRound:
     """The kernel that ends rounds; `write`, a part, leaves what was decided in the state's draft.
+
+    It reads `written`: the book, or where the draft is in the state, how many shares it uses.
 
     Machine code is kept under `name`.
     """
 
     def close(
-        s: State, view: View, book: Book, ended: Bools, score: Score, plan: EpisodePlan, ends: Ends,
-        most_rounds: int,
+        s: State, live: Ints, now_s: Floats, written: Any, ended: Bools, score: Score,
+        plan: EpisodePlan, ends: Ends, most_rounds: int,
     ) -> int:  # fmt: skip
         """Apply the rounds that are over and run to the next; returns how many episodes ended."""
         over = 0
@@ -185,14 +186,14 @@ def closing_with(name: str, write: Callable[[State, Book, int], None]) -> CloseR
                 score.gains[b, j] = 0.0
             one = one_of(s, b)
             clock = one.clock[0]
-            write(one, book, b)
+            write(one, written, b)
             enact_draft(one, True)
             note_round(one)
             reward, by_round = 0.0, score.kind == DEEPSHARE
             if by_round:  # it looks at the round itself, not at what came of it
                 reward = reward_of_sharing(one, score, b)
             more = advance(one)
-            view.live[b], view.now_s[b] = clock["live"], clock["now_s"]
+            live[b], now_s[b] = clock["live"], clock["now_s"]
             ends.reward[b] = reward if by_round else reward_since(one, score, b)
             if more and clock["rounds"] < most_rounds:
                 continue
@@ -224,7 +225,14 @@ def begin_drafts(s: State, which: Bools, used: Ints) -> None:
 
 @kernel
 def begin_episodes(
-    s: State, view: View, words: Any, pool: Any, which: Bools, score: Score, plan: EpisodePlan
+    s: State,
+    live: Ints,
+    now_s: Floats,
+    words: Any,
+    pool: Any,
+    which: Bools,
+    score: Score,
+    plan: EpisodePlan,
 ) -> None:
     """Begin the next episode of the clusters flagged in `which`.
 
@@ -246,4 +254,4 @@ def begin_episodes(
         for j in range(score.level.shape[1]):
             score.level[b, j] = 0.0
         advance(one_of(s, b))
-        view.live[b], view.now_s[b] = s.clock[b, 0]["live"], s.clock[b, 0]["now_s"]
+        live[b], now_s[b] = s.clock[b, 0]["live"], s.clock[b, 0]["now_s"]

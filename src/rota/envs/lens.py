@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rota.envs.book import Book
     from rota.envs.view import View
     from rota.envs.wanted import Wanted
+    from rota.sim.state import State
 
 Arrays: TypeAlias = "dict[str, Any]"
 """An observation: arrays (B, …) by name."""
@@ -26,7 +27,10 @@ class Lens(Protocol):
     """The same code in training and when deployed, so that a network acts as it was trained.
 
     Every method works on a whole batch with one call into compiled code and fills arrays that
-    the caller owns.
+    the caller owns. A lens may have more: `candidates`, names of observations with one row per
+    candidate, counted by the observation "many"; "agent" among its observations, the number of the
+    agent that acts (`rota.systems.agents`); `choose`, `jobs_of` and `towards`, for learning. A
+    `CriticLens` also shows a critic what no policy may see.
     """
 
     @property
@@ -76,6 +80,19 @@ class Lens(Protocol):
 
     def script(self, view: View, book: Book, wanted: Wanted, out: Ints) -> None:
         """Fill `out` with the next actions towards what a teacher wants."""
+        ...
+
+
+class CriticLens(Lens, Protocol):
+    """A lens that writes observations for learning alone, from all that the simulator knows."""
+
+    @property
+    def critic_space(self) -> spaces.Dict:
+        """What a critic sees of one cluster."""
+        ...
+
+    def encode_critic(self, state: State, view: View, book: Book, out: Arrays) -> None:
+        """Fill `out` with what a critic sees."""
         ...
 
 

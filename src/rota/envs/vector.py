@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -33,7 +33,7 @@ from rota.sim.world import seen_contention, seen_curves
 
 if TYPE_CHECKING:
     from rota.core.types import Bools, Floats, Ints
-    from rota.envs.lens import Arrays, Lens
+    from rota.envs.lens import Arrays, CriticLens, Lens
     from rota.envs.world_pool import WorldPool
     from rota.scenarios.scenario import World
 
@@ -52,11 +52,13 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
     - `rows` (B, W): the job that each row of the observation shows, −1: none;
     - `closed` (B,): whether a round ended in this step;
     - `gains` (B, J): each job's part of the reward;
+    - `judged`, if asked for: what the lens shows a critic alone, arrays (B, …) by name;
     - `potential_after` (B,), if asked for: the potential after the edit, before time passed;
     - `_episode` (B,): whether an episode ended; if any did, `episode` says how it went. Its mean
       JCT is infinite if a job has not ended;
     - `final_obs`, if asked for and any ended: the observations before the next episode; with it
-      `final_rows` (B, W), `final_alive` (B, J) and, with potentials, `final_potential` (B,).
+      `final_rows` (B, W), `final_alive` (B, J) and, if asked for, `final_potential` (B,) and
+      `final_judged`.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         max_rounds: int = 100_000,
         masks: bool = True,
         potentials: bool = False,
+        judged: bool = False,
         final_obs: bool | Literal["cut"] = False,
         autoreset: bool = True,
     ) -> None:
@@ -79,7 +82,8 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         `entries` says which worlds of the pool they play: `cycle`, cluster b the worlds b, b + B,
         …; `sample`, random ones; or an array (B, K) of worlds by episode. Without `masks` the
         mask is not filled, for learners that learn from the lens itself what is allowed.
-        `potentials` computes the rounds' potential after every edit. `final_obs="cut"` gives final
+        `potentials` computes the rounds' potential after every edit. `judged` lets the lens write
+        what it shows a critic alone; it must be a `CriticLens`. `final_obs="cut"` gives final
         observations only of truncated episodes: after the others there is nothing to value.
         """
         if batch < 1:
@@ -111,6 +115,8 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self._words, self._source = words_of(self.state), words_of(pool.state)
         self._obs = new_arrays(lens.observation_space, batch)
         self._mask = np.zeros((batch, *lens.mask_shape), np.bool_)
+        self._judge = cast("CriticLens", lens) if judged else None
+        self._judged = new_arrays(self._judge.critic_space, batch) if self._judge else {}
         self._actions = np.zeros((batch, *(lens.action_space.shape or ())), np.int64)
         self._ended = np.zeros(batch, np.bool_)
         self._done = np.zeros(batch, np.bool_)
@@ -154,8 +160,9 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         if self._potentials:
             self._potential_of(self._every, self._potential_after)
         over = self._run(
-            self._close, self.state, view, book, self._ended, self.score, self.plan, self.ends,
-            self._max_rounds,
+            self._close, self.state, view.live, view.now_s,
+            book.drafts.used if lens.places else book, self._ended, self.score, self.plan,
+            self.ends, self._max_rounds,
         )  # fmt: skip
         np.logical_or(self.ends.terminated, self.ends.truncated, out=self._done)
         if over and self.state.clock["overfull"].any():
@@ -223,6 +230,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._obs = {name: array[which] for name, array in self._obs.items()}
+        self._judged = {name: array[which] for name, array in self._judged.items()}
         for name in ("_mask", "_actions", "_ended", "_done", "_every", "_home", "_potential",
                      "_potential_after"):  # fmt: skip
             setattr(self, name, getattr(self, name)[which])
@@ -266,10 +274,13 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         obs = new_arrays(self.lens.observation_space, self.num_envs)
         self._open(self._done)
         self.lens.encode(self.view, self.book, obs)
-        info = {
+        info: dict[str, Any] = {
             "final_obs": obs, "_final_obs": self._done.copy(),
             "final_rows": self.book.rows.copy(), "final_alive": self.alive(),
         }  # fmt: skip
+        if self._judge is not None:
+            info["final_judged"] = new_arrays(self._judge.critic_space, self.num_envs)
+            self._judge.encode_critic(self.state, self.view, self.book, info["final_judged"])
         if self._potentials:
             potential = np.zeros(self.num_envs)
             self._potential_of(self._done, potential)
@@ -298,21 +309,25 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
     def _begin_flagged(self) -> None:
         self._home[self._done] = self.pool
         self._run(
-            begin_episodes, self.state, self.view, self._words, self._source, self._done,
-            self.score, self.plan,
+            begin_episodes, self.state, self.view.live, self.view.now_s, self._words,
+            self._source, self._done, self.score, self.plan,
         )  # fmt: skip
 
     def _look(self) -> Arrays:
         self.lens.encode(self.view, self.book, self._obs)
+        if self._judge is not None:
+            self._judge.encode_critic(self.state, self.view, self.book, self._judged)
         if self._masks:
             self.lens.mask(self.view, self.book, self._mask)
         return self._obs
 
     def _info(self) -> dict[str, Any]:
-        info = {
+        info: dict[str, Any] = {
             "mask": self._mask, "rows": self.book.rows, "closed": self._ended,
             "gains": self.score.gains, "_episode": self._done,
         }  # fmt: skip
+        if self._judge is not None:
+            info["judged"] = self._judged
         return {**info, "potential_after": self._potential_after} if self._potentials else info
 
     def _episode(self) -> dict[str, Any]:

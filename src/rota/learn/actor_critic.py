@@ -23,14 +23,18 @@ import numpy as np
 import torch
 
 from rota.errors import ConfigError, TrainingError
-from rota.learn.descent import Descent, entropy_of, is_free, masked, mean
-from rota.learn.replay_memory import ReplayMemory
+from rota.learn.choices import chances
+from rota.learn.descent import Descent, mean
+from rota.learn.inference import given_to
+from rota.learn.replay_memory import Played, ReplayMemory
+from rota.systems.agents import EDITOR, follow_jobs
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rota.core.types import Ints
     from rota.learn.collect import Rollout
+    from rota.systems.agents import LearnedAgent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +72,11 @@ class ActorCriticConfig:
     patience: int = 5
     """Failed updates in a row after which the training stops."""
 
+    def tell(self, agents: tuple[LearnedAgent, ...]) -> str:
+        """What it needs beside rewards."""
+        own = any((agent.credit or self.credit) == "own" for agent in agents)
+        return "gains" if own else ""
+
     def __post_init__(self) -> None:
         if self.credit not in ("own", "team"):
             raise ConfigError(f"actor_critic.credit={self.credit!r} must be 'own' or 'team'.")
@@ -92,18 +101,20 @@ class ActorCritic:
     """Improves a network by states from a replay memory."""
 
     def __init__(
-        self, network: torch.nn.Module, config: ActorCriticConfig, generator: torch.Generator
-    ) -> None:
-        self.network, self.config, self._generator = network, config, generator
+        self, network: torch.nn.Module, critic: torch.nn.Module, config: ActorCriticConfig,
+        generator: torch.Generator, agents: tuple[LearnedAgent, ...] = EDITOR,
+    ) -> None:  # fmt: skip
+        self.network, self.critic, self.config = network, critic, config
+        self._generator, self._agents = generator, agents
         self.descent = Descent(
-            network, table="actor_critic", rate=config.learning_rate,
+            network, critic, table="actor_critic", rate=config.learning_rate,
             max_gradient=config.max_gradient, patience=config.patience, epsilon=1e-8,
         )  # fmt: skip
         self.memory = ReplayMemory(config.memory)
         self.taken = 0
         """Gradient steps so far."""
-        self._open: dict[str, NDArray[Any]] = {}
-        """States whose round is not over, so that their reward is not known yet."""
+        self._open: tuple[Played, Ints] | None = None
+        """States whose round is not over, so that nothing is paid yet, and their clusters."""
 
     def update(self, rollout: Rollout, left: float) -> dict[str, float]:
         """Store the rollout; once the memory is full, learn. Returns facts for the log."""
@@ -114,48 +125,50 @@ class ActorCritic:
 
     def _remember(self, rollout: Rollout) -> None:
         """Put every state whose round is over into the memory, with its reward."""
-        rows = _rows(rollout)
-        if self._open:
-            rows = {name: np.concatenate([self._open[name], rows[name]]) for name in rows}
-        rows["ends"] = np.where(
-            rows["ends"] == _BEFORE, _next_end(rollout)[0][rows["cluster"]], rows["ends"]
-        )
-        closed = rows["ends"] < len(rollout.over)
-        self._open = {name: array[~closed] for name, array in rows.items()}
-        self._open["ends"] = np.full(len(self._open["ends"]), _BEFORE)
-        kept = {name: array[closed] for name, array in rows.items()}
-        end, cluster, job = kept.pop("ends"), kept.pop("cluster"), kept.pop("job")
-        kept["reward"] = self._paid(rollout, kept["live"], end, cluster, job).astype(np.float32)
+        batch, cluster, ends = _states_of(rollout)
+        if self._open is not None:
+            earlier, theirs = self._open
+            batch, cluster = earlier.beside(batch), np.append(theirs, cluster)
+            ends = np.append(_next_end(rollout)[0][theirs], ends)
+        closed = ends < len(rollout.over)
+        still = np.flatnonzero(~closed)
+        self._open = batch.take(still), cluster[still]
+        kept, cluster, end = batch.take(np.flatnonzero(closed)), cluster[closed], ends[closed]
         if not len(end):
             return
-        paid = _mean_of_live(kept["reward"], kept["live"])
-        usual = float(self.memory.rows["paid"][: len(self.memory)].mean()) if self.memory else 0.0
+        state = kept.decisions.state
+        reward = self._paid(rollout, kept, end[state], cluster[state]).astype(np.float32)
+        kept = kept._replace(decisions=kept.decisions.having(reward=reward))
+        paid = np.bincount(state, reward) / np.bincount(state)
+        usual = float(self.memory.paid[: len(self.memory)].mean()) if self.memory else 0.0
         priority = np.maximum(1.0, paid - usual) if self.config.prioritised else np.ones(len(paid))
-        self.memory.add({**kept, "paid": paid}, priority)
+        self.memory.add(kept, paid, priority)
 
-    def _paid(
-        self, rollout: Rollout, live: NDArray[Any], end: Ints, cluster: Ints, job: Ints
-    ) -> NDArray[Any]:
-        """The rewards of the rounds that ended at these steps, in the shape of `live`."""
-        reward = rollout.reward[end, cluster]
-        if live.ndim > 1:
-            if self.config.credit == "own":
-                return reward
-            # Of all jobs, in the window or not.
-            team = reward if rollout.gains is None else rollout.gains[end, cluster]
-            shared: NDArray[Any] = team.sum(1, keepdims=True) * live
-            return shared
-        if self.config.credit == "team":
-            return reward
+    def _paid(self, rollout: Rollout, kept: Played, end: Ints, cluster: Ints) -> NDArray[Any]:
+        """The rewards of the rounds that ended at these steps, of every decision."""
+        own = np.array([(agent.credit or self.config.credit) == "own" for agent in self._agents])
+        number = kept.seen["agent"][kept.decisions.state] if len(own) > 1 else 0
+        if not own.any():
+            return self._team(rollout, end, cluster)
         if rollout.gains is None:
             raise TrainingError(
                 "actor_critic.credit = 'own' needs an environment that gives each job's gain."
             )
-        gains = rollout.gains[end, cluster]
+        gains, job = rollout.gains[end, cluster], kept.decisions["job"]
         # The action that ends a round belongs to no job: it gets the mean.
         mean = gains.sum(1) / np.maximum((gains != 0).sum(1), 1)
         own_gain = np.take_along_axis(gains, np.maximum(job, 0)[:, None], 1)[:, 0]
-        return np.where(job >= 0, own_gain, mean)
+        single = np.where(job >= 0, own_gain, mean)
+        return np.where(own[number], single, self._team(rollout, end, cluster))
+
+    def _team(self, rollout: Rollout, end: Ints, cluster: Ints) -> NDArray[Any]:
+        """What all jobs gained, in the window or not."""
+        if follow_jobs(self._agents):
+            assert rollout.gains is not None
+            gained: NDArray[Any] = rollout.gains.sum(2)[end, cluster]
+            return gained
+        reward: NDArray[Any] = rollout.reward[end, cluster]
+        return reward
 
     def _learn(self) -> dict[str, float]:
         facts = [self._step() for _ in range(self.config.batches)]
@@ -167,10 +180,11 @@ class ActorCritic:
         c, memory = self.config, self.memory
         chance = torch.rand(c.batch, generator=self._generator, dtype=torch.float64)
         place = memory.draw(chance.numpy())
-        part = {name: torch.from_numpy(array[place]) for name, array in memory.rows.items()}
         beta = min(1.0, c.correction + c.correction_step * self.taken)
         weight = (memory.priority[place] / memory.priority.min()) ** -beta
-        loss, error, fact = self._loss(part, torch.from_numpy(weight.astype(np.float32)))
+        loss, error, fact = self._loss(
+            memory.take(place), torch.from_numpy(weight.astype(np.float32))
+        )
         self.descent.step(loss)
         self.taken += 1
         if c.prioritised:
@@ -178,29 +192,34 @@ class ActorCritic:
         return (*fact, float(error.mean()))
 
     def _loss(
-        self, part: dict[str, torch.Tensor], weight: torch.Tensor
+        self, part: Played, weight: torch.Tensor
     ) -> tuple[torch.Tensor, NDArray[Any], tuple[float, float, float]]:
         """The loss, the mean error of every state, and facts for the log."""
-        c, live = self.config, part["live"]
-        logits, value = self.network(
-            {name[5:]: array for name, array in part.items() if name.startswith("seen.")}
+        c, decisions, count = self.config, part.decisions, len(part.seen)
+        seen = given_to(self.network, part.seen)
+        logits, inner = self.network(seen)
+        value = self.critic(
+            seen if part.judged is None else given_to(self.critic, part.judged), inner
         )
-        state = live.nonzero()[:, 0]  # of every decision
-        reward, action = part["reward"][live], part["action"][live]
-        usual = value.detach() if c.critic else float(self.memory.rows["paid"].mean())
+        state = torch.from_numpy(decisions.state)
+        reward = torch.from_numpy(decisions["reward"])
+        usual = value.detach() if c.critic else float(self.memory.paid.mean())
         advantage = reward - usual
-        mask = part["mask"][live]
-        chose = (action >= 0) & is_free(mask)  # the others are no decisions
-        log_probs = masked(logits[chose], mask[chose])
-        taken = log_probs.gather(-1, action[chose].unsqueeze(-1)).squeeze(-1)
+        chose = np.flatnonzero((decisions["action"] >= 0) & decisions.allowed.free)
+        found = chances(decisions.allowed.of(logits, chose), decisions.allowed.take(chose))
+        taken = found.of(torch.from_numpy(decisions["action"][chose]))
         policy_loss = -mean(weight[state[chose]] * advantage[chose] * taken)
-        entropy = mean(entropy_of(log_probs))
+        each = found.entropy()
+        entropy = bonus = mean(each)
+        if len(self._agents) > 1:
+            weights = torch.tensor([agent.entropy for agent in self._agents])
+            bonus = mean(each * weights[torch.from_numpy(part.seen["agent"])[state[chose]]])
         value_loss = mean(weight[state] * (value - reward).square())
-        loss = policy_loss - c.entropy * entropy
+        loss = policy_loss - c.entropy * bonus
         if c.critic:
             loss = loss + c.value_weight * value_loss
-        decisions = torch.bincount(state, minlength=len(live)).clamp(min=1)
-        error = torch.zeros(len(live)).index_add(0, state, advantage.abs()) / decisions
+        many = torch.bincount(state, minlength=count).clamp(min=1)
+        error = torch.zeros(count).index_add(0, state, advantage.abs()) / many
         told = float(entropy.detach()), float(value_loss.detach()), float(policy_loss.detach())
         return loss, error.double().numpy(), told
 
@@ -214,23 +233,13 @@ class ActorCritic:
         self.descent.restore(arrays)
 
 
-_BEFORE = -1
-"""In place of the step at which a round ends: it began in an earlier rollout."""
-
-
-def _rows(rollout: Rollout) -> dict[str, NDArray[Any]]:
-    """The states of a rollout that have a decision, oldest first."""
-    steps, batch = rollout.over.shape
-    cluster = np.tile(np.arange(batch), (steps, 1))
-    job = np.full((steps, batch), -1) if rollout.job is None else rollout.job
-    arrays = {f"seen.{name}": array for name, array in rollout.seen.items()}
-    arrays |= {"live": rollout.live, "action": rollout.action, "mask": rollout.mask}
-    arrays |= {"cluster": cluster, "job": job, "ends": _next_end(rollout)}
-    decides = rollout.live.reshape(steps * batch, -1).any(1)
-    return {
-        name: array.reshape(steps * batch, *array.shape[2:])[decides]
-        for name, array in arrays.items()
-    }
+def _states_of(rollout: Rollout) -> tuple[Played, Ints, Ints]:
+    """The states that have a decision, oldest first; their clusters, and where their rounds end."""
+    cluster = np.tile(np.arange(rollout.over.shape[1]), len(rollout.over))
+    begins = rollout.decisions.begins
+    decides = np.arange(len(cluster)) if begins is None else np.flatnonzero(np.diff(begins))
+    batch = Played(rollout.seen, rollout.judged, rollout.decisions).take(decides)
+    return batch, cluster[decides], _next_end(rollout).ravel()[decides]
 
 
 def _next_end(rollout: Rollout) -> Ints:
@@ -240,11 +249,3 @@ def _next_end(rollout: Rollout) -> Ints:
     for t in reversed(range(steps)):
         ends[t] = np.where(rollout.over[t], t, ends[t + 1] if t + 1 < steps else steps)
     return ends
-
-
-def _mean_of_live(values: NDArray[Any], live: NDArray[Any]) -> NDArray[np.float64]:
-    """The mean of each state's live decisions."""
-    if values.ndim == 1:
-        return values.astype(np.float64)
-    mean: NDArray[np.float64] = (values * live).sum(1) / np.maximum(live.sum(1), 1)
-    return mean

@@ -9,8 +9,10 @@ import numpy as np
 
 from rota.envs.lens_policy import MOST_EDITS
 from rota.learn.inference import infer
-from rota.learn.rollout_env import Choice, Last, Turn
-from rota.systems.choice_kernels import GREEDY, pick_rows
+from rota.learn.lens_reader import LensReader
+from rota.learn.rollout_env import Last, Turn
+from rota.learn.states import States
+from rota.systems.agents import EDITOR
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
     from rota.core.types import Bools, Floats, Ints
     from rota.envs.wanted import Wanted
     from rota.learn.inference import Network
-    from rota.learn.rollout_env import Observation
+    from rota.learn.rollout_env import Choice
+    from rota.learn.states import Decisions
+    from rota.systems.agents import LearnedAgent
 
 _MANY_LEFT = 0.9
 """Clusters that are over are dropped once at most this part of a batch is not over."""
@@ -52,95 +56,84 @@ class Episodes:
 
 
 class BatchRolloutEnv:
-    """A `BatchEnv` as `RolloutEnv`; `per_job` if its lens takes one decision per job.
+    """A `BatchEnv` as `RolloutEnv`, for these agents.
 
-    An `explorer` may replace actions that were drawn at random. With `tell`, turns contain the job
-    of each decision, and each job's gain ("gains") or the rounds' potential ("potential").
+    An `explorer` may replace actions that were drawn at random. With `tell`, choices contain the
+    job of each decision, and turns each job's gain ("gains") or the rounds' potential
+    ("potential"). `foresight` gives the cost of every action.
     """
 
     def __init__(
-        self, env: Any, *, per_job: bool, entries: Ints | None = None, explorer: Any = None,
-        tell: str = "",
+        self, env: Any, agents: tuple[LearnedAgent, ...] = EDITOR, *, entries: Ints | None = None,
+        explorer: Any = None, tell: str = "", foresight: Callable[[], Floats] | None = None,
     ) -> None:  # fmt: skip
         self.batch = int(env.num_envs)
-        self.batch_env, self._per_job = env, per_job
-        self.explorer, self._tell = explorer, tell
+        self.batch_env, self.explorer, self._tell = env, explorer, tell
+        self._foresight = foresight
         self._lens, self._entries = env.lens, entries
+        self._reader = LensReader(env.lens, agents)
         self.episodes = Episodes()
         self._episode = np.zeros(self.batch, np.int64)
-        self._begin(*env.reset())
-
-    def _begin(self, seen: Any, info: dict[str, Any]) -> None:
-        """Allocate memory for the present number of clusters."""
-        self._seen, self.info = seen, info
-        shape = self.info["mask"].shape[:-1]
-        self._action = np.zeros(shape, np.int64)
-        self._log_prob = np.zeros(shape, np.float32)
-        self._allowed = np.zeros(self.info["mask"].shape, np.bool_)
-        self._greedy = np.full(shape, GREEDY, np.float32)
+        self._seen, self.info = env.reset()
 
     def keep(self, which: Ints) -> None:
         """Continue with these clusters only."""
-        self._begin(*self.batch_env.keep(which))
+        self._seen, self.info = self.batch_env.keep(which)
         self.batch, self._episode = len(which), self._episode[which]
         self._entries = None if self._entries is None else self._entries[which]
 
-    def observe(self) -> Observation:
-        """The lens's observation, and for a one-pass lens the job of each row."""
-        if not self._per_job:
-            return self._seen  # type: ignore[no-any-return]
-        return {**self._seen, "rows": self.info["rows"]}
+    def observe(self) -> States:
+        """What the lens shows."""
+        return self._reader.states(self._seen, self.info["rows"])
 
-    def choose(self, logits: NDArray[Any], chance: NDArray[Any] | None) -> Choice:
-        """Choose actions; a one-pass lens does it itself, as one job's choice limits the next."""
-        if self._per_job:
-            luck = np.zeros(self._action.shape) if chance is None else chance.astype(np.float64)
-            self._lens.choose(
-                self.batch_env.view, self.batch_env.book, logits, luck, chance is None,
-                self._action, self._log_prob, self._allowed,
-            )  # fmt: skip
-            return Choice(self._action, self._allowed, self._log_prob)
-        luck = self._greedy if chance is None else chance
-        pick_rows(logits, self.info["mask"], luck, self._action, self._log_prob)
-        if self.explorer is not None and chance is not None:
-            self.explorer.overrule(
-                self.batch_env.book, self.info["mask"], logits, self._action, self._log_prob
-            )
-        return Choice(self._action, self.info["mask"], self._log_prob)
+    def judged(self) -> States | None:
+        """What the lens shows the critic alone, if it does."""
+        return States(self.info["judged"]) if "judged" in self.info else None
+
+    def choose(self, logits: NDArray[Any], rng: np.random.Generator | None) -> Choice:
+        """Choose options; an explorer may replace those that were drawn."""
+        env, mask = self.batch_env, self.info["mask"]
+        choice = self._reader.choose(env.view, env.book, self._seen, mask, logits, rng)
+        if self.explorer is not None and rng is not None:
+            self.explorer.overrule(env.book, mask, logits, choice.action, choice.log_prob)
+        if self._tell and choice.job is None:
+            choice = choice._replace(job=self._lens.jobs_of(env.book, choice.actions))
+        return choice
+
+    def decisions(self, actions: NDArray[Any], right: Bools | None = None) -> Decisions:
+        """What these actions decide; `right` (B, A) flags all that a teacher might do."""
+        rows = self.info["rows"]
+        return self._reader.decisions(actions, self.info["mask"], self._seen, rows, right)
 
     def step(self, actions: NDArray[Any]) -> Turn:
         """One step of the environment, which begins the next episode by itself."""
-        rows = self.info["rows"].copy() if self._per_job else None
-        job = self._lens.jobs_of(self.batch_env.book, actions) if self._tell else None
         potential = self.potential().copy() if self._tell == "potential" else None
         view = self.batch_env.view
         before_s, trace = view.now_s.copy(), self._trace()
         self._seen, reward, ended, cut, self.info = self.batch_env.step(actions)
-        if rows is not None:
-            gains = np.take_along_axis(self.info["gains"], np.maximum(rows, 0), 1)
-            reward = np.where(rows >= 0, gains, 0.0)
         over, done = np.array(self.info["closed"]), ended | cut
         if "episode" in self.info:
             self.episodes.add(self.info["_episode"], self.info["episode"]["jct_s"])
         self._episode += done
-        gained = self.info["gains"] if self._per_job or self._tell == "gains" else None
+        gained = self._reader.follows_jobs or self._tell == "gains"
         last = self._last(cut) if "final_obs" in self.info and cut.any() else None
-        after = self.info.get("potential_after")
         passed_s = np.where(done, 0.0, view.now_s - before_s)  # then another episode's clock runs
         return Turn(
-            reward, over, done, job, gained, potential, after, before_s, passed_s, trace, last
-        )
+            reward, over, done, self.info["gains"] if gained else None, potential,
+            self.info.get("potential_after"), before_s, passed_s, trace, last,
+        )  # fmt: skip
 
     def _last(self, cut: NDArray[Any]) -> Last:
         """The last observations of the episodes that were cut short."""
-        cluster = np.flatnonzero(cut)
-        seen = {name: array[cluster] for name, array in self.info["final_obs"].items()}
-        if self._per_job:
-            seen["rows"] = self.info["final_rows"][cluster]
-        potential = self.info.get("final_potential")
+        cluster, info = np.flatnonzero(cut), self.info
+        seen = {name: array[cluster] for name, array in info["final_obs"].items()}
+        judged = None
+        if "final_judged" in info:
+            judged = States({name: part[cluster] for name, part in info["final_judged"].items()})
+        potential = info.get("final_potential")
         return Last(
-            cluster, seen, self.info["final_alive"][cluster],
-            None if potential is None else potential[cluster],
+            cluster, self._reader.states(seen, info["final_rows"][cluster]), judged,
+            info["final_alive"][cluster], None if potential is None else potential[cluster],
         )  # fmt: skip
 
     def alive(self) -> Bools:
@@ -148,17 +141,21 @@ class BatchRolloutEnv:
         alive: Bools = self.batch_env.alive()
         return alive
 
-    def follow(self, wanted: Wanted) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The next actions towards what a teacher wants, and what was allowed."""
-        script = np.zeros(self._action.shape, np.int64)
+    def follow(self, wanted: Wanted) -> NDArray[Any]:
+        """The next actions towards what a teacher wants."""
+        script = np.zeros(self.info["mask"].shape[:-1], np.int64)
         self._lens.script(self.batch_env.view, self.batch_env.book, wanted, script)
-        return script, self.info["mask"]
+        return script
 
     def towards(self, wanted: Wanted) -> NDArray[np.bool_]:
         """Flags (B, A) of all actions that lead towards what a teacher wants."""
         right = np.zeros(self.info["mask"].shape, np.bool_)
         self._lens.towards(self.batch_env.view, self.batch_env.book, wanted, right)
         return right
+
+    def costs(self) -> Floats | None:
+        """(B, A) What every action would lead to; None without foresight."""
+        return None if self._foresight is None else self._foresight()
 
     def potential(self) -> Floats:
         """(B,) The potential of the rounds as written so far."""
@@ -183,17 +180,17 @@ class BatchRolloutEnv:
 
 
 def greedy_jct_s(
-    make_env: Callable[[], Any], network: Network, *, per_job: bool
+    make_env: Callable[[], Any], network: Network, agents: tuple[LearnedAgent, ...] = EDITOR
 ) -> NDArray[np.float64]:
     """The mean JCT of each trace when the network plays it once by its likeliest actions.
 
     `make_env` gives an environment with one cluster per trace. The JCT is infinite if a job does
     not end: because the episode is cut short, nothing more can happen, or a round does not end.
     """
-    envs = BatchRolloutEnv(make_env(), per_job=per_job)
+    envs = BatchRolloutEnv(make_env(), agents)
 
     def choose() -> Choice:
-        return envs.choose(infer(network, envs.observe(), envs.batch)[0], None)
+        return envs.choose(infer(network, envs.observe()), None)
 
     return _first_jct_s(envs, choose, drops=True)
 
@@ -205,9 +202,13 @@ def uniform_jct_s(
 
     Only for systems that decide step by step.
     """
-    envs = BatchRolloutEnv(make_env(), per_job=False, explorer=explorer)
-    logits = np.zeros(envs.info["mask"].shape, np.float32)
-    return _first_jct_s(envs, lambda: envs.choose(logits, rng.random(envs.batch, np.float32)))
+    envs = BatchRolloutEnv(make_env(), explorer=explorer)
+
+    def choose() -> Choice:
+        flags = envs.decisions(np.zeros(envs.batch, np.int64)).allowed.flags
+        return envs.choose(np.zeros(flags.shape, np.float32), rng)
+
+    return _first_jct_s(envs, choose)
 
 
 def _first_jct_s(
@@ -220,7 +221,7 @@ def _first_jct_s(
     found = np.full(envs.batch, np.nan)
     played = np.arange(envs.batch)  # by cluster, its place in `found`
     while np.isnan(found).any():
-        envs.step(choose().action)
+        envs.step(choose().actions)
         open_ = np.isnan(found[played])
         if "episode" in envs.info:
             first = envs.info["_episode"] & open_

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -28,8 +28,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Number of the layout of the JSON text; raised when old readers would misread new files."""
+_READ: Final = (1, 2)
+"""Formats that are read. In format 1, the critic's weights are not told from the network's."""
+_CRITIC: Final = "critic."
+"""How the names of a critic's weights begin."""
+_WERE_CRITIC: Final = ("value.", "straight.")
+"""How they begin in format 1."""
 _KEY: Final = "rota"
 _MOST_HEADER: Final = 10_000_000
 _PICKLES: Final = (b"\x80", b"PK\x03\x04")
@@ -90,6 +96,20 @@ class Checkpoint:
             {name: torch.from_numpy(np.array(value)) for name, value in self.weights.items()}
         )
 
+    def player(self) -> Checkpoint:
+        """The weights of the network alone, which are all that a policy needs."""
+        mine = {n: array for n, array in self.weights.items() if not n.startswith(_CRITIC)}
+        return replace(self, weights=mine)
+
+    def critic(self) -> Checkpoint:
+        """The weights of the critic alone."""
+        mine = {
+            name.removeprefix(_CRITIC): array
+            for name, array in self.weights.items()
+            if name.startswith(_CRITIC)
+        }
+        return replace(self, weights=mine)
+
     def expect(self, *, lens: str | None = None, system: str | None = None) -> None:
         """Refuse weights that were trained to see, or to do, something else."""
         own = self.about.lens.get("name")
@@ -116,9 +136,11 @@ def best_of(paths: Sequence[Path]) -> Path:
     return paths[int(np.argmin(np.array(scores, np.float64)))]
 
 
-def weights_of(network: nn.Module) -> dict[str, NDArray[Any]]:
-    """A copy of a network's weights."""
-    return {name: tensor.numpy(force=True).copy() for name, tensor in network.state_dict().items()}
+def weights_of(network: nn.Module, critic: nn.Module | None = None) -> dict[str, NDArray[Any]]:
+    """A copy of a network's weights, and its critic's."""
+    own = {name: tensor.numpy(force=True).copy() for name, tensor in network.state_dict().items()}
+    judge = {} if critic is None else weights_of(critic)
+    return own | {f"{_CRITIC}{name}": array for name, array in judge.items()}
 
 
 def save(path: Path, about: About, weights: Mapping[str, NDArray[Any]]) -> None:
@@ -173,13 +195,20 @@ def write(path: Path, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
 def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The JSON text and the arrays of a file written by `write`."""
     content = _content(path)
-    facts = _facts(path, content)
+    facts, number = _facts(path, content)
     try:
-        return facts, _decode(content)
+        arrays = _decode(content)
+        return facts, {_renamed(n): x for n, x in arrays.items()} if number == 1 else arrays
     except SafetensorError as error:
         raise CheckpointError(
             f"{path}: The checkpoint is truncated or damaged ({error}); copy or train it again."
         ) from None
+
+
+def _renamed(name: str) -> str:
+    """The name of an array of format 1, in a checkpoint or a state to resume from."""
+    own = name.removeprefix("weights.")
+    return f"{name[: len(name) - len(own)]}{_CRITIC * own.startswith(_WERE_CRITIC)}{own}"
 
 
 def _content(path: Path) -> bytes:
@@ -198,8 +227,8 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _facts(path: Path, content: bytes) -> dict[str, Any]:
-    """The JSON text, looked at before anything else is decoded."""
+def _facts(path: Path, content: bytes) -> tuple[dict[str, Any], int]:
+    """The JSON text and its format, looked at before anything else is decoded."""
     length = int.from_bytes(content[:8], "little") if len(content) >= 8 else 0
     if not content:
         raise CheckpointError(f"{path}: The file is empty. {_HINT}")
@@ -217,13 +246,13 @@ def _facts(path: Path, content: bytes) -> dict[str, Any]:
         raise CheckpointError(
             f"{path}: The file holds weights, but not what they are for. {_HINT}"
         ) from None
-    if number != FORMAT:
+    if number not in _READ:
         raise CheckpointError(
             f"{path}: The checkpoint has format {number!r} (rota {facts.get('rota', 'unknown')}); "
             f"this rota {__version__} reads format {FORMAT}. Use the version that wrote it, or "
             "train again."
         )
-    return dict(facts)
+    return dict(facts), int(number)
 
 
 def _some(names: list[str]) -> str:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import torch
 
 from rota.errors import ConfigError, TrainingError
-from rota.learn.descent import masked
-from rota.learn.inference import live_decisions
+from rota.learn.choices import chances
+from rota.learn.states import Allowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,9 +90,6 @@ def clone(
 ) -> Iterator[dict[str, float]]:  # fmt: skip
     """Teach the network; yields after every epoch its losses and its agreement when held out."""
     demonstrations = demonstrations.taught()
-    data = {name: torch.from_numpy(array) for name, array in demonstrations.seen.items()}
-    mask, action = torch.from_numpy(demonstrations.mask), torch.from_numpy(demonstrations.action)
-    right = None if demonstrations.right is None else torch.from_numpy(demonstrations.right)
     order = torch.randperm(len(demonstrations), generator=generator)
     held = max(1, int(len(order) * config.held_out))
     test, rest = order[:held], order[held:]
@@ -109,7 +107,7 @@ def clone(
         for rows in torch.split(shuffled, config.batch):
             for group in optimizer.param_groups:
                 group["lr"] = config.learning_rate * (1 - step / steps)
-            loss, _ = _loss(network, data, mask, action, right, rows, config)
+            loss, _ = _loss(network, demonstrations.take(rows.numpy()), config)
             if not torch.isfinite(loss):
                 raise TrainingError(
                     "Cloning led to a loss that is not finite; lower clone.learning_rate = "
@@ -121,34 +119,28 @@ def clone(
             total += float(loss.detach()) * len(rows)
             step += 1
         with torch.inference_mode():
-            test_loss, agrees = _loss(network, data, mask, action, right, test, config)
+            test_loss, agrees = _loss(network, demonstrations.take(test.numpy()), config)
         yield {
             "loss": total / len(rest), "test_loss": float(test_loss), "agreement": float(agrees)
         }  # fmt: skip
 
 
 def _loss(
-    network: torch.nn.Module, data: dict[str, torch.Tensor], mask: torch.Tensor,
-    action: torch.Tensor, right: torch.Tensor | None, rows: torch.Tensor, config: CloneConfig,
-) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    network: torch.nn.Module, part: Demonstrations, config: CloneConfig
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The loss, and the part of decisions in which the likeliest action is right."""
-    seen = {name: array[rows] for name, array in data.items()}
-    live = torch.from_numpy(
-        live_decisions({name: array.numpy() for name, array in seen.items()}, len(rows))
-    )
-    logits, _ = network(seen)
-    wanted = action[rows][live]
-    taught = wanted >= 0
-    allowed, wanted = mask[rows][live][taught], wanted[taught]
-    log_probs = masked(logits[taught], allowed)
-    agrees = (log_probs.argmax(-1) == wanted).float().mean()
+    logits, _ = network(part.seen.tensors())
+    action, options = part.decisions["action"], part.decisions.allowed
+    taught = np.flatnonzero(action >= 0)
+    wanted, options = torch.from_numpy(action[taught]), options.take(taught)
+    found = chances(part.decisions.allowed.of(logits, taught), options)
+    likeliest = found.likeliest()
+    agrees = (likeliest == wanted).float().mean()
     if config.loss == "cross-entropy":
-        alike = -(log_probs * allowed).sum(-1) / allowed.sum(-1)
-        loss = torch.nn.functional.nll_loss(log_probs, wanted)
-        if right is not None:
-            good = right[rows][live][taught]
-            loss = -log_probs.masked_fill(~good, -torch.inf).logsumexp(-1).mean()
-            agrees = good.gather(1, log_probs.argmax(-1, keepdim=True)).float().mean()
-        return (1 - config.smooth) * loss + config.smooth * alike.mean(), agrees
-    gap = log_probs.exp() - torch.nn.functional.one_hot(wanted, log_probs.shape[-1])
-    return (gap.square() if config.loss == "square" else gap.abs()).sum(-1).mean(), agrees
+        loss = -found.of(wanted).mean()
+        if options.right is not None:
+            loss = -found.among(torch.from_numpy(options.right)).mean()
+            good = Allowed(options.right, options.begins).allows(likeliest.numpy())
+            agrees = torch.from_numpy(good).float().mean()
+        return (1 - config.smooth) * loss + config.smooth * -found.even().mean(), agrees
+    return found.gap(wanted, square=config.loss == "square").mean(), agrees

@@ -21,63 +21,61 @@ from rota.envs.perfect_copy import failed
 from rota.envs.wanted import Wanted, nothing
 from rota.errors import ConfigError, InputError
 from rota.learn.inference import infer
+from rota.learn.lens_reader import LensReader
+from rota.learn.states import Decisions, States
+from rota.systems.agents import EDITOR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
     from torch import nn
 
     from rota.core.seams import Policy
     from rota.core.snapshot import Snapshot
+    from rota.core.types import Ints
     from rota.envs.book import Book
     from rota.envs.lens import Lens
     from rota.envs.view import View
     from rota.learn.batch_rollout_env import BatchRolloutEnv
     from rota.learn.clone import CloneConfig
     from rota.learn.journal_replay import JournalReplay
+    from rota.systems.agents import LearnedAgent
 
 
-@dataclass
+@dataclass(frozen=True)
 class Demonstrations:
-    """What a teacher did in M states: observations, masks and actions."""
+    """What a teacher did in some states; the action −1: nothing to learn here."""
 
-    seen: dict[str, NDArray[Any]]  # (M, …) by name
-    mask: NDArray[Any]  # (M, A) or (M, W, A)
-    action: NDArray[Any]  # (M,) or (M, W), −1: nothing to learn here
-    right: NDArray[Any] | None = None  # (M, A): all actions that would have been right, if known
+    seen: States
+    decisions: Decisions  # with the column "action"
 
     def __len__(self) -> int:
-        return len(self.action)
+        return len(self.seen)
 
     @classmethod
-    def joined(cls, kept: Mapping[str, list[NDArray[Any]]], samples: int) -> Demonstrations:
-        """The first `samples` states of lists of arrays by name."""
-        joined = {name: np.concatenate(parts)[:samples] for name, parts in kept.items()}
-        mask, action = joined.pop(".mask"), joined.pop(".action")
-        right = joined.pop(".right", None)
-        # An action of the teacher that the lens does not allow cannot be learned.
-        allowed = np.take_along_axis(mask, np.maximum(action, 0)[..., None], -1)[..., 0]
-        return cls(joined, mask, np.where(allowed, action, -1), right)
+    def joined(cls, parts: Sequence[Demonstrations]) -> Demonstrations:
+        """Those of several origins, one after the other."""
+        return cls(
+            States.joined([part.seen for part in parts]),
+            Decisions.joined([part.decisions for part in parts]),
+        )
+
+    def first(self, samples: int) -> Demonstrations:
+        """The first states, without actions that are not allowed, which cannot be learned."""
+        some = self.take(np.arange(min(samples, len(self))))
+        action = some.decisions["action"]
+        known = np.where(some.decisions.allowed.allows(action), action, -1)
+        return replace(some, decisions=some.decisions.having(action=known))
 
     def taught(self) -> Demonstrations:
         """The states in which there is an action to learn."""
-        return self.take(np.any((self.action >= 0).reshape(len(self), -1), 1))
+        known = self.decisions["action"] >= 0
+        return self.take(np.unique(self.decisions.state[known]))
 
-    def take(self, which: NDArray[Any]) -> Demonstrations:
-        """Some of the states, by flags or by numbers."""
-        seen = {name: array[which] for name, array in self.seen.items()}
-        right = None if self.right is None else self.right[which]
-        return Demonstrations(seen, self.mask[which], self.action[which], right)
-
-    def beside(self, others: Demonstrations) -> Demonstrations:
-        """These states and others, joined."""
-        seen = {name: np.concatenate([own, others.seen[name]]) for name, own in self.seen.items()}
-        mask = np.concatenate([self.mask, others.mask])
-        action = np.concatenate([self.action, others.action])
-        both = self.right is not None and others.right is not None
-        right = np.concatenate([self.right, others.right]) if both else None
-        return Demonstrations(seen, mask, action, right)
+    def take(self, which: Ints) -> Demonstrations:
+        """Some of the states, by number."""
+        return Demonstrations(self.seen.take(which), self.decisions.take(which))
 
 
 def watch_policy(
@@ -89,26 +87,25 @@ def watch_policy(
     With a `student`, the states are those that the student's choices lead to, and the actions
     what the teacher would do there. Every cluster has a separate teacher.
     """
-    kept: dict[str, list[NDArray[Any]]] = {}
+    kept: list[Demonstrations] = []
     count, keep = 0, np.ones(envs.batch, np.bool_)
     teacher = _TeacherActions(envs, make_teacher)
     while count < config.samples:
-        action, mask = teacher.next()
+        actions = teacher.next()
         right = teacher.right() if config.any_order else None
         seen = envs.observe()
         if config.every > 1:
             keep = rng.random(envs.batch) < 1 / config.every
         if right is not None:
             # The teacher has no order of edits, so states of all orders are needed.
-            action = _one_of(right, rng)
-        for name, array in {**seen, ".mask": mask, ".action": action, ".right": right}.items():
-            if array is not None:
-                kept.setdefault(name, []).append(array[keep])
+            actions = _one_of(right, rng)
+        shown = Demonstrations(seen, envs.decisions(actions, right))
+        kept.append(shown.take(np.flatnonzero(keep)))
         if student is not None:
-            action = envs.choose(infer(student, seen, envs.batch)[0], None).action
-        envs.step(action)
+            actions = envs.choose(infer(student, seen), None).actions
+        envs.step(actions)
         count += int(keep.sum())
-    return Demonstrations.joined(kept, config.samples)
+    return Demonstrations.joined(kept).first(config.samples)
 
 
 def _one_of(right: NDArray[Any], rng: np.random.Generator) -> NDArray[np.int64]:
@@ -118,10 +115,11 @@ def _one_of(right: NDArray[Any], rng: np.random.Generator) -> NDArray[np.int64]:
 
 
 def watch_journal(
-    journal: JournalReplay, lens: Lens, samples: int, models: Sequence[str], *, per_job: bool
-) -> Demonstrations:
+    journal: JournalReplay, lens: Lens, samples: int, models: Sequence[str],
+    agents: tuple[LearnedAgent, ...] = EDITOR,
+) -> Demonstrations:  # fmt: skip
     """What the scheduler of a journal did; `models` are those that the lens distinguishes."""
-    actor = _RecordedActor(lens, per_job)
+    actor = _RecordedActor(LensReader(lens, agents))
     copy = LensPolicy(lens, actor, "journal")
     code = np.array([*model_codes(journal, lens, models), -1])
     for snapshot, decision in journal.rounds():
@@ -129,10 +127,10 @@ def watch_journal(
         jobs["model"] = code[jobs["model"]]
         actor.read(snapshot, decision)
         copy.decide(replace(snapshot, jobs=JobTable(jobs)))
-        if len(actor) >= samples:
+        if len(actor.kept) >= samples:
             break
-    found = actor.demonstrations(samples)
-    if not (found.mask.sum(-1) > 1).any():
+    found = Demonstrations.joined(actor.kept).first(samples)
+    if not found.decisions.allowed.free.any():
         raise InputError(
             f"{journal.path}: In none of the journal's {len(found):,} states does this lens have "
             "a choice: its jobs can get no more and no fewer workers than they ask for. Learn from "
@@ -164,12 +162,9 @@ def model_codes(journal: JournalReplay, lens: Lens, models: Sequence[str]) -> li
 class _RecordedActor:
     """Chooses the actions that express a recorded decision, and keeps the states on the way."""
 
-    def __init__(self, lens: Lens, per_job: bool) -> None:
-        self._lens, self._per_job = lens, per_job
-        self._kept: dict[str, list[NDArray[Any]]] = {}
-
-    def __len__(self) -> int:
-        return len(self._kept.get(".action", ()))
+    def __init__(self, reader: LensReader) -> None:
+        self._reader = reader
+        self.kept: list[Demonstrations] = []
 
     def read(self, snapshot: Snapshot, decision: Decision) -> None:
         """Take the round to carry out next."""
@@ -178,18 +173,13 @@ class _RecordedActor:
 
     def __call__(self, obs: Any, mask: Any, view: View, book: Book) -> NDArray[Any]:
         """The next action; see `rota.envs.lens_policy.Actor`."""
-        script = np.zeros((1, *(self._lens.action_space.shape or ())), np.int64)
-        self._lens.script(view, book, self._wanted, script)
-        seen = {**obs, ".mask": mask, ".action": script}
-        if self._per_job:
-            seen["rows"] = self._uid[book.rows]
-        for name, array in seen.items():
-            self._kept.setdefault(name, []).append(np.array(array))
+        lens, rows = self._reader.lens, self._uid[book.rows]
+        script = np.zeros((1, *(lens.action_space.shape or ())), np.int64)
+        lens.script(view, book, self._wanted, script)
+        own = {name: np.array(array) for name, array in obs.items()}
+        decisions = self._reader.decisions(script, np.array(mask), own, rows)
+        self.kept.append(Demonstrations(self._reader.states(own, rows), decisions))
         return script
-
-    def demonstrations(self, samples: int) -> Demonstrations:
-        """The states and actions so far, at most `samples`."""
-        return Demonstrations.joined(self._kept, samples)
 
 
 class _TeacherActions:
@@ -200,7 +190,8 @@ class _TeacherActions:
         self._wanted = nothing(*envs.batch_env.book.workers.shape)
         self._begins = np.ones(envs.batch, np.bool_)
 
-    def next(self) -> tuple[NDArray[Any], NDArray[Any]]:
+    def next(self) -> NDArray[Any]:
+        """The next actions."""
         envs = self._envs
         if "closed" in envs.info:
             self._begins |= envs.info["closed"]

@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
 from rota.envs import LensPolicy
 from rota.errors import CheckpointError, InputError, UnknownNameError
 from rota.learn import checkpoint
 from rota.learn.inference import infer
+from rota.learn.lens_reader import LensReader
 from rota.plugins import OURS, canonical
-from rota.systems.choice_kernels import GREEDY, pick_rows
 from rota.systems.registry import LEARNED, trained
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def load_network(path: Path) -> tuple[System, Any, nn.Module]:
         raise CheckpointError(
             f"{path}: The checkpoint has settings that this rota does not know: {error}."
         ) from None
-    found.fill(network)
+    found.player().fill(network)
     return kind, lens, network
 
 
@@ -73,12 +72,12 @@ def _system_of(found: checkpoint.Checkpoint) -> System:
 def as_policy(kind: System, lens: Any, network: Any, name: str) -> LensPolicy:
     """A network as it is now, as a policy."""
     network.eval()
-    act = _one_pass(lens, network) if kind.per_job else _step(network)
+    act = _actor(LensReader(lens, kind.agents), network)
     play = network.player(lens) if hasattr(network, "player") else None
     return LensPolicy(lens, act, name, play)
 
 
-def begin_with(network: nn.Module, name: str, recipe: Recipe) -> None:
+def begin_with(network: nn.Module, critic: nn.Module, name: str, recipe: Recipe) -> None:
     """Let training begin with the weights of a checkpoint, `PATH.ckpt` or one that rota ships."""
     path = Path(name) if name.endswith(".ckpt") else trained().get(name)
     if path is None:
@@ -92,32 +91,16 @@ def begin_with(network: nn.Module, name: str, recipe: Recipe) -> None:
                     f"{path}: The checkpoint was trained with {table}.{key} = {theirs[key]!r}, "
                     f"not {own!r}; go on with --set {table}.{key}={theirs[key]}."
                 )
-    found.fill(network)
+    found.player().fill(network)
+    judges = found.critic()
+    if judges.weights:
+        judges.fill(critic)
 
 
-def _one_pass(lens: Any, network: Any) -> Callable[..., NDArray[Any]]:
-    shape = (1, lens.window)
-    action, log_prob = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
-    allowed = np.zeros((*shape, lens.actions), np.bool_)
-    luck = np.zeros(shape)
-
-    def act(seen: Any, _mask: Any, view: Any, book: Any) -> NDArray[Any]:
+def _actor(reader: LensReader, network: Any) -> Callable[..., NDArray[Any]]:
+    def act(seen: Any, mask: Any, view: Any, book: Any) -> NDArray[Any]:
         torch.set_num_threads(1)  # one cluster is too little for two, and others need them
-        logits, _, _ = infer(network, {**seen, "rows": book.rows}, 1)
-        lens.choose(view, book, logits, luck, True, action, log_prob, allowed)
-        return action
-
-    return act
-
-
-def _step(network: Any) -> Callable[..., NDArray[Any]]:
-    action, log_prob = np.zeros(1, np.int64), np.zeros(1, np.float32)
-    greedy = np.full(1, GREEDY, np.float32)
-
-    def act(seen: Any, mask: Any, _view: Any, _book: Any) -> NDArray[Any]:
-        torch.set_num_threads(1)
-        logits, _, _ = infer(network, seen, 1)
-        pick_rows(logits, mask, greedy, action, log_prob)
-        return action
+        logits = infer(network, reader.states(seen, book.rows))
+        return reader.choose(view, book, seen, mask, logits, None).actions
 
     return act

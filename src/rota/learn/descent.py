@@ -1,4 +1,4 @@
-"""What all learners share: probabilities under a mask, and gradient steps that can be undone."""
+"""What all learners share: gradient steps that can be undone."""
 
 from __future__ import annotations
 
@@ -14,41 +14,22 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-NEVER = -1e9
-"""The logit of actions that are not allowed; finite, so that their entropy is 0 and not NaN."""
-
-
-def masked(logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Log-probabilities of the allowed actions."""
-    return torch.log_softmax(logits.masked_fill(~mask, NEVER), -1)
-
-
-def entropy_of(log_probs: torch.Tensor) -> torch.Tensor:
-    """The entropy of each row of log-probabilities, as `masked` gives them."""
-    # exp() is eight times slower where the result underflows.
-    return -(log_probs.clamp_min(-80.0).exp() * log_probs).sum(-1)
-
 
 def mean(values: torch.Tensor) -> torch.Tensor:
     """The mean; 0 if there are no values, where torch gives NaN."""
     return values.sum() / max(1, values.numel())
 
 
-def is_free(mask: Any) -> Any:
-    """Which rows of a mask (…, A) allow more than one action, so that there is a choice."""
-    return mask.sum(-1) > 1
-
-
 class Descent:
-    """Adam on a network. An update that leads to values that are not finite is undone."""
+    """Adam on a network and its critic; undoes updates that lead to values that are not finite."""
 
     def __init__(
-        self, network: torch.nn.Module, *, table: str, rate: float, max_gradient: float,
-        patience: int, epsilon: float = 1e-5,
+        self, network: torch.nn.Module, critic: torch.nn.Module, *, table: str, rate: float,
+        max_gradient: float, patience: int, epsilon: float = 1e-5,
     ) -> None:  # fmt: skip
-        self._network, self._table, self._patience = network, table, patience
-        self._max_gradient = max_gradient
-        self._adam = torch.optim.Adam(network.parameters(), rate, eps=epsilon, fused=True)
+        self._both = torch.nn.ModuleList([network, critic])
+        self._table, self._patience, self._max_gradient = table, patience, max_gradient
+        self._adam = torch.optim.Adam(self._both.parameters(), rate, eps=epsilon, fused=True)
         self.failed = 0
         """Updates in a row that were undone."""
 
@@ -63,24 +44,24 @@ class Descent:
             raise FloatingPointError
         self._adam.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self._network.parameters(), self._max_gradient)
+        torch.nn.utils.clip_grad_norm_(self._both.parameters(), self._max_gradient)
         self._adam.step()
 
     def attempt(self, update: Callable[[], dict[str, float]]) -> dict[str, float]:
         """Run an update that takes steps, and undo it if it fails."""
-        good = {name: tensor.clone() for name, tensor in self._network.state_dict().items()}
+        good = {name: tensor.clone() for name, tensor in self._both.state_dict().items()}
         try:
             facts = update()
         except FloatingPointError:
             return self._undo(good)
-        if not all(bool(torch.isfinite(p).all()) for p in self._network.parameters()):
+        if not all(bool(torch.isfinite(p).all()) for p in self._both.parameters()):
             return self._undo(good)
         self.failed = 0
         return facts
 
     def _undo(self, good: dict[str, torch.Tensor]) -> dict[str, float]:
         self.failed += 1
-        self._network.load_state_dict(good)
+        self._both.load_state_dict(good)
         self._adam.state.clear()  # its moments may not be finite either
         if self.failed >= self._patience:
             raise TrainingError(
@@ -100,7 +81,7 @@ class Descent:
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Continue from what `state` gave."""
         state: dict[int, dict[str, torch.Tensor]] = {}
-        weights = list(self._network.parameters())
+        weights = list(self._both.parameters())
         for key, value in arrays.items():
             _, number, name = key.split(".")
             kept, own = torch.from_numpy(np.array(value)), weights[int(number)]

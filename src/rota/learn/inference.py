@@ -1,15 +1,9 @@
-"""Calls of a network on arrays: logits, values, or both, without gradients.
-
-A *decision* is one choice of one action. A system that edits step by step takes one per cluster
-and step; a one-pass system takes one per job, W at most. A decision is *live* if there is a job to
-decide on.
-"""
+"""Calls of a network and its critic on states, without gradients."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
 import torch
 
 if TYPE_CHECKING:
@@ -17,94 +11,97 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rota.core.types import Bools
-    from rota.learn.rollout_env import Observation
+    from rota.core.types import Ints
+    from rota.learn.states import States
 
 
 class Network(Protocol):
-    """Maps observations to one row of logits and one value per live decision.
+    """What plays: it scores the options of every decision that the states call for.
 
-    A network with separate layers for values may also offer `act(seen)` and `judge(seen)`. Then
-    values are computed once per rollout, and not at all in greedy play.
+    It may offer `inputs(seen)`: many states in a form of its own, from which it takes some at a
+    time (`Inputs`); and `player(lens)`, for deployment.
     """
 
-    def __call__(self, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits (n, A) and values (n,) of the n live decisions, cluster by cluster."""
+    def __call__(self, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, Any]:
+        """Logits (n, A), or (C,) of candidates; and what its critic may read, or None."""
         ...
 
 
-class SplitNetwork(Protocol):
-    """A network that computes logits and values separately."""
+class Critic(Protocol):
+    """What values states while a network learns; a policy has none.
 
-    def act(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Logits (n, A)."""
-        ...
+    It is given the network's inputs, or observations of its own, which the lens writes for it
+    alone. One that reads the network's inner layer says `needs_inner = True`; all others are asked
+    once per rollout instead of at every step.
+    """
 
-    def judge(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Values (n,)."""
+    def __call__(self, seen: Any, inner: Any) -> torch.Tensor:
+        """Values (n,), one for every decision that the states call for."""
         ...
 
 
 class Inputs(Protocol):
-    """Many observations in a form from which a network takes some rows at a time."""
+    """Many states in a form from which a network takes some at a time."""
 
-    def take(self, rows: torch.Tensor) -> Any:
-        """These rows, in the form that the network reads."""
+    def take(self, which: Ints) -> Any:
+        """These, in the form that the network reads."""
         ...
 
 
-class _Plain(dict[str, torch.Tensor]):
-    """Observations as they are."""
+class _Plain:
+    """States as they are."""
 
-    def take(self, rows: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {name: array[rows] for name, array in self.items()}
+    def __init__(self, states: States) -> None:
+        self._states = states
+
+    def take(self, which: Ints) -> dict[str, torch.Tensor]:
+        return self._states.take(which).tensors()
 
 
-def inputs_of(network: Any, seen: Mapping[str, torch.Tensor]) -> Inputs:
-    """Observations (n, …) in the network's own form, if it has one: `inputs(seen)`."""
-    found: Inputs = network.inputs(seen) if hasattr(network, "inputs") else _Plain(seen)
+def inputs_of(network: Any, states: States) -> Inputs:
+    """States in the network's own form, if it has one."""
+    found: Inputs = (
+        network.inputs(states.tensors()) if hasattr(network, "inputs") else _Plain(states)
+    )
     return found
 
 
-def is_split(network: Any) -> TypeGuard[SplitNetwork]:
-    """Whether a network is a `SplitNetwork`; faster than isinstance with a protocol."""
-    return hasattr(network, "act") and hasattr(network, "judge")
+def given_to(network: Any, states: States) -> Any:
+    """States as a network takes them."""
+    tensors = states.tensors()
+    return network.inputs(tensors) if hasattr(network, "inputs") else tensors
 
 
-def live_decisions(seen: Observation, batch: int) -> Bools:
-    """Which decisions an observation calls for."""
-    return seen["rows"] >= 0 if "rows" in seen else np.ones(batch, np.bool_)
+def needs_inner(critic: Any) -> bool:
+    """Whether a critic reads what is inside the network."""
+    return bool(getattr(critic, "needs_inner", False))
 
 
-def infer(
-    network: Network, seen: Observation, batch: int
-) -> tuple[NDArray[Any], NDArray[Any] | None, Bools]:
-    """Logits (…, A), values (…) and which decisions are live; those of the others are 0.
-
-    A `SplitNetwork` gives None for values.
-    """
-    live = live_decisions(seen, batch)
-    tensors = {name: torch.from_numpy(array) for name, array in seen.items()}
+def infer(network: Network, seen: States) -> NDArray[Any]:
+    """Logits (n, A), or (C,) of candidates."""
     with torch.inference_mode():
-        if is_split(network):
-            return _spread(network.act(tensors), live), None, live
-        logits, value = network(tensors)
-    return _spread(logits, live), _spread(value, live), live
+        logits: NDArray[Any] = network(seen.tensors())[0].numpy()
+    return logits
 
 
-def infer_values(network: Network, seen: Observation, batch: int) -> NDArray[Any]:
-    """Values (…) alone; 0 where a decision is not live."""
-    tensors = {name: torch.from_numpy(array) for name, array in seen.items()}
+def infer_both(
+    network: Network, critic: Critic, seen: States, judged: States | None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Logits, and the values (n,) of a critic that reads the network's inner layer."""
+    tensors = seen.tensors()
     with torch.inference_mode():
-        value = network.judge(tensors) if is_split(network) else network(tensors)[1]
-    return _spread(value, live_decisions(seen, batch))
+        logits, inner = network(tensors)
+        given = tensors if judged is None else judged.tensors()
+        return logits.numpy(), critic(given, inner).numpy()
 
 
-def _spread(flat: torch.Tensor, live: Bools) -> NDArray[Any]:
-    """Results of the live decisions in the shape of `live`, with 0 for the others."""
-    if live.ndim == 1:
-        array: NDArray[Any] = flat.numpy()
-        return array
-    full = np.zeros((*live.shape, *flat.shape[1:]), np.float32)
-    full[live] = flat.numpy()
-    return full
+def infer_values(
+    network: Network, critic: Critic, seen: States, judged: States | None = None
+) -> NDArray[Any]:
+    """Values (n,) alone; `judged` is what the critic sees, if it is something else."""
+    tensors = seen.tensors()
+    with torch.inference_mode():
+        inner = network(tensors)[1] if needs_inner(critic) else None
+        given = tensors if judged is None else judged.tensors()
+        values: NDArray[Any] = critic(given, inner).numpy()
+    return values

@@ -14,15 +14,20 @@ import torch
 
 from rota.errors import ConfigError
 from rota.learn.advantages import advantages
-from rota.learn.descent import Descent, entropy_of, is_free, masked, mean
+from rota.learn.choices import chances
+from rota.learn.descent import Descent, mean
 from rota.learn.inference import inputs_of
+from rota.systems.agents import EDITOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from rota.learn.collect import Rollout
+    from rota.core.types import Ints
+    from rota.learn.collect import Cut, Rollout
+    from rota.learn.states import Decisions
+    from rota.systems.agents import LearnedAgent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +77,10 @@ class PPOConfig:
     patience: int = 5
     """Failed updates in a row after which the training stops."""
 
+    def tell(self, _agents: tuple[LearnedAgent, ...]) -> str:
+        """What it needs beside rewards."""
+        return "potential" if self.shaped else ""
+
     def __post_init__(self) -> None:
         if self.credit not in ("own", "team"):
             raise ConfigError(f"ppo.credit={self.credit!r} must be 'own' or 'team'.")
@@ -115,11 +124,15 @@ class ReturnScale:
 class PPO:
     """Improves a network by rollouts that it played."""
 
-    def __init__(self, network: torch.nn.Module, config: PPOConfig, generator: torch.Generator):
-        self.network, self.config, self._generator = network, config, generator
+    def __init__(
+        self, network: torch.nn.Module, critic: torch.nn.Module, config: PPOConfig,
+        generator: torch.Generator, agents: tuple[LearnedAgent, ...] = EDITOR,
+    ) -> None:  # fmt: skip
+        self.network, self.critic, self.config = network, critic, config
+        self._generator, self._agents = generator, agents
         self.descent = Descent(
-            network, table="ppo", rate=config.learning_rate, max_gradient=config.max_gradient,
-            patience=config.patience,
+            network, critic, table="ppo", rate=config.learning_rate,
+            max_gradient=config.max_gradient, patience=config.patience,
         )  # fmt: skip
         self.scale = ReturnScale()
         self._entropy = config.entropy
@@ -129,61 +142,74 @@ class PPO:
         c = self.config
         self._entropy = c.entropy * (max(left, 0.0) if c.cools else 1.0)
         self.descent.set_rate(c.learning_rate * max(left, 0.0))
-        value = self._in_rewards(rollout.value)
-        cuts = {t: replace(x, value=self._in_rewards(x.value)) for t, x in rollout.cuts.items()}
-        rollout = replace(rollout, cuts=cuts)
-        advantage, target = advantages(rollout, value, c)
-        self.scale.update(target[rollout.live])
-        data = _flat(rollout, advantage, (target - self.scale.mean) / self.scale.sd)
-        return self.descent.attempt(lambda: self._epochs(data))
-
-    def _in_rewards(self, value: NDArray[Any]) -> NDArray[Any]:
-        """The network's values in units of reward."""
-        scaled: NDArray[Any] = value * self.scale.sd + self.scale.mean
-        return scaled
-
-    def _epochs(self, data: dict[str, torch.Tensor]) -> dict[str, float]:
-        facts: list[tuple[float, float, float, float]] = []
-        seen = inputs_of(
-            self.network, {name[5:]: data.pop(name) for name in [*data] if name[:5] == "seen."}
+        known = replace(
+            rollout, last=self._in_rewards(rollout.last),
+            cuts={t: self._in_rewards(cut) for t, cut in rollout.cuts.items()},
+        )  # fmt: skip
+        value = rollout.value * self.scale.sd + self.scale.mean
+        advantage, target = advantages(known, value, c, self._agents)
+        self.scale.update(target)
+        decisions = rollout.decisions.having(
+            advantage=advantage, target=(target - self.scale.mean) / self.scale.sd
         )
+        if rollout.agent is not None:
+            decisions = decisions.having(agent=rollout.agent.ravel()[decisions.state])
+        return self.descent.attempt(lambda: self._epochs(rollout, decisions))
+
+    def _in_rewards(self, cut: Cut) -> Cut:
+        """The same with the critic's values in units of reward."""
+        return replace(cut, value=cut.value * self.scale.sd + self.scale.mean)
+
+    def _epochs(self, rollout: Rollout, decisions: Decisions) -> dict[str, float]:
+        facts: list[tuple[float, float, float, float]] = []
+        seen = inputs_of(self.network, rollout.seen)
+        judged = None if rollout.judged is None else inputs_of(self.critic, rollout.judged)
         for _ in range(self.config.epochs):
-            for rows in self._minibatches(len(data["action"])):
-                part = {name: array[rows] for name, array in data.items()}
-                loss, fact = self._loss(part, seen.take(rows))
+            for states in self._minibatches(len(rollout.seen)):
+                shown = seen.take(states)
+                judges = shown if judged is None else judged.take(states)
+                loss, fact = self._loss(decisions.take(states), shown, judges)
                 if fact[0] > self.config.max_kl and torch.isfinite(loss):
                     return _means([*facts, fact], stopped=1.0)
                 self.descent.step(loss)
                 facts.append(fact)
         return _means(facts, stopped=0.0)
 
-    def _minibatches(self, count: int) -> Iterator[torch.Tensor]:
+    def _minibatches(self, count: int) -> Iterator[Ints]:
         shuffled = torch.randperm(count, generator=self._generator)
-        yield from torch.tensor_split(shuffled, min(self.config.minibatches, count))
+        for part in torch.tensor_split(shuffled, min(self.config.minibatches, count)):
+            yield part.numpy()
 
     def _loss(
-        self, part: dict[str, torch.Tensor], seen: Any
+        self, part: Decisions, seen: Any, judged: Any
     ) -> tuple[torch.Tensor, tuple[float, float, float, float]]:
-        c, live = self.config, part["live"]
-        logits, value = self.network(seen)
-        action, mask = part["action"][live], part["mask"][live]
-        chose = (action >= 0) & is_free(mask)  # the others are no decisions, but have a value
-        log_probs = masked(logits[chose], mask[chose])
-        change = log_probs.gather(-1, action[chose].unsqueeze(-1)).squeeze(-1)
-        change = change - part["log_prob"][live][chose]
-        advantage = part["advantage"][live][chose]
-        if c.joint and live.dim() > 1:
+        c = self.config
+        logits, inner = self.network(seen)
+        value = self.critic(judged, inner)
+        # Those without a choice are no decisions, but have a value.
+        chose = np.flatnonzero((part["action"] >= 0) & part.allowed.free)
+        old, advantage, action = (
+            torch.from_numpy(part[name][chose]) for name in ("log_prob", "advantage", "action")
+        )
+        found = chances(part.allowed.of(logits, chose), part.allowed.take(chose))
+        change = found.of(action) - old
+        if c.joint and part.begins is not None:
             # One decision of many parts: log-ratios are summed, advantages averaged.
-            change, advantage = _together(change, advantage, live.nonzero()[chose, 0], len(live))
+            state = torch.from_numpy(part.state[chose])
+            change, advantage = _together(change, advantage, state, len(part.begins) - 1)
         ratio = change.exp()
         clipped = ratio.clamp(1 - c.clip, 1 + c.clip)
         policy_loss = -mean(torch.minimum(ratio * advantage, clipped * advantage))
-        entropy = mean(entropy_of(log_probs))
+        each = found.entropy()
+        entropy = bonus = mean(each)
+        if "agent" in part.columns:
+            weights = torch.tensor([agent.entropy for agent in self._agents])
+            bonus = mean(each * weights[torch.from_numpy(part["agent"][chose])])
         missed = torch.nn.functional.smooth_l1_loss(
-            value, part["target"][live], beta=2.0, reduction="none"
+            value, torch.from_numpy(part["target"]), beta=2.0, reduction="none"
         )
         value_loss = mean(missed)
-        loss = policy_loss + c.value_weight * value_loss - self._entropy * entropy
+        loss = policy_loss + c.value_weight * value_loss - self._entropy * bonus
         kl = float(mean(ratio.detach() - 1 - change.detach()))
         return loss, (kl, float(entropy.detach()), float(value_loss.detach()),
                       float(policy_loss.detach()))  # fmt: skip
@@ -197,18 +223,6 @@ class PPO:
         """Continue from what `state` gave."""
         self.scale = ReturnScale(**facts["scale"])
         self.descent.restore(arrays)
-
-
-def _flat(rollout: Rollout, advantage: NDArray[Any], target: NDArray[Any]) -> dict[str, Any]:
-    """The rollout as tensors with the axes T and B joined; nothing is copied."""
-    arrays = {f"seen.{name}": array for name, array in rollout.seen.items()}
-    for name in ("live", "action", "mask", "log_prob"):
-        arrays[name] = getattr(rollout, name)
-    arrays |= {"advantage": advantage, "target": target}
-    return {
-        name: torch.from_numpy(array.reshape(-1, *array.shape[2:]))
-        for name, array in arrays.items()
-    }
 
 
 def _together(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rota.envs.rewards import KINDS, Reward
 from rota.errors import ConfigError
-from rota.learn.actor_critic import ActorCriticConfig
 from rota.learn.clone import CloneConfig
-from rota.learn.ppo import PPOConfig
+from rota.learn.learners import LEARNING, settings_tables
 from rota.scenarios import OUTSIDE, TEST
 from rota.systems.dl2.dl2_settings import ExploreConfig
 from rota.systems.registry import system
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rota.learn.learners import Learner
     from rota.systems.registry import System
 
 
@@ -24,6 +26,8 @@ class WorldConfig:
 
     scenario: str
     """A scenario's name or file."""
+    also: tuple[str, ...] = ()
+    """Further scenarios to learn from, in turn; validations are geometric means over all."""
     changes: tuple[str, ...] = ()
     """Changed settings of the scenario, such as "workload.epoch_error=0.1"."""
     reward: str = "progress"
@@ -76,6 +80,13 @@ class WorldConfig:
             raise ConfigError(
                 f"clusters = {self.clusters} must be a multiple of replicas = {self.replicas}."
             )
+        if self.also and self.trace:
+            raise ConfigError(
+                f"also = {list(self.also)} does not go with trace = {self.trace!r}, whose jobs are "
+                "played in one scenario; leave one of them out."
+            )
+        if len({self.scenario, *self.also}) <= len(self.also):
+            raise ConfigError(f"also = {list(self.also)} names a scenario twice; name each once.")
         if self.parts < 2:
             raise ConfigError(
                 f"parts = {self.parts} must be 2 or more: some to learn from, some to validate."
@@ -99,7 +110,8 @@ class RunConfig:
     start: str = ""
     """A checkpoint file or a trained policy's name, whose weights are the first; empty: random."""
     learner: str = "ppo"
-    """"ppo", "actor-critic", or "none": warm-up alone."""
+    """"ppo", "actor-critic", "look-ahead", one of an installed package; or "none": warm-up
+    alone."""
     updates: int = 400
     """Updates by reinforcement learning."""
     minutes: float = 0.0
@@ -115,10 +127,6 @@ class RunConfig:
     where another process uses a core. Better train with two seeds at once."""
 
     def __post_init__(self) -> None:
-        if self.learner not in ("ppo", "actor-critic", "none"):
-            raise ConfigError(
-                f"learner = {self.learner!r} must be 'ppo', 'actor-critic' or 'none'."
-            )
         if not 0 < self.save_every_s <= 60:
             raise ConfigError(f"save_every_s = {self.save_every_s} must be above 0 and at most 60.")
         for name in ("updates", "validate_every", "threads"):
@@ -141,9 +149,9 @@ class Recipe:
     world: WorldConfig
     lens: Any
     network: Any
+    learners: Mapping[str, Any]
+    """The settings of learners, by table."""
     clone: CloneConfig = field(default_factory=CloneConfig)
-    ppo: PPOConfig = field(default_factory=PPOConfig)
-    actor_critic: ActorCriticConfig = field(default_factory=ActorCriticConfig)
     explore: ExploreConfig = field(default_factory=ExploreConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
@@ -153,25 +161,42 @@ class Recipe:
         return system(self.system)
 
     @property
+    def learner(self) -> Learner:
+        """The learner that trains it."""
+        return LEARNING.get(self.run.learner)
+
+    @property
+    def learning(self) -> Any:
+        """The settings of that learner."""
+        return self.learners[self.learner.table]
+
+    @property
     def tell(self) -> str:
         """What its learner needs beside rewards: "gains", "potential" or nothing."""
-        if self.built_by.per_job:
+        if self.built_by.follows_jobs:
             return ""
-        if self.run.learner == "actor-critic":
-            return "gains" if self.actor_critic.credit == "own" else ""
-        return "potential" if self.ppo.shaped else ""
+        return str(self.learning.tell(self.built_by.agents))
+
+    def others(self) -> list[Recipe]:
+        """The same for each of the further scenarios."""
+        worlds = (
+            replace(self.world, scenario=name, also=(), changes=()) for name in self.world.also
+        )
+        return [replace(self, world=world) for world in worlds]
 
     def facts(self) -> dict[str, Any]:
-        """All settings, for JSON."""
-        return asdict(self)
+        """All settings, for JSON, table by table as in a file."""
+        facts = asdict(self)
+        learners = facts.pop("learners")
+        return {**facts, **learners}
 
 
-def tables_of(kind: System) -> dict[str, type[Any]]:
-    """The tables of a recipe for this system, and the dataclass of each."""
+def tables_of(kind: System, learner: str = "ppo") -> dict[str, type[Any]]:
+    """The tables of a recipe for this system and learner, and the dataclass of each."""
     return {
         "world": WorldConfig, "lens": kind.lens_settings, "network": kind.network_settings,
-        "clone": CloneConfig, "ppo": PPOConfig, "actor_critic": ActorCriticConfig,
-        "explore": ExploreConfig, "run": RunConfig,
+        "clone": CloneConfig, **settings_tables(learner), "explore": ExploreConfig,
+        "run": RunConfig,
     }  # fmt: skip
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from rota.errors import ConfigError, UnknownNameError
-from rota.learn.recipe import Recipe, tables_of
+from rota.learn.learners import LEARNING, settings_tables
+from rota.learn.recipe import Recipe, RunConfig, tables_of
 from rota.scenarios.reading import LONGEST_CHAIN, Lines, change_of
 from rota.systems.registry import presets, system
 from rota.traces.clusterfile import read_config_text, read_toml_text, unknown_key
@@ -62,10 +63,6 @@ class Where:
 
 def recipe_of(content: Mapping[str, Any], where: Where, name: str) -> Recipe:
     """A checked recipe from the content of a file."""
-    known = [f.name for f in fields(Recipe) if f.name != "name"]
-    for key in content:
-        if key not in known:
-            raise unknown_key(where(key), key, known)
     for key in ("system", "about"):
         if not isinstance(content.get(key), str):
             raise ConfigError(f'{where(key)}: {key} = "…" is missing; it must be a text.')
@@ -73,22 +70,37 @@ def recipe_of(content: Mapping[str, Any], where: Where, name: str) -> Recipe:
         kind = system(content["system"])
     except UnknownNameError as error:
         raise ConfigError(f"{where('system')}: {error}") from None
-    tables = {table: filled(made, content, where, table) for table, made in tables_of(kind).items()}
-    _check_exploration(kind, tables["explore"].kind, tables["run"].learner, where)
+    learner = filled(RunConfig, content, where, "run").learner
+    try:
+        made_by = tables_of(kind, learner)
+    except UnknownNameError as error:
+        raise ConfigError(f"{where('run', 'learner')}: [run] learner: {error}") from None
+    known = ["about", "system", *made_by]
+    for key in content:
+        if key not in known:
+            raise unknown_key(where(key), key, known)
+    tables = {table: filled(made, content, where, table) for table, made in made_by.items()}
+    _check_exploration(kind, tables["explore"].kind, learner, where)
+    if learner == "look-ahead" and kind.make_foresight is None:
+        raise ConfigError(
+            f"{where('run', 'learner')}: learner = 'look-ahead' is not possible with "
+            f"{kind.name!r}, which cannot foresee what its actions lead to; say 'ppo'."
+        )
     _check_shaping(kind, tables["ppo"], tables["world"].reward, where)
     _check_order(kind, tables["clone"], where)
+    tables["learners"] = {table: tables.pop(table) for table in settings_tables(learner)}
     return Recipe(name=name, about=content["about"], system=content["system"], **tables)
 
 
 def _check_exploration(kind: System, explore: str, learner: str, where: Where) -> None:
     if explore == "none":
         return
-    if learner != "actor-critic":
+    if not LEARNING.get(learner).replaced:
         at = where.of(("explore", "kind"), ("run", "learner"))
         raise ConfigError(
             f"{at}: [explore] kind = {explore!r} does not go with learner = "
-            f"{learner!r}: PPO needs the probability of each action, and that of a replaced one is "
-            "not known; say run.learner = 'actor-critic', or kind = 'none'."
+            f"{learner!r}, which needs the probability of each action, and that of a replaced one "
+            "is not known; say run.learner = 'actor-critic', or kind = 'none'."
         )
     if kind.make_explorer is None:
         raise ConfigError(
@@ -98,14 +110,14 @@ def _check_exploration(kind: System, explore: str, learner: str, where: Where) -
 
 
 def _check_shaping(kind: System, ppo: PPOConfig, reward: str, where: Where) -> None:
-    if ppo.horizon_s and kind.per_job:
+    if ppo.horizon_s and kind.follows_jobs:
         raise ConfigError(
             f"{where('ppo', 'horizon_s')}: [ppo] horizon_s is not possible with {kind.name!r}, "
             "which does not decide step by step; say discount."
         )
     if not ppo.shaped:
         return
-    if kind.per_job:
+    if kind.follows_jobs:
         raise ConfigError(
             f"{where('ppo', 'shaped')}: [ppo] shaped = true is not possible with {kind.name!r}, "
             "which does not decide step by step; leave it out."
@@ -120,7 +132,7 @@ def _check_shaping(kind: System, ppo: PPOConfig, reward: str, where: Where) -> N
 
 
 def _check_order(kind: System, clone: CloneConfig, where: Where) -> None:
-    if clone.any_order and kind.per_job:
+    if clone.any_order and kind.follows_jobs:
         raise ConfigError(
             f"{where('clone', 'any_order')}: [clone] any_order = true is not possible with "
             f"{kind.name!r}, which decides on all jobs at once; leave it out."

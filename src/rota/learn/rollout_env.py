@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    import numpy as np
     from numpy.typing import NDArray
 
     from rota.core.types import Bools, Floats, Ints
-
-Observation: TypeAlias = "Mapping[str, NDArray[Any]]"
-"""Arrays (B, …) by name. "rows" (B, W) holds job numbers, −1 where there is no job."""
+    from rota.learn.states import Allowed, States
 
 
 class Choice(NamedTuple):
-    """Actions, the masks they were chosen under, and their log-probabilities."""
+    """The n decisions of one step, cluster by cluster."""
 
-    action: Ints  # (B,) or (B, W); −1 where nothing was allowed
-    mask: Bools  # (B, A) or (B, W, A)
-    log_prob: NDArray[Any]  # (B,) or (B, W)
+    actions: Ints
+    """(B,) or (B, W) The same in the form in which they are carried out."""
+    allowed: Allowed
+    action: Ints  # (n,) −1 where nothing was allowed
+    log_prob: NDArray[Any]  # (n,)
+    job: Ints | None = None
+    """(n,) The number of the job that each is about, unique in its episode; −1: none."""
 
 
 class Last(NamedTuple):
-    """The last state of K clusters whose episode was cut short while jobs were unfinished."""
+    """The last states of K clusters whose episode was cut short while jobs were unfinished."""
 
     cluster: Ints  # (K,)
-    seen: Observation  # (K, …)
+    seen: States
+    judged: States | None = None  # what the critic sees, if it is something else
     alive: Bools | None = None  # (K, J) jobs that had not ended
     potential: Floats | None = None  # (K,)
 
@@ -36,15 +38,13 @@ class Turn(NamedTuple):
     """The result of one step."""
 
     reward: Floats
-    """(B,), or (B, W) where every job has its own."""
+    """(B,)"""
     over: Bools
     """(B,) The round ended, so time passed."""
     done: Bools
     """(B,) The episode ended; the next observation belongs to another one."""
-    job: Ints | None = None
-    """(B,) The job that the decision was about, −1: none; where a cluster decides step by step."""
     gains: Floats | None = None
-    """(B, J) Each job's part of the reward."""
+    """(B, J) Each job's part of the reward, of jobs in the window or not."""
     potential: Floats | None = None
     """(B,) The rounds' potential before the step."""
     potential_after: Floats | None = None
@@ -64,19 +64,27 @@ class RolloutEnv(Protocol):
 
     batch: int
 
-    def observe(self) -> Observation:
-        """The present state of every cluster."""
+    def observe(self) -> States:
+        """The present state of every cluster; "rows" (B, W) are jobs, −1: none, if followed."""
         ...
 
-    def choose(self, logits: NDArray[Any], chance: NDArray[Any] | None) -> Choice:
-        """Allowed actions by these logits: drawn with `chance`, or the likeliest if it is None.
+    def judged(self) -> States | None:
+        """What the critic sees of the same; None: what the network sees."""
+        ...
 
-        logits  (B, A) or (B, W, A); chance (B,) or (B, W), uniform in [0, 1)
+    def choose(self, logits: NDArray[Any], rng: np.random.Generator | None) -> Choice:
+        """Allowed options by these logits: drawn, or the likeliest without a generator.
+
+        logits  (n, A), or (C,) of candidates
         """
         ...
 
     def step(self, actions: NDArray[Any]) -> Turn:
         """Carry the actions out."""
+        ...
+
+    def costs(self) -> Floats | None:
+        """(B, A) What every action would lead to, inf: not allowed; None if nothing foresees it."""
         ...
 
     def potential(self) -> Floats:

@@ -7,31 +7,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from rota.errors import CheckpointError, TrainingError
 from rota.learn import checkpoint
-from rota.learn.actor_critic import ActorCritic
 from rota.learn.checkpoint import About, weights_of
 from rota.learn.clone import clone
 from rota.learn.collect import play
+from rota.learn.demonstrations import Demonstrations
 from rota.learn.deploy import begin_with, load_network
-from rota.learn.ppo import PPO
+from rota.learn.scenario_scores import ScenarioScores
 from rota.learn.training_folder import (
     BEST,
     COPY,
     LAST,
     RESUME,
-    RIVALS,
     WARM,
     make_folder,
     read_state,
 )  # fmt: skip
 from rota.learn.training_log import TrainingLog
-from rota.learn.training_report import Report, Standing, compared
+from rota.learn.training_report import Report
 from rota.learn.training_worlds import TrainingWorlds
 from rota.systems.registry import LEARNED
 
@@ -39,16 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rota.core.types import Floats
     from rota.learn.batch_rollout_env import BatchRolloutEnv
     from rota.learn.copy_score import CopyScore
     from rota.learn.recipe import Recipe
-
-LEARNERS: Final[dict[str, tuple[Any, str]]] = {
-    "ppo": (PPO, "ppo"), "actor-critic": (ActorCritic, "actor_critic"),
-    "none": (PPO, "ppo"),  # which then never updates
-}  # fmt: skip
-"""Learners by name, and the table of a recipe that each is set by."""
+    from rota.learn.training_report import Standing
 
 
 def _unwatched(_: Report) -> None:
@@ -70,9 +63,6 @@ class Trainer:
         """Validations since the best one."""
         self.validation: float | None = None
         self.copy: CopyScore | None = None
-        self._rivals_s: dict[str, Floats] = {}
-        self._best_s: Floats | None = None
-        """The best network's mean JCT of each validation trace, if it was validated in this run."""
         self._scored = -1
         """The update that was validated last."""
         self._saved_s = -np.inf
@@ -83,11 +73,15 @@ class Trainer:
         with torch.random.fork_rng():
             torch.manual_seed(run.seed)  # for the first weights
             self.worlds = TrainingWorlds(recipe, data)
-        self.network = self.worlds.network
+            self.every = [self.worlds, *(TrainingWorlds(part, data) for part in recipe.others())]
+            """The worlds of all scenarios."""
+        self.scores = ScenarioScores(self.every)
+        self.network, self.critic = self.worlds.network, self.worlds.critic
         if run.start and not resume:
-            begin_with(self.network, run.start, recipe)
-        learner, table = LEARNERS[run.learner]
-        self.learner = learner(self.network, getattr(recipe, table), self._generator)
+            begin_with(self.network, self.critic, run.start, recipe)
+        self.learner = recipe.learner.make(
+            self.network, self.critic, recipe.learning, self._generator, recipe.built_by.agents
+        )
         if resume:
             self._restore(*read_state(folder, recipe))
         else:
@@ -99,7 +93,7 @@ class Trainer:
         began_s = monotonic() - self.elapsed_s
         with TrainingLog(self.folder, self.update) as self._log:
             self._measure_copy()
-            self._measure_rivals()
+            self.scores.measure_rivals(self.folder, self._tell_rivals)
             if self.phase == "clone":
                 self._warm_up()
                 self.phase = "rl"
@@ -118,18 +112,6 @@ class Trainer:
             )
         return self.best
 
-    def standing(self) -> Standing:
-        """How the best network compares with the rivals, after a run."""
-        if self._best_s is None:  # it is from before this training was resumed
-            _, _, network = load_network(self.folder / BEST)
-            self._best_s = self.worlds.validate(network)
-        worlds = self.worlds
-        return Standing(
-            scenario=worlds.scenario.name, traces=worlds.validation_words, unit=worlds.unit,
-            jct=float(self._best_s.mean()) / worlds.unit_s, teacher=self.recipe.clone.teacher,
-            rivals=compared(self._best_s, self._rivals_s, worlds.unit_s),
-        )  # fmt: skip
-
     def _measure_copy(self) -> None:
         """Measure the most that cloning can reach, before any is done."""
 
@@ -141,23 +123,26 @@ class Trainer:
             self._log.scalars("validation", {"perfect_copy": self.copy.jct}, self.update)
             self._tell("copy", update=self.copy.traces, updates=self.copy.traces)
 
-    def _measure_rivals(self) -> None:
-        def tell(done: int, runs: int) -> None:
-            self._tell("rivals", update=done, updates=runs)
+    def standings(self) -> list[Standing]:
+        """How the best network compares with the rivals in each scenario, after a run."""
+        if self.scores.best_s is None:  # it is from before this training was resumed
+            self.scores.best_s = self.scores.of(load_network(self.folder / BEST)[2])
+        return self.scores.standings(self.recipe.clone.teacher)
 
-        self._rivals_s = self.worlds.measure_rivals(self.folder / RIVALS, tell)
+    def _tell_rivals(self, done: int, runs: int) -> None:
+        self._tell("rivals", update=done, updates=runs)
 
     def _warm_up(self) -> None:
         """Learn what the teacher does."""
         config, epochs = self.recipe.clone, 0
-        demonstrations = self.worlds.demonstrations(self._rng)
+        demonstrations = self._demonstrations()
         for time in range(1 + config.again):
             if time:
                 old = demonstrations.take(
                     self._rng.permutation(len(demonstrations))[: config.samples]
                 )
-                new = self.worlds.demonstrations(self._rng, time, self.network)
-                demonstrations = new.beside(old)
+                new = self._demonstrations(time, self.network)
+                demonstrations = Demonstrations.joined([new, old])
             torch.set_num_threads(self.recipe.run.threads)
             for facts in clone(self.network, demonstrations, config, self._generator):
                 epochs += 1
@@ -165,11 +150,17 @@ class Trainer:
                 total = config.epochs * (1 + config.again)
                 self._tell("clone", update=epochs, updates=total, facts=facts)
             torch.set_num_threads(1)
-        checkpoint.save(self.folder / WARM, self._about(), weights_of(self.network))
+        self._keep(WARM)
+
+    def _demonstrations(self, time: int = 0, student: Any = None) -> Demonstrations:
+        """What the teacher does in all scenarios."""
+        return Demonstrations.joined(
+            [worlds.demonstrations(self._rng, time, student) for worlds in self.every]
+        )
 
     def _reinforce(self, began_s: float) -> None:
         run, world = self.recipe.run, self.recipe.world
-        env = self.worlds.training_env(self._rng)
+        envs = [worlds.training_env(self._rng) for worlds in self.every]
         if self._rl_began_s is None:
             self._rl_began_s = monotonic() - began_s
         if self.update == 0 and self._scored < 0:
@@ -179,14 +170,15 @@ class Trainer:
             left = self._left(monotonic() - began_s)
             if left <= 0 or (run.patience and self.stale >= run.patience):
                 break
-            facts, rate = self._improve(env, left)
+            facts, rate = self._improve(envs[self.update % len(envs)], left)
             self.elapsed_s = monotonic() - began_s
             self._log.scalars("rl", {**facts, "rate": rate}, self.update)
             validates = self.update % run.validate_every == 0 or self.update == run.updates
             if validates:
                 self._validate()
             if world.renew and self.update % world.renew == 0:
-                self.worlds.renew(env, self._rng)
+                for worlds, env in zip(self.every, envs, strict=True):
+                    worlds.renew(env, self._rng)
             self._tell("rl", rate=rate, facts=facts)
             self._save(force=validates)
         if self._scored != self.update:
@@ -198,12 +190,12 @@ class Trainer:
         torch.set_num_threads(1)
         if env.explorer is not None:
             env.explorer.update = self.update
-        rollout = play(env, self.network, self.learner.config.steps, self._rng)
+        rollout = play(env, self.network, self.critic, self.recipe.learning.steps, self._rng)
         torch.set_num_threads(self.recipe.run.threads)
         facts: dict[str, float] = self.learner.update(rollout, left)
         torch.set_num_threads(1)
         self.update += 1
-        rate = rollout.decisions / max(monotonic() - began, 1e-9)
+        rate = len(rollout.decisions) / max(monotonic() - began, 1e-9)
         jct_s, cut = env.episodes.drain()
         if jct_s is not None:
             facts["jct"] = jct_s / self.worlds.unit_s
@@ -223,8 +215,8 @@ class Trainer:
 
     def _validate(self) -> None:
         """Measure the network on the validation traces, and keep it if it is the best so far."""
-        jct_s = self.worlds.validate(self.network)
-        self.validation = float(jct_s.mean()) / self.worlds.unit_s
+        jct_s = self.scores.of(self.network)
+        self.validation = self.scores.mean(jct_s)
         if np.isnan(self.validation):
             raise TrainingError(
                 "The validation gave a JCT that is not a number; look at the scenario's traces."
@@ -233,14 +225,14 @@ class Trainer:
         finished = bool(np.isfinite(self.validation))
         better = finished and (self.best is None or self.validation < self.best)
         if better:
-            self.best, self._best_s, self.stale = self.validation, jct_s, 0
-            checkpoint.save(self.folder / BEST, self._about(), weights_of(self.network))
+            self.best, self.scores.best_s, self.stale = self.validation, jct_s, 0
+            self._keep(BEST)
         else:
             self.stale += 1
         line = {"update": self.update, "seconds": round(self.elapsed_s, 1),
                 "jct": self.validation if finished else None, "best": better}  # fmt: skip
         self._log.point(line)
-        facts = {"jct": self.validation, "unfinished": float(np.isinf(jct_s).sum())}
+        facts = {"jct": self.validation, **self.scores.facts(jct_s)}
         if self._teacher is not None and finished:
             facts["against_teacher"] = self.validation / self._teacher - 1
         if self._strongest is not None and finished:
@@ -250,15 +242,12 @@ class Trainer:
     @property
     def _teacher(self) -> float | None:
         """The teacher's mean JCT, if it is a policy and was measured."""
-        jct_s = self._rivals_s.get(self.recipe.clone.teacher)
-        return None if jct_s is None else float(jct_s.mean()) / self.worlds.unit_s
+        return self.scores.rival_means().get(self.recipe.clone.teacher)
 
     @property
     def _strongest(self) -> tuple[str, float] | None:
         """The rival with the lowest mean JCT, and that JCT."""
-        unit_s = self.worlds.unit_s
-        means = {name: float(jct_s.mean()) / unit_s for name, jct_s in self._rivals_s.items()}
-        return min(means.items(), key=lambda item: item[1], default=None)
+        return min(self.scores.rival_means().items(), key=lambda item: item[1], default=None)
 
     def _tell(self, phase: str, **more: Any) -> None:
         known: dict[str, Any] = {
@@ -281,6 +270,10 @@ class Trainer:
             package=LEARNED.package(recipe.system),
         )  # fmt: skip
 
+    def _keep(self, name: str) -> None:
+        """Write the network as it is now."""
+        checkpoint.save(self.folder / name, self._about(), weights_of(self.network, self.critic))
+
     def _save(self, *, force: bool = False) -> None:
         """Write the state to resume from, if it is due."""
         if not force and monotonic() - self._saved_s < self.recipe.run.save_every_s:
@@ -288,7 +281,8 @@ class Trainer:
         facts, arrays = self.learner.state()
         arrays["generator"] = self._generator.get_state().numpy()
         # The weights are in both files, so that each is complete if a kill comes in between.
-        arrays |= {f"weights.{name}": array for name, array in weights_of(self.network).items()}
+        weights = weights_of(self.network, self.critic)
+        arrays |= {f"weights.{name}": array for name, array in weights.items()}
         progress = {
             "update": self.update, "elapsed_s": self.elapsed_s, "phase": self.phase,
             "best": self.best, "stale": self.stale, "scored": self._scored, "learner": facts,
@@ -296,7 +290,7 @@ class Trainer:
             "rng": self._rng.bit_generator.state, "recipe": self.recipe.facts(),
         }  # fmt: skip
         checkpoint.write(self.folder / RESUME, progress, arrays)
-        checkpoint.save(self.folder / LAST, self._about(), weights_of(self.network))
+        self._keep(LAST)
         self._saved_s = monotonic()
 
     def _restore(self, facts: dict[str, Any], arrays: dict[str, Any]) -> None:
@@ -307,7 +301,9 @@ class Trainer:
             for name, array in arrays.items()
             if name.startswith("weights.")
         }
-        checkpoint.Checkpoint(self._about(), named, str(state)).fill(self.network)
+        found = checkpoint.Checkpoint(self._about(), named, str(state))
+        found.player().fill(self.network)
+        found.critic().fill(self.critic)
         adam = {name: array for name, array in arrays.items() if name.startswith("adam.")}
         try:
             self.learner.restore(facts["learner"], adam)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rota.errors import CheckpointError, ConfigError
 from rota.learn import checkpoint
+from rota.learn.learners import LEARNING
 from rota.traces.text_files import write_text
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ WARM: Final = "warm-up.ckpt"
 COPY: Final = "copy.json"
 RIVALS: Final = "rivals.json"
 RECIPE: Final = "recipe.json"
-_FIXED: Final = ("system", "world", "lens", "network", "clone", "ppo", "actor_critic", "explore")
-"""What a resumed training must have in common with the one that was stopped."""
+_FIXED: Final = ("system", "world", "lens", "network", "clone", "explore")
+"""What a resumed training must have in common with the one that was stopped, beside learners."""
 _MEASURED: Final = ("system", "world", "lens", "clone")
 """What `COPY` and `RIVALS` were measured with."""
 
@@ -82,14 +83,14 @@ def read_state(folder: Path, recipe: Recipe) -> tuple[dict[str, Any], dict[str, 
         )
     facts, arrays = checkpoint.read(state)
     then, now = facts.get("recipe", {}), json.loads(json.dumps(recipe.facts()))
+    earlier = then.get("run", {}).get("learner", recipe.run.learner)
     # "none" keeps the state of a PPO that never updates, so these two may follow each other.
-    learners = {then.get("run", {}).get("learner", recipe.run.learner), recipe.run.learner}
-    if "actor-critic" in learners and len(learners) > 1:
+    if earlier not in LEARNING or LEARNING.get(earlier).table != recipe.learner.table:
         raise ConfigError(
-            f"{folder} was trained with learner = {then['run']['learner']!r}; resume with the "
-            "same, or train again with another --out."
+            f"{folder} was trained with learner = {earlier!r}; resume with the same, or train "
+            "again with another --out."
         )
-    for table in _FIXED:
+    for table in (*_FIXED, *recipe.learners):
         if then.get(table) != now[table]:
             raise ConfigError(
                 f"{folder} was trained with other settings in [{table}]; resume with its own by "

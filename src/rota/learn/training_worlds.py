@@ -41,7 +41,7 @@ HELD_OUT = 5
 
 
 class TrainingWorlds:
-    """The lens, the network and the worlds of a recipe."""
+    """The lens, the network, its critic and the worlds of a recipe."""
 
     def __init__(self, recipe: Recipe, data: Path | None = None) -> None:
         self._recipe, self._data = recipe, data
@@ -51,7 +51,8 @@ class TrainingWorlds:
         system = recipe.built_by
         self.lens = system.make_lens(recipe.lens)
         self.network = system.make_network(recipe.network, self.lens)
-        self._per_job = system.per_job
+        self.critic = system.make_critic(recipe.network, self.lens)
+        self._agents = system.agents
         self._episodes = _cut(recipe.world) if recipe.world.trace else []
         self._validation = self._drawn(self._seeds("validate"))
         self.rivals = self._named_rivals()
@@ -94,15 +95,19 @@ class TrainingWorlds:
         env = BatchEnv(
             self._fresh(rng), self.lens, world.rewards, world.clusters, entries=entries,
             max_rounds=world.max_rounds, potentials=self._recipe.tell == "potential",
-            final_obs="cut",
+            final_obs="cut", judged=hasattr(self.lens, "critic_space"),
         )  # fmt: skip
         explore, make = self._recipe.explore, self._recipe.built_by.make_explorer
         explorer = None
         if explore.kind != "none" and make is not None:
             explorer = make(explore, self.lens, world.clusters, rng)
+        foresee, ahead = self._recipe.built_by.make_foresight, self._recipe.learning
+        foresight = None
+        if self._recipe.run.learner == "look-ahead" and foresee is not None:
+            foresight = foresee(env, ahead.coming, ahead.threshold)
         return BatchRolloutEnv(
-            env, per_job=self._per_job, entries=entries if world.replicas > 1 else None,
-            explorer=explorer, tell=self._recipe.tell,
+            env, self._agents, entries=entries if world.replicas > 1 else None,
+            explorer=explorer, tell=self._recipe.tell, foresight=foresight,
         )  # fmt: skip
 
     def demonstrations(
@@ -131,7 +136,7 @@ class TrainingWorlds:
         path = Path(config.teacher.removeprefix(JOURNAL))
         journal = JournalReplay(path, self.scenario, self._data)
         models = self._world(self._seeds("validate")[0]).trace.models
-        return watch_journal(journal, self.lens, config.samples, models, per_job=self._per_job)
+        return watch_journal(journal, self.lens, config.samples, models, self._agents)
 
     def teacher_env(self, time: int = 0) -> BatchRolloutEnv:
         """A few clusters for a teacher; at time 0 on the first traces to learn from."""
@@ -141,7 +146,7 @@ class TrainingWorlds:
         first = time * size % max(1, len(every) - size + 1)
         seeds = every[first : first + size]
         env = BatchEnv(self._drawn(seeds), self.lens, recipe.world.rewards, count)
-        return BatchRolloutEnv(env, per_job=self._per_job)
+        return BatchRolloutEnv(env, self._agents)
 
     def renew(self, envs: BatchRolloutEnv, rng: np.random.Generator) -> None:
         """Draw other traces for future episodes, if there are others."""
@@ -160,7 +165,7 @@ class TrainingWorlds:
             most = self._recipe.world.max_rounds
             return BatchEnv(self._validation, self.lens, reward, count, max_rounds=most)
 
-        return greedy_jct_s(make, network, per_job=self._per_job)
+        return greedy_jct_s(make, network, self._agents)
 
     def policy(self, name: str) -> Policy:
         """The policy that has this name in the scenario."""

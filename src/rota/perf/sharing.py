@@ -37,8 +37,10 @@ def fit_ranks(lost: Floats, known: Bools | None = None) -> tuple[Floats, Floats]
     for _ in range(500):
         hurt = _one_side(lost, counts, harm)
         harm = _one_side(lost.T, counts.T, hurt)
-    length = max(float(np.linalg.norm(hurt)), 1e-12)
-    balance = np.sqrt(float(np.linalg.norm(harm)) / length)
+    lengths = float(np.linalg.norm(hurt)), float(np.linalg.norm(harm))
+    if not all(lengths):  # no job loses anything
+        return np.zeros(len(lost)), np.zeros(len(lost))
+    balance = np.sqrt(lengths[1] / lengths[0])
     return hurt * balance, harm / balance
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import zipfile
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from rota.core.jobs import JobTable
 from rota.files import replace_bytes
 from rota.perf.estimate import Estimator
+from rota.perf.learned_ranks import LearnedRanks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,16 +21,27 @@ if TYPE_CHECKING:
 
     from rota.core.snapshot import Snapshot
     from rota.core.types import Records
+    from rota.perf.job_laws import JobLaws
 
 KEEP_S: Final = 5.0
 """Between two times that it is written down; so much is lost with a killed daemon."""
 
 
 class Speeds:
-    """An estimator for jobs with servers and one for those without, in one file."""
+    """An estimator for jobs with servers and one for those without, in one file.
 
-    def __init__(self, path: Path, say: Callable[[str], None] = lambda _text: None) -> None:
+    With the laws of a profile, it also knows how jobs slow each other down, and learns that of
+    models without one.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        say: Callable[[str], None] = lambda _text: None,
+        laws: JobLaws | None = None,
+    ) -> None:
         self.path, self._say = path, say
+        self._ranks = None if laws is None else LearnedRanks(laws)
         self.models: dict[str, int] = {}
         """Models by name, with the numbers that snapshots call them by."""
         self._by: dict[bool, Estimator] = {}
@@ -40,6 +54,7 @@ class Speeds:
             OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile,
         ) as error:  # fmt: skip
             self.models, self._by = {}, {}
+            self._ranks = None if laws is None else LearnedRanks(laws)
             why = error.strerror if isinstance(error, OSError) else None
             wrong = (
                 f"cannot be read ({why})" if why else "is damaged, or of another version of rota"
@@ -54,6 +69,11 @@ class Speeds:
         """The same snapshot with the curves that can be known by now."""
         if by_nodes not in self._by:
             self._by[by_nodes] = Estimator(by_nodes=by_nodes)
+        if self._ranks is not None:
+            contention = self._ranks.see(snapshot, list(self.models))
+            rows = snapshot.jobs.rows.copy()
+            rows["curve"] = rows["model"]  # by which the estimator finds what it knows of a job
+            snapshot = replace(snapshot, jobs=JobTable(rows), contention=contention)
         seen = self._by[by_nodes].see(snapshot)
         if monotonic() >= self._due_s:
             self.keep()
@@ -65,6 +85,8 @@ class Speeds:
         arrays: dict[str, Records] = {"models": np.array(list(self.models), np.str_)}
         for by_nodes, estimator in self._by.items():
             arrays |= {f"{int(by_nodes)}.{name}": a for name, a in estimator.pack().items()}
+        if self._ranks is not None:
+            arrays |= {f"r.{name}": a for name, a in self._ranks.pack().items()}
         packed = io.BytesIO()
         np.savez(packed, allow_pickle=False, **arrays)
         try:
@@ -85,3 +107,6 @@ class Speeds:
                     estimator = Estimator(by_nodes=by_nodes)
                     estimator.unpack(own)
                     self._by[by_nodes] = estimator
+            ranks = {name[2:]: kept[name] for name in kept if name.startswith("r.")}
+            if ranks and self._ranks is not None:
+                self._ranks.unpack(ranks)

@@ -127,7 +127,7 @@ TABLES: Final[dict[str, dict[str, Key]]] = {
                        of=("deepshare",)),
         # preset: the calibrated generators of `rota traces`
         "preset": _one_of(*PRESET_NAMES, of=("preset",)),
-        "largest_gang": _whole(None, 1, 100_000, of=("preset",)),
+        "largest_gang": _whole(None, 1, 100_000, of=("deepshare", "preset")),
         "users": _whole(None, 1, 100_000, of=("preset",)),
         "load": _number(None, 1e-3, 100.0, of=("deepshare", "preset")),
     },
@@ -148,6 +148,7 @@ TABLES: Final[dict[str, dict[str, Key]]] = {
         "scaling": _number(1.0, 0.0, 9.0),
         "max_tasks": _whole(None, 2, 10_000, of=PS),
         "single_node": Key(bool, False, of=("deepshare",)),
+        "profile": Key(str, of=("profile",)),  # a file or folder of `rota profile`
     },
     "contention": {
         "model": _one_of("none", "pairs", "ranks", "links", "machines", default="none"),

@@ -182,6 +182,8 @@ def _loaded(path: Path) -> tuple[dict[str, Any], Lines]:
                 if key not in TABLES[name]:
                     raise unknown_key(f"{lines.where(name, key)}: [{name}]", key, TABLES[name])
                 _check(lines, (name, key), TABLES[name][key], given)
+    if profile := content.get("speed", {}).get("profile"):
+        content["speed"]["profile"] = str(path.parent / profile)  # as `base` is
     return content, lines
 
 
@@ -297,6 +299,11 @@ def _check_between(draft: LayeredSettings, full: Mapping[str, Mapping[str, Any]]
             f"{draft.where('speed', 'family')}: [speed] family = {family!r} knows nothing of the "
             f"jobs of [workload] kind = {kind!r}; give {' or '.join(map(repr, fits[kind]))}."
         )
+    if family == "profile" and "profile" not in full["speed"]:
+        raise ConfigError(
+            f"{draft.where('speed', 'family')}: [speed] profile is missing; it must be a file or "
+            "folder that `rota profile` wrote."
+        )
     if full["contention"]["model"] == "pairs" and (plugged or not family.startswith("deepshare")):
         raise ConfigError(
             f"{draft.where('contention', 'model')}: [contention] model = 'pairs' needs the ratios "
@@ -306,7 +313,7 @@ def _check_between(draft: LayeredSettings, full: Mapping[str, Mapping[str, Any]]
     if full["contention"]["model"] == "ranks" and (family == "trace" or by_servers):
         raise ConfigError(
             f"{draft.where('contention', 'model')}: [contention] model = 'ranks' needs speeds by "
-            "nodes: [speed] family = 'deepshare', 'all-reduce' or 'gavel'."
+            "nodes: [speed] family = 'deepshare', 'all-reduce', 'gavel' or 'profile'."
         )
     if full["contention"]["model"] == "links" and by_servers:
         raise ConfigError(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.errors import ConfigError, InputError
+from rota.perf.job_laws import read_laws
 from rota.perf.physics import Billing, Drift, Physics
 from rota.policies.classic.orderings import ORDERINGS
 from rota.policies.classic.placing import PLACEMENTS
@@ -68,6 +69,9 @@ class Scenario:
         settings = {name: keys for name, keys in self.settings.items() if name != "policies"}
         if self.settings["policies"]:  # left out where it says nothing: digests stay as they were
             settings["policies"] = self.settings["policies"]
+        if "profile" in self.settings["speed"]:  # what it says counts, not where it is
+            laws = asdict(read_laws(self.settings["speed"]["profile"]))
+            settings["speed"] = {**self.settings["speed"], "profile": laws}
         facts = [self.version, settings, list(self.nodes), dict(self.aliases)]
         text = json.dumps(facts, sort_keys=True, default=dict)
         return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]

@@ -44,10 +44,15 @@ def _dl2_clean(settings: Settings, _cluster: Cluster, data: Path | None) -> Curv
 
 
 def _deepshare(settings: Settings, cluster: Cluster, _data: Path | None) -> Curves:
+    return _deepshare_curves(settings, cluster, single_node=settings["speed"]["single_node"])
+
+
+def _deepshare_curves(settings: Settings, cluster: Cluster, *, single_node: bool) -> Curves:
     from rota.perf.sharing import deepshare_curves
 
-    single_node = settings["speed"]["single_node"]
-    return deepshare_curves(max_nodes=max(4, len(cluster)), single_node=single_node)
+    largest = settings["workload"].get("largest_gang", 8)
+    most_nodes = max(4, min(len(cluster), largest))
+    return deepshare_curves(max_nodes=most_nodes, max_gpus=largest, single_node=single_node)
 
 
 def _deepshare_measured(_settings: Settings, _cluster: Cluster, data: Path | None) -> Curves:
@@ -68,6 +73,13 @@ def _gavel(settings: Settings, cluster: Cluster, _data: Path | None) -> Curves:
     return gavel_curves(gpu_types=cluster.gpu_types, **_sizes(settings, cluster))
 
 
+def _profile(settings: Settings, cluster: Cluster, _data: Path | None) -> Curves:
+    from rota.perf.job_laws import read_laws
+
+    sizes = _sizes(settings, cluster)
+    return read_laws(settings["speed"]["profile"]).curves(sizes["max_nodes"], sizes["max_gpus"])
+
+
 def _sizes(settings: Settings, cluster: Cluster) -> dict[str, Any]:
     largest = settings["workload"].get("largest_gang", cluster.total_gpus)
     return {"max_nodes": min(len(cluster), largest), "max_gpus": largest}
@@ -76,6 +88,7 @@ def _sizes(settings: Settings, cluster: Cluster) -> dict[str, Any]:
 FITTED: Final[Mapping[str, SpeedModel]] = {
     "ps": _ps, "dl2-measured": _dl2_measured, "dl2-clean": _dl2_clean, "deepshare": _deepshare,
     "deepshare-measured": _deepshare_measured, "all-reduce": _all_reduce, "gavel": _gavel,
+    "profile": _profile,
 }  # fmt: skip
 """Our speed models: tables as wide as the scenario's jobs may grow."""
 
@@ -155,16 +168,20 @@ def contention_of(
         from rota.perf.published import deepshare_measured
 
         found: Contention | None = deepshare_measured(data)[1]
+    elif wanted["model"] == "ranks" and settings["speed"]["family"] == "profile":
+        from rota.perf.job_laws import read_laws
+
+        assert curves is not None
+        found = read_laws(settings["speed"]["profile"]).contention(curves.names)
     else:
-        found = _contention(wanted, cluster, curves)
+        found = _contention(settings, cluster, curves)
     if found is not None and "floor" in wanted:
         found = found._replace(floor=wanted["floor"])
     return found
 
 
-def _contention(
-    wanted: Mapping[str, Any], cluster: Cluster, curves: Curves | None
-) -> Contention | None:
+def _contention(settings: Settings, cluster: Cluster, curves: Curves | None) -> Contention | None:
+    wanted = settings["contention"]
     if wanted["model"] in ("pairs", "ranks"):
         from rota.perf.sharing import rank_contention
 
@@ -172,9 +189,14 @@ def _contention(
         ranks = rank_contention(curves)
         return _as_pairs(ranks) if wanted["model"] == "pairs" else ranks
     if wanted["model"] == "links":
-        from rota.perf.sharing import link_contention
+        from rota.perf.sharing import link_contention, talk_of
 
-        return link_contention(curves, cluster, wanted["uplink_gbps"], wanted["spine_gbps"])
+        talk = None
+        if settings["speed"]["family"] == "deepshare":  # by its law, also if jobs must span nodes
+            talk = talk_of(_deepshare_curves(settings, cluster, single_node=True))
+        return link_contention(
+            curves, cluster, wanted["uplink_gbps"], wanted["spine_gbps"], talk=talk
+        )
     if wanted["model"] == "machines":
         from rota.perf.colocation import machine_contention
 

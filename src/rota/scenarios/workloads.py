@@ -86,11 +86,14 @@ def _with_curves(
     """The trace with models that have a speed at each job's size, wherever it is placed.
 
     A family of the preset, such as ResNet-18, stands for all batch sizes it was measured with.
+    Curves without any of these families, such as those of a user's own jobs, are drawn alike.
     """
     share = np.zeros(len(curves.names))
     for family, weight in families:
         own = [c for c, model in enumerate(curves.names) if model.partition(" (")[0] == family]
         share[own] = weight / max(1, len(own))
+    if not share.any():
+        share[:] = 1.0
     model = np.full(len(trace), -1)
     for size in np.unique(trace.num_gpus).tolist():
         spans = slice(1, min(size, curves.speed.shape[2] - 1) + 1)

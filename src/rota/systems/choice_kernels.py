@@ -55,3 +55,16 @@ def pick_rows(logits: Any, mask: Bools, chance: Any, action: Ints, log_prob: Any
     """One action per row: logits and mask (n, A), the others (n,)."""
     for row in range(len(action)):
         action[row] = pick(logits[row], mask[row], chance[row], log_prob[row : row + 1])
+
+
+@kernel
+def pick_listed(
+    logits: Any, allowed: Bools, begins: Ints, chance: Any, action: Ints, log_prob: Any
+) -> None:
+    """One candidate per list: list k is logits[begins[k] : begins[k + 1]], and so `allowed`.
+
+    action  (n,) the candidate's place in its list
+    """
+    for k in range(len(action)):
+        at, end = begins[k], begins[k + 1]
+        action[k] = pick(logits[at:end], allowed[at:end], chance[k], log_prob[k : k + 1])

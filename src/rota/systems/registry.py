@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.plugins import Registry
+from rota.systems.agents import EDITOR, LearnedAgent, follow_jobs
 from rota.systems.deepshare import candidate_settings as candidate
 from rota.systems.deepshare import paper_settings as paper
 from rota.systems.dl2 import dl2_settings as dl2
@@ -36,10 +37,21 @@ class System:
     network_settings: type[Any]
     make_lens: Callable[[Any], Any]
     make_network: Callable[[Any, Any], Any]
-    per_job: bool
-    """Whether it takes one decision per job and round, instead of one after the other."""
+    """What plays, from settings and lens."""
+    make_critic: Callable[[Any, Any], Any]
+    """What values states while it learns, from the same; no policy needs it."""
+    agents: tuple[LearnedAgent, ...] = EDITOR
+    """Who decides."""
     make_explorer: Callable[..., Any] | None = None
     """What may overrule its actions in training, from settings, lens, batch and generator."""
+    make_foresight: Callable[..., Any] | None = None
+    """What gives the cost of every action, from environment, jobs to come and threshold; for the
+    learner "look-ahead"."""
+
+    @property
+    def follows_jobs(self) -> bool:
+        """Whether it takes one decision per job and step, instead of one after the other."""
+        return follow_jobs(self.agents)
 
 
 SYSTEMS: Final = {
@@ -48,22 +60,24 @@ SYSTEMS: Final = {
         System(
             "dl2-onepass", "One choice of (servers, workers) per job and round.",
             dl2.OnePassLensConfig, dl2.OnePassNetworkConfig, dl2.one_pass_lens,
-            dl2.one_pass_network, per_job=True,
+            dl2.one_pass_network, dl2.one_pass_critic,
+            (LearnedAgent(name="sizing", follows="jobs"),),
         ),
         System(
             "dl2", "DL2 (Peng et al., TPDS 2021): worker, server or both, job by job.",
             dl2.StepLensConfig, dl2.StepNetworkConfig, dl2.step_lens, dl2.step_network,
-            per_job=False, make_explorer=dl2.step_explorer,
+            dl2.step_critic, make_explorer=dl2.step_explorer,
         ),
         System(
             "deepshare", "Placements that slow others down least, chosen among candidates.",
             candidate.CandidateLensConfig, candidate.CandidateNetworkConfig,
-            candidate.candidate_lens, candidate.candidate_network, per_job=False,
+            candidate.candidate_lens, candidate.candidate_network, candidate.candidate_critic,
+            make_foresight=candidate.candidate_foresight,
         ),
         System(
             "deepshare-paper", "DeepShare (Ryu and Eo, ICPADS 2023) as published: pairs of nodes.",
             paper.PaperLensConfig, paper.PaperNetworkConfig, paper.paper_lens, paper.paper_network,
-            per_job=False,
+            paper.paper_critic,
         ),
     )
 }  # fmt: skip

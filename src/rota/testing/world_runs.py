@@ -55,6 +55,8 @@ class _Log:
     events: list[Records] = field(default_factory=lambda: [np.zeros(0, EVENT)])
     entries: list[Records] = field(default_factory=lambda: [np.zeros(0, SHARE)])
     rounds: list[Records] = field(default_factory=lambda: [np.zeros(0, ROUND)])
+    spare: int = SPARE_ROUNDS
+    """Rounds that may still come without another event."""
 
     def add_jobs(self, *_: Any) -> None: ...
 
@@ -65,15 +67,17 @@ class _Log:
     def add_events(self, events: Records, entries: Records) -> None:
         self.events.append(events)
         self.entries.append(entries)
+        self.spare += ROUNDS_PER_EVENT * len(events)
 
     def add_rounds(self, rounds: Records, notes: Any = None) -> None:
         del notes
         self.rounds.append(rounds)
+        self.spare -= len(rounds)
 
     def check_length(self, _ended: int) -> None:
         """Raise once there are far more rounds than events call for."""
-        events, rounds = sum(map(len, self.events)), sum(map(len, self.rounds))
-        if rounds > SPARE_ROUNDS + ROUNDS_PER_EVENT * events:
+        if self.spare < 0:
+            events, rounds = sum(map(len, self.events)), sum(map(len, self.rounds))
             raise TooManyRoundsError(
                 f"{rounds} rounds for {events} events, and it is not over: does the policy ask to "
                 "be called again and again, or stop and start jobs for ever?"

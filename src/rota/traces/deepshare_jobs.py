@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from rota.core.types import Floats
 
 MODELS: Final = ("MobileNetV3", "GraphSage", "FSDP", "Transformer-XL", "DLRM", "MoE")
-SIZES: Final = (2, 4, 8)
-SPANS: Final = {2: (2,), 4: (2, 4), 8: (2, 4)}
+SIZES: Final = (2, 4, 8, 16, 32, 64)
+"""GPUs of gangs; those of the original end at 8."""
+SPANS: Final = {2: (2,), 4: (2, 4), 8: (2, 4), 16: (2, 4), 32: (4, 8), 64: (8, 16)}
 """Nodes over which a gang of each size is spread evenly."""
 NOMINAL_S: Final = 3600.0
 """Run time of every job at its mean speed over SPANS."""
@@ -39,17 +40,27 @@ class GangWorkload:
     load: float | None = None
     """Nominal GPU-seconds that arrive per GPU-second; None: all jobs are there at time 0."""
     mix: str = "random"
+    largest_gang: int = 8
+
+    def __post_init__(self) -> None:
+        if self.largest_gang not in SIZES:
+            raise ConfigError(
+                f"largest_gang={self.largest_gang} must be one of {', '.join(map(str, SIZES))}."
+            )
 
 
 def gangs(
     plan: GangWorkload, speed: Floats, rng: np.random.Generator, name: str = "deepshare"
 ) -> Trace:
     """Draw a trace; `speed` (6, A, W) is in samples per second over a nodes with w workers."""
-    if plan.gpus < max(SIZES):
-        raise ConfigError(f"{name}: jobs of {max(SIZES)} GPUs do not fit a cluster of {plan.gpus}.")
+    known = np.array(SIZES[: SIZES.index(plan.largest_gang) + 1])
+    if plan.gpus < plan.largest_gang:
+        raise ConfigError(
+            f"{name}: jobs of {plan.largest_gang} GPUs do not fit a cluster of {plan.gpus}."
+        )
     shares = _shares(len(MODELS), rng) if plan.mix == "random" else np.array(MIXES[plan.mix])
     model = rng.choice(len(MODELS), plan.jobs, p=shares / shares.sum())
-    sizes = np.array(SIZES)[rng.choice(len(SIZES), plan.jobs, p=_shares(len(SIZES), rng))]
+    sizes = known[rng.choice(len(known), plan.jobs, p=_shares(len(known), rng))]
     samples, fastest = np.zeros(plan.jobs), np.zeros(plan.jobs)
     for job, (m, gpus) in enumerate(zip(model, sizes.tolist(), strict=True)):
         over = [speed[m, span, gpus] for span in SPANS[gpus]]

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rota.core.plan import Plan, Share
     from rota.core.snapshot import Snapshot
     from rota.elastic.agent_forkserver import AgentForkServer
+    from rota.perf.job_laws import JobLaws
     from rota.run.job_facts import Listing
     from rota.run.wait_reason import WaitReason
 
@@ -61,6 +62,7 @@ class LocalBackend:
         keep_s: float = math.inf,
         keep_jobs: int = 1 << 53,
         fork_server: AgentForkServer | None = None,
+        laws: JobLaws | None = None,
         say: Callable[[str], None] = lambda _text: None,
     ) -> None:
         """Rounds are at most `every_s` apart while there are jobs.
@@ -68,7 +70,7 @@ class LocalBackend:
         With `drain`, `wait` returns False when there are no jobs left. A job is not stopped or
         moved in its first `min_run_s`. Jobs that are over are forgotten after `keep_s`, and all
         but the last `keep_jobs` of them. Agents are started by `fork_server` if it can do that.
-        `say` is told what happens, in one line each.
+        With `laws` snapshots say how jobs slow each other down. `say` is told what happens.
         """
         self.store, self.cluster, self.every_s, self.drain = store, cluster, every_s, drain
         self.min_run_s = min_run_s
@@ -83,12 +85,11 @@ class LocalBackend:
         self._active: set[int] = set()  # jobs about which something is to be done
         self._aside: dict[int, Aside] = {}
         self._users: dict[str, int] = {}
-        self._speeds = Speeds(store.root / SPEEDS, say)
+        self._speeds = Speeds(store.root / SPEEDS, say, laws)
         self._settled = False  # whether a job has settled since the last look at all of them
         self._new, self._wishes, self._waits = NewJobs(store), Wishes(store), WaitsFile(store.root)
         self._house, self._clock = Housekeeping(store, keep_s, keep_jobs), StateClock(store)
-        self._round_s = -math.inf
-        self._news = self._scan()
+        self._round_s, self._news = -math.inf, self._scan()
 
     @property
     def now_s(self) -> float:
@@ -197,8 +198,7 @@ class LocalBackend:
 
     def on_hold(self, uid: int) -> bool:
         """Whether the user of a job has put it on hold."""
-        job = self._jobs.get(uid)
-        return job is not None and job.on_hold
+        return (job := self._jobs.get(uid)) is not None and job.on_hold
 
     def note_waits(self, reasons: Mapping[int, WaitReason]) -> None:
         """Have `rota queue` say why jobs wait; starting jobs are added."""

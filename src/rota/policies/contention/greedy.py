@@ -61,7 +61,7 @@ class ContentionGreedy:
             return draft.commit()
         self._model = PlacementModel.of(snapshot, self._model)
         rows = snapshot.jobs.rows.copy()  # a snapshot is read-only: another type to Numba
-        rooms = rooms_for(snapshot, rows)
+        rooms = rooms_for(snapshot, rows, self._model.tables)
         order = weigh(rooms, rows, fraction=self.fraction)
         shares = snapshot.shares.copy()
         if not self._play(rooms, rows, order, snapshot.nodes.copy(), shares, snapshot.time_s):

@@ -9,6 +9,7 @@ import numpy as np
 from rota.core.layout import SLACK
 from rota.core.types import Ints
 from rota.jit import part
+from rota.policies.contention.loss_kernels import loss_across, loss_on
 from rota.policies.contention.neighbour_kernels import (
     Found,
     GreedySettings,
@@ -16,39 +17,15 @@ from rota.policies.contention.neighbour_kernels import (
     Occupancy,
     Options,
     Scratch,
-    after,
     kept,
     workers_at,
 )
+from rota.policies.contention.uplink_kernels import kept_across
 
 EXACT: Final = 8
 """Up to this number of nodes, all sets of nodes are tried; beyond, a set grows node by node."""
 TIE: Final = 1e-12
 """Scores as close as this are equal: the job that came first goes first."""
-
-
-@part
-def loss_on(
-    law: Law, options: Options, room: Occupancy, scratch: Scratch, n: int, k: int, held: int,
-    least: float, keep: bool,
-) -> float:  # fmt: skip
-    """What the jobs on node n lose by a newcomer, beyond what they lose by it elsewhere.
-
-    Infinite if one falls below `least`. With `keep`, the losses are noted in `scratch`.
-    """
-    clock, loss = scratch.seen[scratch.hit.size], 0.0
-    for s in range(room.jobs_on[n]):
-        o = room.job[n, s]
-        now = scratch.hit[o] if scratch.seen[o] == clock else room.low[o]
-        then = after(law, room, n, s, k, held)
-        if then < now:
-            above, below = max(law.floor, now), max(law.floor, then)
-            if below < least and below < above:
-                return np.inf
-            loss += options.weight[o] * room.alone[o] * (above - below)
-            if keep:
-                scratch.hit[o], scratch.seen[o] = then, clock
-    return loss
 
 
 @part
@@ -68,11 +45,13 @@ def has_room(options: Options, room: Occupancy, j: int, span: int, n: int) -> bo
 
 
 @part
-def beats(found: Found, at: int, score: float, j: int) -> bool:
+def beats(found: Found, at: int, score: float, p: int, j: int) -> bool:
     """Whether a placement of job j comes before the one at `at`."""
     if score > found.score[at] + TIE:
         return True
-    return score >= found.score[at] - TIE and j < found.job[at]
+    if score < found.score[at] - TIE or j > found.job[at]:
+        return False
+    return j < found.job[at] or p < found.option[at]
 
 
 @part
@@ -80,10 +59,10 @@ def offer(found: Found, most: int, score: float, p: int, j: int, pick: Ints, spa
     """Put a placement where it belongs among the best `most`."""
     last = found.score.size - 1
     size = found.option[last]
-    if size == most and not beats(found, most - 1, score, j):
+    if size == most and not beats(found, most - 1, score, p, j):
         return
     at = min(size, most - 1)
-    while at > 0 and beats(found, at - 1, score, j):
+    while at > 0 and beats(found, at - 1, score, p, j):
         found.score[at], found.job[at] = found.score[at - 1], found.job[at - 1]
         found.option[at] = found.option[at - 1]
         for i in range(found.node.shape[1]):
@@ -110,6 +89,9 @@ def worth(
         alone = min(alone, options.speed[p, room.type[n]])
         own = min(own, kept(law, room, k, n, -1))
         loss += loss_on(law, options, room, scratch, n, k, held, settings.min_ratio, True)
+    if k >= 0 and room.up_load.size > 0:  # else nothing is known of its traffic
+        own = min(own, kept_across(law, room, k, pick, span, law.traffic_gbps[k]))
+        loss += loss_across(law, options, room, scratch, k, pick, span, settings.min_ratio)
     own = max(own, law.floor)
     gain = options.weight[j] * alone * own - loss
     if (
@@ -155,47 +137,6 @@ def try_all(
 
 
 @part
-def climb(
-    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
-    p: int, j: int, able: int, found: Found, most: int,
-) -> None:  # fmt: skip
-    """Weigh one set of nodes: the best node first, then the best beside it, and so on."""
-    span, k, job = options.span[p], options.kind[p], options.jobs[j]
-    scratch.seen[scratch.hit.size] += 1
-    own, alone, loss = 1.0, np.inf, 0.0
-    for i in range(span):
-        held = workers_at(job["workers"], span, i) * job["gpus_per_worker"]
-        at, top = -1, -np.inf
-        for a in range(i, able):
-            n = scratch.able[a]
-            speed = min(alone, options.speed[p, room.type[n]])
-            ratio = max(law.floor, min(own, kept(law, room, k, n, -1)))
-            cost = loss + loss_on(
-                law, options, room, scratch, n, k, held, settings.min_ratio, False
-            )
-            gain = options.weight[j] * speed * ratio - cost
-            better = at < 0 or gain > top + TIE
-            # Between equals the fuller node, so that room stays for others.
-            if better or (gain > top - TIE and room.free[n] < room.free[scratch.able[at]]):
-                at, top = a, gain
-        n = scratch.able[at]
-        scratch.able[at] = scratch.able[i]
-        scratch.able[i] = scratch.pick[i] = n
-        own = min(own, kept(law, room, k, n, -1))
-        alone = min(alone, options.speed[p, room.type[n]])
-        loss += loss_on(law, options, room, scratch, n, k, held, settings.min_ratio, True)
-    for i in range(1, span):
-        at, n = i, scratch.pick[i]
-        while at > 0 and scratch.pick[at - 1] > n:
-            scratch.pick[at] = scratch.pick[at - 1]
-            at -= 1
-        scratch.pick[at] = n
-    score = worth(law, options, room, scratch, settings, p, j, scratch.pick)
-    if score > -np.inf:
-        offer(found, most, score, p, j, scratch.pick, span)
-
-
-@part
 def mark_twins(room: Occupancy, scratch: Scratch) -> None:
     """Find nodes that cannot be told apart."""
     for n in range(room.free.size):
@@ -207,36 +148,9 @@ def mark_twins(room: Occupancy, scratch: Scratch) -> None:
                 and room.free[t] == room.free[n]
                 and room.gpus[t] == room.gpus[n]
                 and room.type[t] == room.type[n]
+                and room.rack[t] == room.rack[n]
                 and room.cpus[t] == room.cpus[n]
                 and room.memory_gb[t] == room.memory_gb[n]
             ):
                 scratch.twin[n] = t
                 break
-
-
-@part
-def scan(
-    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
-    found: Found, most: int,
-) -> int:  # fmt: skip
-    """Find the best `most` placements of the next job of each type; returns their number."""
-    last = found.score.size - 1
-    found.option[last] = 0
-    exact = room.free.size <= EXACT
-    if exact:
-        mark_twins(room, scratch)
-    for p in range(options.type.size):
-        q, span = options.type[p], options.span[p]
-        if room.head[q] == options.end[q]:
-            continue
-        j, able = options.queue[room.head[q]], 0
-        for n in range(room.free.size):
-            if has_room(options, room, j, span, n):
-                scratch.able[able] = n
-                able += 1
-        if able >= span:
-            if exact:
-                try_all(law, options, room, scratch, settings, p, j, able, found, most)
-            else:
-                climb(law, options, room, scratch, settings, p, j, able, found, most)
-    return found.option[last]

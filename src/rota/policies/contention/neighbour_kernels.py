@@ -2,8 +2,8 @@
 
 An `Occupancy` is a copy of the cluster that can be played forward: every node lists the jobs on it
 (`job`, with `held` GPUs each) and what it leaves each of them of its speed (`here`). A job runs at
-`alone` × the least of these, over its nodes. Speeds are relative to a job's reference, so a job's
-`left` is in seconds at speed 1.
+`alone` × the least of these, over its nodes and the uplinks between them. Speeds are relative to a
+job's reference, so a job's `left` is in seconds at speed 1.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Law(NamedTuple):
     traffic_gbps: Floats  # (K,)
     talk: Floats  # (K,)
     link_gbps: Floats  # (N,)
+    uplink_gbps: Floats  # (R + 1,) of racks, the last is the spine; (0,): none to look at
 
 
 class Options(NamedTuple):
@@ -49,6 +50,7 @@ class Occupancy(NamedTuple):
     head: Ints  # (Q,) the next job of a type, as a place in `Options.queue`
     gpus: Ints  # (N,)
     type: Ints  # (N,)
+    rack: Ints  # (N,) 0 where the law has no uplinks
     free: Ints  # (N,) GPUs; −1 while a node is down
     cpus: Floats  # (N,) free
     memory_gb: Floats  # (N,) free
@@ -60,11 +62,15 @@ class Occupancy(NamedTuple):
     here: Floats  # (N, S) what the node leaves the job of its speed
     kind: Ints  # (J,)
     alone: Floats  # (J,)
-    low: Floats  # (J,) the least of `here` over the job's nodes
+    low: Floats  # (J,) the least that nodes and uplinks leave the job of its speed
     left: Floats  # (J,)
     span: Ints  # (J,)
     node: Ints  # (J, M) the nodes of a running job
     run: Ints  # (J + 1,) the running jobs; the last entry is their number
+    up_load: Floats  # (R + 1,) Gb/s that jobs want of uplinks and spine
+    riders: Ints  # (R + 1,) the number of jobs on each
+    rider: Ints  # (R + 1, J) these jobs
+    changed: Ints  # (N + 1,) when what a node is worth last changed; the last entry is the clock
 
 
 class Scratch(NamedTuple):
@@ -76,6 +82,21 @@ class Scratch(NamedTuple):
     pick: Ints  # (N,)
     order: Ints  # (N,)
     twin: Ints  # (N,) the next lower node with the same content, −1: none
+    loss: Floats  # (N,) what the jobs of a node lose by the newcomer
+    up_ratio: Floats  # (R + 1,) what an uplink leaves the newcomer
+    up_loss: Floats  # (R + 1,) what the jobs on an uplink lose by the newcomer
+    rack_ratio: Floats  # (R + 1,) what uplinks leave the newcomer with a further node in a rack
+    rack_loss: Floats  # (R + 1,) what others lose on uplinks by a further node in a rack
+    opened: Ints  # (R + 1,) when the newcomer began to use an uplink, by the clock of `seen`
+    by_rack: Ints  # (N,) nodes that have room, rack by rack
+    ends: Ints  # (R + 1,) where the nodes of a rack end there
+    home: Ints  # (N,) nodes of a set within a rack
+    rank: Ints  # (P,) options, those first that may score most
+    bound: Floats  # (P,) what they score at best
+    with_free: Ints  # (F,) nodes with at least so many free GPUs; the last counts all with more
+    weighed: Ints  # (I + 2,) up to which change a row of `part_ratio` is true; last, the last scan
+    part_ratio: Floats  # (I + 1, N) by option: what a node leaves the newcomer, −1: no room there
+    part_loss: Floats  # (I + 1, N) by option: what the jobs of a node lose
 
 
 class GreedySettings(NamedTuple):
@@ -96,11 +117,17 @@ class Found(NamedTuple):
 
 
 @part
-def on_link(law: Law, k: int, n: int, load_gbps: float) -> float:
-    """What is left to kind k of its speed if all jobs share the node's link alike."""
-    if load_gbps <= law.link_gbps[n]:
+def left_by(talk: float, load_gbps: float, link_gbps: float) -> float:
+    """What is left to a job of its speed if all jobs share a link alike."""
+    if load_gbps <= link_gbps:
         return 1.0
-    return 1.0 / (1.0 - law.talk[k] + law.talk[k] * load_gbps / law.link_gbps[n])
+    return 1.0 / (1.0 - talk + talk * load_gbps / link_gbps)
+
+
+@part
+def on_link(law: Law, k: int, n: int, load_gbps: float) -> float:
+    """What is left to kind k of its speed by the link of node n."""
+    return left_by(law.talk[k], load_gbps, law.link_gbps[n])
 
 
 @part

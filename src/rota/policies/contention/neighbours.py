@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 
-from rota.core.speed import no_contention
+from rota.core.speed import LINKS, no_contention
 from rota.perf.laws import check_models
+from rota.policies.contention.greedy_kernels import EXACT
 from rota.policies.contention.neighbour_kernels import Found, Law, Occupancy, Options, Scratch
 from rota.policies.contention.occupy_kernels import HOUR_S, Counts, Rooms
 from rota.policies.contention.spread_kernels import MOST_SPREADS, JobTypes, PlacementTables
@@ -18,6 +19,14 @@ if TYPE_CHECKING:
     from rota.core.snapshot import Snapshot
     from rota.core.speed import Contention, Curves
     from rota.core.types import Floats, Ints, Records
+
+MOST_KEPT: Final = 256
+"""Spreads of waiting types of which it is remembered what every node is worth."""
+MOST_FREE: Final = 64
+"""Nodes are counted by free GPUs up to this number."""
+
+
+Memory = TypeVar("Memory", Occupancy, Scratch)
 
 
 class PlacementModel:
@@ -37,6 +46,7 @@ class PlacementModel:
         law = Law(
             laws.mode, laws.floor, np.array(laws.ratio), np.array(laws.hurt), np.array(laws.harm),
             np.array(laws.traffic_gbps), np.array(laws.talk), np.array(links, np.float64),
+            _uplinks(cluster, laws),
         )  # fmt: skip
         by_nodes = curves is not None and curves.by_nodes
         self.tables = PlacementTables(law, by_nodes, speed, np.array(laws.kind))
@@ -58,15 +68,16 @@ class PlacementModel:
 
 
 def new_rooms(
-    lead: tuple[int, ...], jobs: int, types: int, nodes: int, gpu_types: int, slots: int, width: int
+    lead: tuple[int, ...], jobs: int, nodes: int, laws: PlacementTables, slots: int, width: int
 ) -> Rooms:
     """Memory for occupancies; every array has the axes `lead` in front.
 
     slots  the most jobs that a node lists
-    types  the most types of waiting jobs
     width  the most nodes of a job
     """
-    J, Q, N, P = jobs, types, nodes, types * MOST_SPREADS
+    J, Q, N, P = jobs, jobs, nodes, jobs * MOST_SPREADS
+    U, T = laws.law.uplink_gbps.size, laws.speed.shape[1]
+    kept = min(P, MOST_KEPT) if N > EXACT else 0  # options whose parts are remembered
 
     def ints(*shape: int) -> Any:
         return np.zeros((*lead, *shape), np.int64)
@@ -78,17 +89,21 @@ def new_rooms(
     slot_count = 1 << max(1, J).bit_length() + 1
     return Rooms(
         Options(None, floats(J), floats(J), signs, ints(J), ints(Q), ints(P), ints(P), ints(P),
-                floats(P, gpu_types)),
-        Occupancy(ints(Q), ints(N), ints(N), ints(N), floats(N), floats(N), floats(N), ints(N),
-                  ints(N), ints(N, slots), ints(N, slots), floats(N, slots), ints(J), floats(J),
-                  floats(J), floats(J), ints(J), ints(J, width), ints(J + 1)),
-        Scratch(floats(J), ints(J + 1), ints(N), ints(N), ints(N), ints(N)),
-        JobTypes(ints(J), ints(J), ints(J), floats(J), ints(slot_count), ints(gpu_types)),
-        Counts(ints(1), ints(1), ints(1), ints(1), ints(1)),
+                floats(P, T)),
+        Occupancy(ints(Q), ints(N), ints(N), ints(N), ints(N), floats(N), floats(N), floats(N),
+                  ints(N), ints(N), ints(N, slots), ints(N, slots), floats(N, slots), ints(J),
+                  floats(J), floats(J), floats(J), ints(J), ints(J, width), ints(J + 1), floats(U),
+                  ints(U), ints(U, J), ints(N + 1)),
+        Scratch(floats(J), ints(J + 1), ints(N), ints(N), ints(N), ints(N), floats(N), floats(U),
+                floats(U), floats(U), floats(U), ints(U), ints(N), ints(U), ints(N), ints(P),
+                floats(P), ints(MOST_FREE + 1), ints(kept + 2), floats(kept + 1, N),
+                floats(kept + 1, N)),
+        JobTypes(ints(J), ints(J), ints(J), floats(J), floats(J), ints(slot_count), ints(T)),
+        Counts(*(ints(1) for _ in Counts._fields)),
     )  # fmt: skip
 
 
-def rooms_for(snapshot: Snapshot, rows: Records) -> Rooms:
+def rooms_for(snapshot: Snapshot, rows: Records, laws: PlacementTables) -> Rooms:
     """Memory for one snapshot."""
     J, nodes = len(rows), snapshot.nodes
     waiting = rows["share_len"] == 0
@@ -98,8 +113,12 @@ def rooms_for(snapshot: Snapshot, rows: Records) -> Rooms:
     slots = jobs_on + min(int(waiting.sum()), int(nodes["gpus"].max()) + light) + 1
     asked = min(len(nodes), int(rows["workers"][waiting].max(initial=1)))
     width = max(asked, int(rows["share_len"].max(initial=1)))
-    gpu_types = len(snapshot.cluster.gpu_types)
-    return new_rooms((), J, int(waiting.sum()), len(nodes), gpu_types, slots, width)
+    return new_rooms((), J, len(nodes), laws, slots, width)
+
+
+def zeros_like(memory: Memory) -> Memory:
+    """As much memory as this, for another cluster."""
+    return type(memory)._make(np.zeros_like(array) for array in memory)
 
 
 def found_of(rooms: Rooms, most: int) -> Found:
@@ -139,6 +158,14 @@ def odd_jobs(rooms: Rooms, rows: Records) -> Ints:
     waiting = np.flatnonzero(rows["share_len"] == 0)
     odd: Ints = waiting[rooms.types.spreads[rooms.types.of[waiting]] == 0]
     return odd
+
+
+def _uplinks(cluster: Cluster, laws: Contention) -> Floats:
+    """What racks' uplinks and, last, the spine carry; (0,) if they never slow a job down."""
+    racks = int(cluster.rack.max()) + 1
+    if laws.mode != LINKS or racks == 1 or len(laws.uplink_gbps) < racks:
+        return np.zeros(0)
+    return np.append(laws.uplink_gbps[:racks], laws.spine_gbps).astype(np.float64)
 
 
 def _known(remaining_s: Floats) -> Floats:

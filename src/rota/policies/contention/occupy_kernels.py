@@ -28,8 +28,11 @@ class Counts(NamedTuple):
     """How much of an occupancy's memory is in use."""
 
     types: Ints  # (1,) of waiting jobs
+    known: Ints  # (1,) types of waiting and running jobs
+    met: Ints  # (1,) the same, and of jobs to come that somebody asked for
     placed: Ints  # (1,) types that a spread suits
-    options: Ints  # (1,)
+    options: Ints  # (1,) spreads of waiting jobs
+    spreads: Ints  # (1,) spreads of all jobs
     queued: Ints  # (1,)
     ran: Ints  # (1,) jobs that ran already; those behind them in `Occupancy.run` are new
 
@@ -45,22 +48,45 @@ class Rooms(NamedTuple):
 
 
 @part
+def occupancy_at(r: Occupancy, b: int) -> Occupancy:
+    """The occupancy of cluster b."""
+    return Occupancy(
+        r.head[b], r.gpus[b], r.type[b], r.rack[b], r.free[b], r.cpus[b], r.memory_gb[b],
+        r.load[b], r.sign[b], r.jobs_on[b], r.job[b], r.held[b], r.here[b], r.kind[b],
+        r.alone[b], r.low[b], r.left[b], r.span[b], r.node[b], r.run[b], r.up_load[b],
+        r.riders[b], r.rider[b], r.changed[b],
+    )  # fmt: skip
+
+
+@part
+def scratch_at(s: Scratch, b: int) -> Scratch:
+    """The scratch space of cluster b."""
+    return Scratch(
+        s.hit[b], s.seen[b], s.able[b], s.pick[b], s.order[b], s.twin[b], s.loss[b],
+        s.up_ratio[b], s.up_loss[b], s.rack_ratio[b], s.rack_loss[b], s.opened[b],
+        s.by_rack[b], s.ends[b], s.home[b], s.rank[b], s.bound[b], s.with_free[b],
+        s.weighed[b], s.part_ratio[b], s.part_loss[b],
+    )  # fmt: skip
+
+
+@part
 def rooms_at(m: Rooms, b: int) -> Rooms:
     """The memory of cluster b."""
-    o, r, s, t, c = m.options, m.room, m.scratch, m.types, m.counts
+    o, t, c = m.options, m.types, m.counts
     return Rooms(
         Options(
             o.jobs, o.weight[b], o.size[b], o.sign[b], o.queue[b], o.end[b], o.type[b], o.span[b],
             o.kind[b], o.speed[b],
         ),
-        Occupancy(
-            r.head[b], r.gpus[b], r.type[b], r.free[b], r.cpus[b], r.memory_gb[b], r.load[b],
-            r.sign[b], r.jobs_on[b], r.job[b], r.held[b], r.here[b], r.kind[b], r.alone[b],
-            r.low[b], r.left[b], r.span[b], r.node[b], r.run[b],
+        occupancy_at(m.room, b),
+        scratch_at(m.scratch, b),
+        JobTypes(
+            t.of[b], t.first[b], t.spreads[b], t.reference[b], t.best[b], t.slot[b], t.here[b]
         ),
-        Scratch(s.hit[b], s.seen[b], s.able[b], s.pick[b], s.order[b], s.twin[b]),
-        JobTypes(t.of[b], t.first[b], t.spreads[b], t.reference[b], t.slot[b], t.here[b]),
-        Counts(c.types[b], c.placed[b], c.options[b], c.queued[b], c.ran[b]),
+        Counts(
+            c.types[b], c.known[b], c.met[b], c.placed[b], c.options[b], c.spreads[b],
+            c.queued[b], c.ran[b],
+        ),
     )  # fmt: skip
 
 
@@ -69,7 +95,7 @@ def sort_out(
     t: PlacementTables, o: Options, types: JobTypes, counts: Counts, rows: Records, order: Ints,
     live: int, nodes: Records, head: Ints,
 ) -> None:  # fmt: skip
-    """The types of all jobs in `order`, and for those that wait spreads and queues."""
+    """The types and spreads of all jobs in `order`, and queues of those that wait."""
     largest = 0
     types.slot[:] = -1
     types.here[:] = 0
@@ -83,7 +109,7 @@ def sort_out(
             continue
         q = types.of[j] = type_of(types, rows, j, known)
         if q == known:
-            at = add_type(t, o, types, nodes, largest, rows[j], q, at, True)
+            at = add_type(t, o, types, nodes, largest, rows[j], q, at)
             o.end[q] = 0
             known += 1
             placed += types.spreads[q] > 0
@@ -106,16 +132,21 @@ def sort_out(
         if rows[j]["share_len"] > 0:
             q = types.of[j] = type_of(types, rows, j, known)
             if q == known:
-                add_type(t, o, types, nodes, largest, rows[j], q, at, False)
+                at = add_type(t, o, types, nodes, largest, rows[j], q, at)
                 known += 1
+    counts.known[0] = counts.met[0] = known
+    counts.spreads[0] = at
 
 
 @part
 def copy_nodes(room: Occupancy, nodes: Records) -> None:
     """The nodes as they are, without jobs."""
+    room.up_load[:], room.riders[:] = 0.0, 0
+    room.changed[:] = room.changed[nodes.size] + 1
     for n in range(nodes.size):
         node = nodes[n]
         room.gpus[n], room.type[n] = node["gpus"], node["type"]
+        room.rack[n] = node["rack"] if room.up_load.size else 0
         room.free[n] = node["free"] if node["up"] else -1
         room.cpus[n], room.memory_gb[n] = node["free_cpus"], node["free_memory_gb"]
         room.load[n], room.sign[n], room.jobs_on[n] = 0.0, 0, 0
@@ -202,20 +233,38 @@ def occupy(
 
 
 @part
-def trimmed(o: Options, rows: Records, counts: Counts) -> Options:
-    """The options, without memory that is not in use."""
-    types, options = counts.types[0], counts.options[0]
+def sized(o: Options, rows: Records, types: int, spreads: int) -> Options:
+    """The options of the first types and spreads."""
     return Options(
-        rows, o.weight, o.size, o.sign, o.queue, o.end[:types], o.type[:options], o.span[:options],
-        o.kind[:options], o.speed[:options],
+        rows, o.weight, o.size, o.sign, o.queue, o.end[:types], o.type[:spreads], o.span[:spreads],
+        o.kind[:spreads], o.speed[:spreads],
+    )  # fmt: skip
+
+
+@part
+def trimmed(o: Options, rows: Records, counts: Counts) -> Options:
+    """The options of waiting jobs, without memory that is not in use."""
+    return sized(o, rows, counts.types[0], counts.options[0])
+
+
+@part
+def all_spreads(o: Options, rows: Records, counts: Counts) -> Options:
+    """The same with the spreads of running jobs."""
+    return sized(o, rows, counts.types[0], counts.spreads[0])
+
+
+@part
+def headed(room: Occupancy, head: Ints) -> Occupancy:
+    """The occupancy with these heads of queues."""
+    return Occupancy(
+        head, room.gpus, room.type, room.rack, room.free, room.cpus, room.memory_gb, room.load,
+        room.sign, room.jobs_on, room.job, room.held, room.here, room.kind, room.alone, room.low,
+        room.left, room.span, room.node, room.run, room.up_load, room.riders, room.rider,
+        room.changed,
     )  # fmt: skip
 
 
 @part
 def with_heads(room: Occupancy, counts: Counts) -> Occupancy:
     """The occupancy with as many queues as there are types."""
-    return Occupancy(
-        room.head[: counts.types[0]], room.gpus, room.type, room.free, room.cpus, room.memory_gb,
-        room.load, room.sign, room.jobs_on, room.job, room.held, room.here, room.kind, room.alone,
-        room.low, room.left, room.span, room.node, room.run,
-    )  # fmt: skip
+    return headed(room, room.head[: counts.types[0]])

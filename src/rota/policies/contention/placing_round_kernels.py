@@ -43,7 +43,7 @@ def rollout_round(
         o.speed,
     )  # fmt: skip
     for n in range(nodes.size):  # what no play changes
-        trial.gpus[n], trial.type[n] = room.gpus[n], room.type[n]
+        trial.gpus[n], trial.type[n], trial.rack[n] = room.gpus[n], room.type[n], room.rack[n]
     quota = max(1, -(-window // max(1, m.counts.placed[0])))
     look_ahead(
         t.law, o, near, room, with_heads(trial, m.counts), m.scratch, settings, listed, found, quota

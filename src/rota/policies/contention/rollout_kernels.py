@@ -13,7 +13,8 @@ import numpy as np
 from rota.core.speed import LINKS
 from rota.core.types import Ints
 from rota.jit import part
-from rota.policies.contention.greedy_kernels import TIE, scan
+from rota.policies.contention.climb_kernels import scan
+from rota.policies.contention.greedy_kernels import TIE
 from rota.policies.contention.neighbour_kernels import (
     Found,
     GreedySettings,
@@ -24,6 +25,13 @@ from rota.policies.contention.neighbour_kernels import (
     after,
     kept,
     workers_at,
+)
+from rota.policies.contention.uplink_kernels import (
+    cross_racks,
+    find_low,
+    lower,
+    relieve_racks,
+    stop_crossing,
 )
 
 MOST_PICKS: Final = 32
@@ -51,21 +59,19 @@ def join(law: Law, options: Options, room: Occupancy, j: int, n: int, held: int)
     for s in range(size):
         o = room.job[n, s]
         room.here[n, s] = after(law, room, n, s, k, held)
-        room.low[o] = min(room.low[o], room.here[n, s])
+        lower(room, o, room.here[n, s])
     room.job[n, size], room.held[n, size], room.here[n, size] = j, held, mine
     room.low[j] = min(room.low[j], mine)
     room.jobs_on[n] = size + 1
+    room.changed[n] = room.changed[room.changed.size - 1]
     room.sign[n] += options.sign[j] * (held + 1)
     if law.mode == LINKS and k >= 0:
         room.load[n] += law.traffic_gbps[k]
 
 
 @part
-def enter(law: Law, options: Options, room: Occupancy, p: int, nodes: Ints) -> None:
-    """Start the next job of an option's type on `nodes`."""
-    q = options.type[p]
-    j = options.queue[room.head[q]]
-    room.head[q] += 1
+def begin(law: Law, options: Options, room: Occupancy, p: int, j: int, nodes: Ints) -> None:
+    """Let job j run with spread p on `nodes`."""
     room.span[j], room.kind[j], room.low[j], room.alone[j] = (
         options.span[p],
         options.kind[p],
@@ -80,9 +86,18 @@ def enter(law: Law, options: Options, room: Occupancy, p: int, nodes: Ints) -> N
         held = workers * options.jobs[j]["gpus_per_worker"]
         take(options, room, j, i, held, 1)
         join(law, options, room, j, n, held)
+    cross_racks(law, room, j)
     last = room.run.size - 1
     room.run[room.run[last]] = j
     room.run[last] += 1
+
+
+@part
+def enter(law: Law, options: Options, room: Occupancy, p: int, nodes: Ints) -> None:
+    """Start the next job of an option's type on `nodes`."""
+    q = options.type[p]
+    room.head[q] += 1
+    begin(law, options, room, p, options.queue[room.head[q] - 1], nodes)
 
 
 @part
@@ -100,14 +115,17 @@ def leave(law: Law, options: Options, room: Occupancy, at: int) -> None:
         take(options, room, j, i, held, -1)
         room.job[n, s], room.held[n, s] = room.job[n, end], room.held[n, end]
         room.jobs_on[n] = end
+        room.changed[n] = room.changed[room.changed.size - 1]
         room.sign[n] -= options.sign[j] * (held + 1)
         if law.mode == LINKS and room.kind[j] >= 0:
             room.load[n] -= law.traffic_gbps[room.kind[j]]
+    stop_crossing(law, room, j)
     for i in range(room.span[j]):
         settle(law, room, room.node[j, i])
     for i in range(room.span[j]):
         for s in range(room.jobs_on[room.node[j, i]]):
-            find_low(room, room.job[room.node[j, i], s])
+            find_low(law, room, room.job[room.node[j, i], s])
+    relieve_racks(law, room, j)
 
 
 @part
@@ -115,17 +133,6 @@ def settle(law: Law, room: Occupancy, n: int) -> None:
     """Work out anew what node n leaves its jobs."""
     for s in range(room.jobs_on[n]):
         room.here[n, s] = kept(law, room, room.kind[room.job[n, s]], n, s)
-
-
-@part
-def find_low(room: Occupancy, o: int) -> None:
-    """Work out anew what is left to job o on the worst of its nodes."""
-    room.low[o] = 1.0
-    for i in range(room.span[o]):
-        n = room.node[o, i]
-        for s in range(room.jobs_on[n]):
-            if room.job[n, s] == o:
-                room.low[o] = min(room.low[o], room.here[n, s])
 
 
 @part
@@ -156,6 +163,32 @@ def fill(
 
 
 @part
+def next_end_s(law: Law, room: Occupancy) -> float:
+    """In how many seconds the first of the running jobs ends, at their present rates."""
+    step_s = np.inf
+    for i in range(room.run[room.run.size - 1]):
+        j = room.run[i]
+        step_s = min(step_s, room.left[j] / (room.alone[j] * max(law.floor, room.low[j])))
+    return step_s
+
+
+@part
+def run_for(law: Law, options: Options, room: Occupancy, step_s: float) -> int:
+    """Let all jobs advance at their present rates; those that are done leave. Returns how many."""
+    last, done = room.run.size - 1, 0
+    for i in range(room.run[last]):
+        j = room.run[i]
+        rate = room.alone[j] * max(law.floor, room.low[j])
+        ends = room.left[j] / rate <= step_s * (1.0 + TIE)
+        room.left[j] = -1.0 if ends else room.left[j] - rate * step_s
+    for i in range(room.run[last] - 1, -1, -1):
+        if room.left[room.run[i]] < 0.0:
+            leave(law, options, room, i)
+            done += 1
+    return done
+
+
+@part
 def play(
     law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
     found: Found, filled: bool, limit: float,
@@ -171,23 +204,18 @@ def play(
         filled = False
         if room.run[last] == 0:
             return total
-        step = np.inf
-        for i in range(room.run[last]):
-            j = room.run[i]
-            step = min(step, room.left[j] / (room.alone[j] * max(law.floor, room.low[j])))
-        total += step * there
+        step_s = next_end_s(law, room)
+        total += step_s * there
         if not total < limit:
             return np.inf
-        # All jobs advance at their present rates; then those that are done leave.
-        for i in range(room.run[last]):
-            j = room.run[i]
-            rate = room.alone[j] * max(law.floor, room.low[j])
-            ends = room.left[j] / rate <= step * (1.0 + TIE)
-            room.left[j] = -1.0 if ends else room.left[j] - rate * step
-        for i in range(room.run[last] - 1, -1, -1):
-            if room.left[room.run[i]] < 0.0:
-                leave(law, options, room, i)
-                there -= 1
+        there -= run_for(law, options, room, step_s)
+
+
+@part
+def forget_play(room: Occupancy, other: Occupancy) -> None:
+    """Have all nodes of `room` weighed anew: what is remembered of them may be of `other`."""
+    clock = room.changed.size - 1
+    room.changed[:] = max(room.changed[clock], other.changed[clock]) + 1
 
 
 @part
@@ -204,6 +232,11 @@ def restore(room: Occupancy, saved: Occupancy) -> None:
             room.here[n, s] = saved.here[n, s]
     for j in range(saved.left.size):
         room.left[j] = saved.left[j]
+    for u in range(saved.riders.size):
+        room.up_load[u], room.riders[u] = saved.up_load[u], saved.riders[u]
+        for s in range(saved.riders[u]):
+            room.rider[u, s] = saved.rider[u, s]
+    forget_play(room, saved)
     last = saved.run.size - 1
     room.run[last] = saved.run[last]
     for i in range(saved.run[last]):
@@ -225,7 +258,9 @@ def rate_running(law: Law, options: Options, room: Occupancy) -> None:
                 room.load[n] += law.traffic_gbps[k]
         settle(law, room, n)
     for i in range(room.run[room.run.size - 1]):
-        find_low(room, room.run[i])
+        cross_racks(law, room, room.run[i])
+    for i in range(room.run[room.run.size - 1]):
+        find_low(law, room, room.run[i])
 
 
 @part
@@ -244,6 +279,7 @@ def look_ahead(
     for _ in range(MOST_PICKS):
         for q in range(options.end.size):
             near.end[q] = min(options.end[q], room.head[q] + quota)
+        forget_play(room, trial)
         count = scan(law, near, room, scratch, every, listed, most)
         if count == 0:
             return
@@ -262,4 +298,5 @@ def look_ahead(
             ):
                 return
         enter(law, options, room, listed.option[choice], listed.node[choice])
+    forget_play(room, trial)
     fill(law, options, room, scratch, settings, found)

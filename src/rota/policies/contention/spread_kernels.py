@@ -28,6 +28,7 @@ class JobTypes(NamedTuple):
     first: Ints  # (J,) the first job of each type
     spreads: Ints  # (J,) the number of spreads of each type
     reference: Floats  # (J,) the mean speed of its spreads, on the best GPUs
+    best: Floats  # (J,) the best of these speeds, relative to the reference
     slot: Ints  # (H,) types by hash, −1: none; H is a power of two above J
     here: Ints  # (T,) whether the cluster has GPUs of a type
 
@@ -116,9 +117,9 @@ def best_speed(t: PlacementTables, types: JobTypes, job: Any, span: int) -> floa
 @part
 def add_type(
     t: PlacementTables, o: Options, types: JobTypes, nodes: Records, largest: int, job: Any,
-    q: int, at: int, keep: bool,
+    q: int, at: int,
 ) -> int:  # fmt: skip
-    """Find the spreads of a new type; with `keep` list them from `at` on. Returns where they end.
+    """Find the spreads of a new type and list them from `at` on. Returns where they end.
 
     Without a curve, or where it knows no spread that fits, all are as fast.
     """
@@ -127,23 +128,23 @@ def add_type(
     if 0 < each <= largest:
         per_node = largest // each
         fewest = max(1, -(-job["workers"] // per_node))
-    total = 0.0
+    total, top = 0.0, 0.0
     for blind in range(2):
-        count, total, span = 0, 0.0, fewest
+        count, total, top, span = 0, 0.0, 0.0, fewest
         while span <= most and count < MOST_SPREADS:
             best = 1.0 if blind else best_speed(t, types, job, span)
             if best > 0.0 and fits_empty(nodes, job, span):
                 total += best
-                if keep:
-                    p = at + count
-                    o.type[p], o.span[p] = q, span
-                    o.kind[p] = kind_of(t, job["curve"], span, job["workers"])
-                    for gpu in range(types.here.size):
-                        o.speed[p, gpu] = 1.0
-                        if not blind:
-                            o.speed[p, gpu] = speed_of(
-                                t, job["curve"], span, job["servers"], job["workers"], gpu
-                            )
+                top = max(top, best)
+                p = at + count
+                o.type[p], o.span[p] = q, span
+                o.kind[p] = kind_of(t, job["curve"], span, job["workers"])
+                for gpu in range(types.here.size):
+                    o.speed[p, gpu] = 1.0
+                    if not blind:
+                        o.speed[p, gpu] = speed_of(
+                            t, job["curve"], span, job["servers"], job["workers"], gpu
+                        )
                 count += 1
             span = next_span(span)
         types.spreads[q] = count
@@ -151,8 +152,7 @@ def add_type(
             break
     reference = total / types.spreads[q] if types.spreads[q] else 1.0
     types.reference[q] = reference
-    if not keep:
-        return at
+    types.best[q] = top / reference if types.spreads[q] else 1.0
     for p in range(at, at + types.spreads[q]):
         for gpu in range(types.here.size):
             o.speed[p, gpu] /= reference

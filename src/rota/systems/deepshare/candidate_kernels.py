@@ -12,16 +12,23 @@ from rota.jit_reference import by_reference
 from rota.ledger.edit_kernels import REFUSED, place
 from rota.policies.classic.claim_kernels import claim
 from rota.policies.classic.place_kernels import CONSOLIDATE
-from rota.policies.contention.greedy_kernels import scan
+from rota.policies.contention.climb_kernels import scan
 from rota.policies.contention.neighbour_kernels import Found, GreedySettings, workers_at
 from rota.policies.contention.occupy_kernels import (
     Rooms,
+    all_spreads,
     occupy,
     rooms_at,
     trimmed,
     with_heads,
 )
-from rota.policies.contention.rollout_kernels import enter
+from rota.systems.deepshare.move_kernels import (
+    MoveMemory,
+    find_moves,
+    found_at,
+    moving_at,
+    take_candidate,
+)
 
 if TYPE_CHECKING:
     from rota.core.types import Bools, Ints
@@ -31,25 +38,38 @@ if TYPE_CHECKING:
 
 
 class CandidateMemory(NamedTuple):
-    """What a lens of candidates works in, `Book.own`."""
+    """What a lens of candidates works in, `Book.own`; every array has B in front."""
 
-    rooms: Rooms  # (B, …)
-    found: Found  # (B, …)
-
-
-@part
-def found_at(found: Found, b: int) -> Found:
-    """The placements of cluster b."""
-    return Found(found.score[b], found.option[b], found.job[b], found.node[b])
+    rooms: Rooms
+    found: Found  # placements of waiting jobs, then moves
+    moving: MoveMemory
+    starts: Ints  # (1,) the number of placements of waiting jobs
+    blind: Ints  # (1,) whether how jobs slow each other down is hidden
+    eager: Ints  # (1,) whether to wait is not allowed while a job could start
 
 
 @part
-def find(view: View, m: Rooms, found: Found, b: int) -> int:
-    """List the placements that there are now, best first; returns their number."""
+def find(view: View, book: Book, m: Rooms, found: Found, b: int) -> int:
+    """List the placements that there are now, best first, then moves; returns their number.
+
+    Moves are shown until a job is started.
+    """
+    law, room, last = view.laws.law, with_heads(m.room, m.counts), found.score.size - 1
+    moving = moving_at(book.own.moving, b)
+    most = last - (moving.moves.score.size - 1)
     options = trimmed(m.options, view.jobs[b], m.counts)
-    every = GreedySettings(-np.inf, 0.0, 0.0)
-    most = found.score.size - 1
-    return scan(view.laws.law, options, with_heads(m.room, m.counts), m.scratch, every, found, most)
+    count = scan(law, options, room, m.scratch, GreedySettings(-np.inf, 0.0, 0.0), found, most)
+    book.own.starts[b, 0] = count
+    if most < last and room.run[room.run.size - 1] == m.counts.ran[0]:
+        every = all_spreads(m.options, view.jobs[b], m.counts)
+        for c in range(find_moves(view, book, every, m.types.of, m.room, moving, b)):
+            found.score[count], found.option[count] = moving.moves.score[c], moving.moves.option[c]
+            found.job[count] = moving.moves.job[c]
+            for i in range(found.node.shape[1]):
+                found.node[count, i] = moving.moves.node[c, i]
+            count += 1
+        found.option[last] = count
+    return int(count)
 
 
 @kernel
@@ -70,13 +90,17 @@ def open_rounds(view: View, book: Book, which: Bools) -> bool:
             view.now_s[b],
         ):  # fmt: skip
             return False
-        find(view, m, found_at(book.own.found, b), b)
+        trial = book.own.moving.trial
+        for n in range(m.room.gpus.size):  # what no move changes
+            trial.gpus[b, n], trial.type[b, n] = m.room.gpus[n], m.room.type[n]
+            trial.rack[b, n] = m.room.rack[n]
+        find(view, book, m, found_at(book.own.found, b), b)
     return True
 
 
 @part
 def start(view: View, book: Book, m: Rooms, found: Found, b: int, c: int) -> bool:
-    """Start the job of candidate c, in the draft and in the occupancy; False if it was refused."""
+    """Start or move the job of candidate c, in draft and occupancy; False if it was refused."""
     p, j, job = found.option[c], found.job[c], view.jobs[b, found.job[c]]
     span, wanted = m.options.span[p], book.drafts.spare[b]
     for i in range(span):
@@ -87,8 +111,8 @@ def start(view: View, book: Book, m: Rooms, found: Found, b: int, c: int) -> boo
     if used == REFUSED:
         return False
     book.drafts.used[b] = used
-    options, room = trimmed(m.options, view.jobs[b], m.counts), with_heads(m.room, m.counts)
-    enter(view.laws.law, options, room, p, found.node[c])
+    options, room = all_spreads(m.options, view.jobs[b], m.counts), with_heads(m.room, m.counts)
+    take_candidate(view.laws.law, options, room, found, c)
     return True
 
 
@@ -106,6 +130,24 @@ def start_odd(view: View, book: Book, m: Rooms, b: int) -> None:
             )
 
 
+@part
+def act_on(view: View, book: Book, b: int, action: int) -> bool:
+    """Apply an action to cluster b; returns whether the round has ended."""
+    book.edits[b] += 1
+    m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
+    count = found.option[found.score.size - 1]
+    c = action - 1
+    idle = m.room.run[m.room.run.size - 1] == 0
+    if c < 0 and (idle or (book.own.eager[b, 0] and book.own.starts[b, 0] > 0)):
+        c = 0
+    ended = True
+    if 0 <= c < count and start(view, book, m, found, b, c):
+        ended = find(view, book, m, found, b) == 0
+    if ended:
+        start_odd(view, book, m, b)
+    return ended
+
+
 @kernel
 def act(view: View, book: Book, actions: Ints, ended: Bools) -> None:
     """Action 0 ends the round; action c + 1 starts candidate c, and ends it if none is left.
@@ -113,17 +155,7 @@ def act(view: View, book: Book, actions: Ints, ended: Bools) -> None:
     Where it is not allowed to wait, action 0 starts the first candidate.
     """
     for b in range(actions.size):
-        book.edits[b] += 1
-        m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
-        count = found.option[found.score.size - 1]
-        c = actions[b] - 1
-        if c < 0 and m.room.run[m.room.run.size - 1] == 0:
-            c = 0
-        ended[b] = True
-        if 0 <= c < count and start(view, book, m, found, b, c):
-            ended[b] = find(view, m, found, b) == 0
-        if ended[b]:
-            start_odd(view, book, m, b)
+        ended[b] = act_on(view, book, b, actions[b])
 
 
 @part
@@ -168,13 +200,18 @@ def script(view: View, book: Book, wanted: Wanted, out: Ints) -> None:
                 break
 
 
+@part
+def allow(run: Ints, option: Ints, starts: int, eager: int, out: Bools) -> None:
+    """Flag what is allowed: not to wait while nothing runs and something could."""
+    last = option.size - 1
+    count = option[last]
+    out[0] = count == 0 or (run[run.size - 1] > 0 and not (eager and starts > 0))
+    for c in range(last):
+        out[c + 1] = c < count
+
+
 @kernel
-def mask(book: Book, out: Bools) -> None:
+def mask(run: Ints, option: Ints, starts: Ints, eager: Ints, out: Bools) -> None:
     """Waiting is not allowed while nothing runs and something could: nothing would happen."""
     for b in range(len(out)):
-        last = book.own.found.score.shape[1] - 1
-        count = book.own.found.option[b, last]
-        running = book.own.rooms.room.run[b, book.own.rooms.room.run.shape[1] - 1]
-        out[b, 0] = count == 0 or running > 0
-        for c in range(last):
-            out[b, c + 1] = c < count
+        allow(run[b], option[b], starts[b, 0], eager[b, 0], out[b])

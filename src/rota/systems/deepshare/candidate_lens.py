@@ -10,9 +10,11 @@ from gymnasium import spaces
 
 from rota.envs.lens import Caller
 from rota.errors import PolicyError
-from rota.policies.contention.neighbours import found_of, new_rooms
+from rota.policies.contention.neighbours import found_of, new_rooms, zeros_like
+from rota.policies.contention.spread_kernels import MOST_SPREADS
 from rota.systems.deepshare import candidate_kernels as kernels
 from rota.systems.deepshare.feature_kernels import CANDIDATE, CLUSTER, encode
+from rota.systems.deepshare.move_kernels import MoveMemory
 
 if TYPE_CHECKING:
     from rota.core.types import Bools, Ints
@@ -30,32 +32,52 @@ class CandidateLens:
     """Sees the best placements of waiting jobs; chooses one, or to wait."""
 
     most: int = 16
-    """Placements that are shown."""
+    """Placements of waiting jobs that are shown."""
+    moves: int = 4
+    """Moves of running jobs that are shown."""
+    contention: bool = True
+    """Whether it sees how jobs slow each other down."""
+    wait: bool = True
+    """Whether it may wait while a job could start."""
     places: ClassVar[bool] = True
     window: ClassVar[int] = 1
+    candidates: ClassVar[tuple[str, ...]] = ("candidate",)
     _run: Caller = field(default_factory=Caller, init=False, repr=False, compare=False)
 
     @property
+    def actions(self) -> int:
+        """To wait, to start a job somewhere, or to move one."""
+        return 1 + self.most + self.moves
+
+    @property
     def observation_space(self) -> spaces.Dict:
-        shapes = {"candidate": (self.most + 1, CANDIDATE), "cluster": (CLUSTER,)}
+        shapes = {"candidate": (self.actions, CANDIDATE), "cluster": (CLUSTER,)}
         boxes = {n: spaces.Box(-np.inf, np.inf, shape, np.float32) for n, shape in shapes.items()}
-        return spaces.Dict({**boxes, "many": spaces.Box(1, self.most + 1, (), np.int64)})
+        return spaces.Dict({**boxes, "many": spaces.Box(1, self.actions, (), np.int64)})
 
     @property
     def action_space(self) -> spaces.Discrete:
-        return spaces.Discrete(self.most + 1)
+        return spaces.Discrete(self.actions)
 
     @property
     def mask_shape(self) -> tuple[int, ...]:
-        return (self.most + 1,)
+        return (self.actions,)
 
     def memory(self, view: View) -> kernels.CandidateMemory:
         batch, jobs = view.jobs.shape
         nodes = view.nodes.shape[1]
-        gpu_types = view.laws.speed.shape[1]
         slots = min(jobs, MOST_ON_NODE) + 1
-        rooms = new_rooms((batch,), jobs, jobs, nodes, gpu_types, slots, nodes)
-        return kernels.CandidateMemory(rooms, found_of(rooms, self.most))
+        rooms = new_rooms((batch,), jobs, nodes, view.laws, slots, nodes)
+        trial, scratch = zeros_like(rooms.room), zeros_like(rooms.scratch)
+        head, end, queue = np.zeros((3, batch, 1), np.int64)
+        moving = MoveMemory(
+            trial, scratch, found_of(rooms, self.moves), found_of(rooms, 1), head, end, queue,
+            np.zeros((batch, MOST_SPREADS), np.int64),
+        )  # fmt: skip
+        found = found_of(rooms, self.most + self.moves)
+        starts, blind, eager = np.zeros((3, batch, 1), np.int64)
+        blind[:], eager[:] = not self.contention, not self.wait
+        return kernels.CandidateMemory(rooms, found, moving, starts, blind, eager)
 
     def open(self, view: View, book: Book, which: Bools) -> None:
         if not self._run(kernels.open_rounds, view, book, which):
@@ -66,7 +88,8 @@ class CandidateLens:
 
     def mask(self, view: View, book: Book, out: Bools) -> None:
         del view
-        self._run(kernels.mask, book, out)
+        own = book.own
+        self._run(kernels.mask, own.rooms.room.run, own.found.option, own.starts, own.eager, out)
 
     def act(self, view: View, book: Book, actions: Ints, ended: Bools) -> None:
         self._run(kernels.act, view, book, actions, ended)

@@ -12,6 +12,9 @@ from rota.systems.deepshare.feature_kernels import CANDIDATE, CLUSTER
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rota.systems.deepshare.candidate_lens import CandidateLens
+    from rota.systems.deepshare.round_player import RoundPlayer
+
 
 class CandidateNetwork(nn.Module):
     """Scores every candidate by its own features, those of the cluster, and the other candidates.
@@ -26,29 +29,35 @@ class CandidateNetwork(nn.Module):
             nn.Linear(CANDIDATE + CLUSTER, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
         )
         self.score = nn.Sequential(nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, 1))
+
+    def forward(self, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, None]:
+        """Logits (C,) of the candidates of all clusters, one cluster after the other."""
+        many, cluster = seen["many"], seen["cluster"]
+        owner = torch.repeat_interleave(many)
+        inner = self.each(torch.cat([seen["candidate"], cluster[owner]], 1))
+        total = inner.new_zeros(len(many), inner.shape[1]).index_add(0, owner, inner)
+        mean = total / many[:, None]
+        return self.score(torch.cat([inner, mean[owner]], 1)).squeeze(1), None
+
+    def player(self, lens: CandidateLens) -> RoundPlayer:
+        """What writes rounds with these weights, compiled."""
+        from rota.systems.deepshare.round_player import RoundPlayer
+
+        weights = {name: array.detach().numpy() for name, array in self.named_parameters()}
+        return RoundPlayer(weights, lens.actions - 1)
+
+
+class CandidateCritic(nn.Module):
+    """The value of a cluster's state."""
+
+    def __init__(self, *, width: int = 64) -> None:
+        super().__init__()
         self.value = nn.Sequential(
             nn.Linear(CLUSTER, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
             nn.Linear(width, 1),
         )  # fmt: skip
 
-    def forward(self, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits (B, K + 1) and values (B,)."""
-        return self.act(seen), self.judge(seen)
-
-    def act(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Logits (B, K + 1) alone; 0 where there is no candidate."""
-        many, cluster = seen["many"], seen["cluster"]
-        batch, places = seen["candidate"].shape[:2]
-        there = torch.arange(places) < many[:, None]
-        owner = there.nonzero()[:, 0]
-        seen_by = torch.cat([seen["candidate"][there], cluster[owner]], 1)
-        inner = self.each(seen_by)
-        mean = inner.new_zeros(batch, inner.shape[1]).index_add(0, owner, inner) / many[:, None]
-        scores = self.score(torch.cat([inner, mean[owner]], 1)).squeeze(1)
-        logits: torch.Tensor = inner.new_zeros(batch, places).masked_scatter(there, scores)
-        return logits
-
-    def judge(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Values (B,) alone."""
+    def forward(self, seen: Mapping[str, torch.Tensor], _inner: None) -> torch.Tensor:
+        """Values (B,)."""
         value: torch.Tensor = self.value(seen["cluster"]).squeeze(-1)
         return value

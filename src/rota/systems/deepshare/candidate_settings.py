@@ -16,11 +16,19 @@ class CandidateLensConfig:
     """Which placements are shown."""
 
     most: int = 16
-    """Placements that are shown, the best by what they gain per GPU, beside waiting."""
+    """Placements of waiting jobs that are shown, the best by what they gain per GPU."""
+    moves: int = 4
+    """Moves of running jobs that are shown, the best by what they gain per GPU."""
+    contention: bool = True
+    """Whether it sees how jobs slow each other down; which candidates are shown is the same."""
+    wait: bool = True
+    """Whether it may wait while a job could start."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.most <= 1024:
             raise ConfigError(f"lens.most={self.most} must be from 1 to 1,024.")
+        if not 0 <= self.moves <= 64:
+            raise ConfigError(f"lens.moves={self.moves} must be from 0 to 64.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,3 +55,18 @@ def candidate_network(settings: CandidateNetworkConfig, _lens: Any) -> nn.Module
     from rota.systems.deepshare.candidate_network import CandidateNetwork
 
     return CandidateNetwork(width=settings.width)
+
+
+def candidate_critic(settings: CandidateNetworkConfig, _lens: Any) -> nn.Module:
+    """Its critic."""
+    from rota.systems.deepshare.candidate_network import CandidateCritic
+
+    return CandidateCritic(width=settings.width)
+
+
+def candidate_foresight(env: Any, coming: int, threshold: float) -> Any:
+    """What gives the cost of every candidate."""
+    from rota.systems.deepshare.foresight import Foresight
+
+    foresight = Foresight(env.book, coming, threshold)
+    return lambda: foresight.costs(env.view, env.book)

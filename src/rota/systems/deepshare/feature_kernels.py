@@ -10,7 +10,7 @@ import numpy as np
 from rota.core.speed import LINKS, PAIRS
 from rota.core.types import Floats, Ints
 from rota.jit import kernel, part
-from rota.policies.contention.greedy_kernels import loss_on
+from rota.policies.contention.loss_kernels import loss_across, loss_on
 from rota.policies.contention.neighbour_kernels import (
     Found,
     Law,
@@ -21,17 +21,33 @@ from rota.policies.contention.neighbour_kernels import (
     kept,
     workers_at,
 )
-from rota.policies.contention.occupy_kernels import HOUR_S, rooms_at, trimmed, with_heads
-from rota.systems.deepshare.candidate_kernels import found_at
+from rota.policies.contention.occupy_kernels import (
+    HOUR_S,
+    all_spreads,
+    occupancy_at,
+    rooms_at,
+    trimmed,
+    with_heads,
+)
+from rota.policies.contention.uplink_kernels import (
+    crosses,
+    is_crowded,
+    kept_across,
+    on_uplink,
+    opens_rack,
+)
+from rota.systems.deepshare.move_kernels import found_at, without
 
 if TYPE_CHECKING:
     from rota.envs.book import Book
     from rota.envs.view import View
 
-CANDIDATE: Final = 22
+CANDIDATE: Final = 24
 """Features of a candidate."""
 CLUSTER: Final = 12
 """Features of a cluster."""
+HIDDEN: Final = (1, 2, 4, 5, 15, 16, 18, 19, 20)
+"""Features of a candidate that depend on how jobs slow each other down."""
 
 
 @part
@@ -63,6 +79,38 @@ def harms(law: Law, k: int, n: int) -> float:
 
 
 @part
+def worst_on(law: Law, room: Occupancy, k: int, u: int) -> float:
+    """What is left to the worst job on uplink u beside a newcomer."""
+    worst, more_gbps = 1.0, law.traffic_gbps[k]
+    if is_crowded(law, room, u, more_gbps):
+        for s in range(room.riders[u]):
+            kind = room.kind[room.rider[u, s]]
+            worst = min(worst, on_uplink(law, room, kind, u, more_gbps))
+    return worst
+
+
+@part
+def worst_across(law: Law, room: Occupancy, k: int, nodes: Ints, span: int) -> float:
+    """What is left to the worst job on the uplinks of a newcomer that crosses racks."""
+    worst = worst_on(law, room, k, room.up_load.size - 1)
+    for i in range(span):
+        if opens_rack(room, nodes, i):
+            worst = min(worst, worst_on(law, room, k, room.rack[nodes[i]]))
+    return worst
+
+
+@part
+def load_across(law: Law, room: Occupancy, nodes: Ints, span: int) -> float:
+    """How loaded the fullest of the uplinks between nodes[:span] is."""
+    last = room.up_load.size - 1
+    load = room.up_load[last] / law.uplink_gbps[last]
+    for i in range(span):
+        u = room.rack[nodes[i]]
+        load = max(load, room.up_load[u] / law.uplink_gbps[u])
+    return float(load)
+
+
+@part
 def describe(
     view: View, o: Options, room: Occupancy, scratch: Scratch, found: Found, b: int, c: int,
     mean_left_s: float, queued: int, out: Any,
@@ -87,6 +135,11 @@ def describe(
         neighbours += room.jobs_on[n]
         if law.mode == LINKS:
             load = max(load, room.load[n] / max(1e-9, law.link_gbps[n]))
+    if k >= 0 and crosses(room, found.node[c], span):
+        own = min(own, kept_across(law, room, k, found.node[c], span, law.traffic_gbps[k]))
+        loss += loss_across(law, o, room, scratch, k, found.node[c], span, 0.0)
+        worst = min(worst, worst_across(law, room, k, found.node[c], span))
+        load = max(load, load_across(law, room, found.node[c], span))
     own = max(own, law.floor)
     size, left_s = o.size[j], room.left[j]
     waited_s = view.now_s[b] - job["submit_s"]
@@ -102,7 +155,7 @@ def describe(
     out[9] = max(-4.0, min(4.0, log(max(1.0, left_s) / max(1.0, mean_left_s))))
     out[10] = log1p(waited_s / HOUR_S) / 2.0
     out[11] = log1p(left_s / HOUR_S) / 2.0
-    out[12] = (o.end[q] - room.head[q]) / max(1, queued)
+    out[12] = (o.end[q] - room.head[q]) / max(1, queued) if q < o.end.size else 0.0
     out[13] = free / max(1.0, whole)
     out[14] = full / span
     out[15] = suffers(law, k)
@@ -112,6 +165,9 @@ def describe(
     out[19] = log1p(left_s / (alone * own) / HOUR_S) / 2.0 if alone > 0.0 else 4.0
     out[20] = found.score[c] - found.score[0]
     out[21] = log1p(waited_s / max(60.0, left_s)) / 2.0
+    moves = job["share_len"] > 0
+    out[22] = 1.0 if moves else 0.0
+    out[23] = min(4.0, job["resize_s"] / max(60.0, left_s)) if moves else 0.0
 
 
 @part
@@ -152,26 +208,45 @@ def survey(law: Law, o: Options, room: Occupancy, count: int, queued: int, out: 
     return total_s / max(1, queued)
 
 
+@part
+def hide_contention(out: Any) -> None:
+    """Set all features of a candidate to 0 that depend on how jobs slow each other down."""
+    for f in HIDDEN:
+        out[f] = 0.0
+
+
+@part
+def encode_one(view: View, book: Book, b: int, candidate: Any, cluster: Any) -> int:
+    """Fill the observation of cluster b; returns how many candidates there are, waiting included.
+
+    candidate  (K + 1, F): the first is to wait; rows beyond the last candidate are old
+    cluster    (G,)
+    """
+    m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
+    o, room = trimmed(m.options, view.jobs[b], m.counts), with_heads(m.room, m.counts)
+    count, queued = found.option[found.score.size - 1], 0
+    for q in range(o.end.size):
+        queued += o.end[q] - room.head[q]
+    mean_left_s = survey(view.laws.law, o, room, count, queued, cluster)
+    candidate[0, :] = 0.0
+    candidate[0, 0] = 1.0
+    every = all_spreads(m.options, view.jobs[b], m.counts)
+    trial = occupancy_at(book.own.moving.trial, b)
+    for c in range(count):
+        seen = room
+        if view.jobs[b, found.job[c]]["share_len"] > 0:
+            without(view.laws.law, every, trial, m.room, found.job[c])
+            seen = with_heads(trial, m.counts)
+        describe(view, every, seen, m.scratch, found, b, c, mean_left_s, queued, candidate[c + 1])
+        if book.own.blind[b, 0]:
+            hide_contention(candidate[c + 1])
+    if book.own.blind[b, 0]:
+        cluster[4] = 0.0
+    return int(count + 1)
+
+
 @kernel
 def encode(view: View, book: Book, candidate: Floats, cluster: Floats, many: Ints) -> None:
-    """Fill the observations.
-
-    candidate  (B, K + 1, F): the first is to wait; rows from `many` on are old
-    cluster    (B, G)
-    many       (B,)
-    """
+    """Fill the observations of all clusters: (B, K + 1, F), (B, G), (B,)."""
     for b in range(len(cluster)):
-        m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
-        o, room = trimmed(m.options, view.jobs[b], m.counts), with_heads(m.room, m.counts)
-        count = found.option[found.score.size - 1]
-        many[b] = count + 1
-        queued = 0
-        for q in range(o.end.size):
-            queued += o.end[q] - room.head[q]
-        mean_left_s = survey(view.laws.law, o, room, count, queued, cluster[b])
-        candidate[b, 0, :] = 0.0
-        candidate[b, 0, 0] = 1.0
-        for c in range(count):
-            describe(
-                view, o, room, m.scratch, found, b, c, mean_left_s, queued, candidate[b, c + 1]
-            )
+        many[b] = encode_one(view, book, b, candidate[b], cluster[b])

@@ -61,9 +61,8 @@ class PaperLens:
         """What it takes to predict how much jobs slow each other down."""
         batch, jobs = view.jobs.shape
         nodes = view.nodes.shape[1]
-        gpu_types = view.laws.speed.shape[1]
         slots = kernels.GPUS + 1
-        return new_rooms((batch,), jobs, jobs, nodes, gpu_types, slots, kernels.NODES)
+        return new_rooms((batch,), jobs, nodes, view.laws, slots, kernels.NODES)
 
     def open(self, view: View, book: Book, which: Bools) -> None:
         """Begin a round: stop jobs that are slowed down too much."""

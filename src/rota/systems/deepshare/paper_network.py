@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class PaperNetwork(nn.Module):
-    """Two layers of tanh for the policy and two for the value, with nothing in common.
+    """Two layers of tanh; the critic has two of its own.
 
     First weights are orthogonal, those of the last layer of the policy small, as in the library
     that the authors used.
@@ -23,19 +23,21 @@ class PaperNetwork(nn.Module):
     def __init__(self, *, inputs: int, actions: int, width: int = 64) -> None:
         super().__init__()
         self.policy = _layers(inputs, width, actions, 0.01)
+
+    def forward(self, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, None]:
+        """Logits (B, A)."""
+        return self.policy(seen["image"]), None
+
+
+class PaperCritic(nn.Module):
+    """The value of an image."""
+
+    def __init__(self, *, inputs: int, width: int = 64) -> None:
+        super().__init__()
         self.value = _layers(inputs, width, 1, 1.0)
 
-    def forward(self, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits (B, A) and values (B,)."""
-        return self.act(seen), self.judge(seen)
-
-    def act(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Logits (B, A) alone."""
-        logits: torch.Tensor = self.policy(seen["image"])
-        return logits
-
-    def judge(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Values (B,) alone."""
+    def forward(self, seen: Mapping[str, torch.Tensor], _inner: None) -> torch.Tensor:
+        """Values (B,)."""
         value: torch.Tensor = self.value(seen["image"]).squeeze(-1)
         return value
 

@@ -47,3 +47,10 @@ def paper_network(settings: PaperNetworkConfig, lens: Any) -> nn.Module:
     from rota.systems.deepshare.paper_network import PaperNetwork
 
     return PaperNetwork(inputs=lens.inputs, actions=lens.actions, width=settings.width)
+
+
+def paper_critic(settings: PaperNetworkConfig, lens: Any) -> nn.Module:
+    """Its critic."""
+    from rota.systems.deepshare.paper_network import PaperCritic
+
+    return PaperCritic(inputs=lens.inputs, width=settings.width)

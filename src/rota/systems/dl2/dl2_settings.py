@@ -130,6 +130,13 @@ def one_pass_network(settings: OnePassNetworkConfig, lens: Any) -> nn.Module:
     )  # fmt: skip
 
 
+def one_pass_critic(settings: OnePassNetworkConfig, lens: Any) -> nn.Module:
+    """Its critic."""
+    from rota.systems.dl2.onepass_network import OnePassCritic
+
+    return OnePassCritic(types=lens.types, features=lens.features, width=settings.width)
+
+
 def step_lens(settings: StepLensConfig) -> Any:
     """The lens of DL2's own form."""
     from rota.systems.dl2.step_lens import StepByStep
@@ -148,13 +155,26 @@ def step_network(settings: StepNetworkConfig, lens: Any) -> nn.Module:
     """Its network."""
     from rota.systems.dl2.network import PlainNetwork, SharedNetwork
 
-    form = {
-        "window": lens.window, "features": lens.features, "globals_": lens.globals,
-        "actions": lens.actions,
-    }  # fmt: skip
+    form = _form(settings, lens)
     if settings.kind == "shared":
-        return SharedNetwork(**form, width=settings.width or 64)
-    return PlainNetwork(
-        **form, layers=settings.layers, width=settings.width, cluster=settings.cluster,
-        scale=settings.scale,
-    )  # fmt: skip
+        return SharedNetwork(actions=lens.actions, globals_=lens.globals, **form)
+    return PlainNetwork(actions=lens.actions, globals_=lens.globals, **form)
+
+
+def step_critic(settings: StepNetworkConfig, lens: Any) -> nn.Module:
+    """Its critic."""
+    from rota.systems.dl2.network import PlainCritic, SharedCritic
+
+    form = _form(settings, lens)
+    if settings.kind == "shared":
+        return SharedCritic(features=lens.features, width=form["width"])
+    return PlainCritic(globals_=lens.globals, **form)
+
+
+def _form(settings: StepNetworkConfig, lens: Any) -> dict[str, Any]:
+    """What network and critic of a kind are built with."""
+    form = {"window": lens.window, "features": lens.features}
+    if settings.kind == "shared":
+        return {**form, "width": settings.width or 64}
+    return {**form, "layers": settings.layers, "width": settings.width,
+            "cluster": settings.cluster, "scale": settings.scale}  # fmt: skip

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class PlainNetwork(nn.Module):
     """DL2's own: all jobs of the window in one row, through layers of equal width.
 
-    The value has separate layers, as in the original. A job's place in the window matters, and
+    The critic has layers of its own, as in the original. A job's place in the window matters, and
     another window needs another network.
     """
 
@@ -33,27 +33,14 @@ class PlainNetwork(nn.Module):
         width = width or window * features * 2 // 3
         self._cluster = cluster
         self.policy = _layers(size, width, layers, actions, scale=scale)
-        self.value = _layers(size, width, layers, 1, scale=scale)
 
-    def forward(self, seen: Mapping[str, torch.Tensor] | Rows) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits (B, A) and values (B,)."""
-        rows = seen if isinstance(seen, Rows) else self.inputs(seen)
-        return self.policy(rows), self.value(rows).squeeze(-1)
-
-    def act(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Logits (B, A) alone."""
-        logits: torch.Tensor = self.policy(self.inputs(seen))
-        return logits
-
-    def judge(self, seen: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """Values (B,) alone."""
-        value: torch.Tensor = self.value(self.inputs(seen)).squeeze(-1)
-        return value
+    def forward(self, seen: Mapping[str, torch.Tensor] | Rows) -> tuple[torch.Tensor, None]:
+        """Logits (B, A)."""
+        return self.policy(_filled(seen, self._cluster)), None
 
     def inputs(self, seen: Mapping[str, torch.Tensor]) -> Rows:
         """The part of observations that it reads, without the zeros, which are most of it."""
-        row = seen["jobs"].flatten(1)
-        return rows_of(torch.cat([row, seen["cluster"]], 1) if self._cluster else row)
+        return _filled(seen, self._cluster)
 
     def player(self, lens: StepByStep) -> SlotPlayer:
         """The policy as it is now, for deployment: no torch, one call per round."""
@@ -62,11 +49,36 @@ class PlainNetwork(nn.Module):
         return plain_player(lens, _folded(self.policy))
 
 
+class PlainCritic(nn.Module):
+    """The value of a state, by layers as those of the plain network."""
+
+    def __init__(
+        self, *, window: int, features: int, globals_: int, layers: int = 2, width: int = 0,
+        cluster: bool = False, scale: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        size = window * features + (globals_ if cluster else 0)
+        width = width or window * features * 2 // 3
+        self._cluster = cluster
+        self.value = _layers(size, width, layers, 1, scale=scale)
+
+    def forward(self, seen: Mapping[str, torch.Tensor] | Rows, _inner: None) -> torch.Tensor:
+        """Values (B,)."""
+        value: torch.Tensor = self.value(_filled(seen, self._cluster)).squeeze(-1)
+        return value
+
+
+def _filled(seen: Mapping[str, torch.Tensor] | Rows, cluster: bool) -> Rows:
+    if isinstance(seen, Rows):
+        return seen
+    row = seen["jobs"].flatten(1)
+    return rows_of(torch.cat([row, seen["cluster"]], 1) if cluster else row)
+
+
 class SharedNetwork(nn.Module):
     """The same actions, scored by weights that all jobs share: three actions per job.
 
-    The end of the round is scored from the mean of the jobs and the cluster's state. The value is
-    a sum over jobs, as the rewards are.
+    The end of the round is scored from the mean of the jobs and the cluster's state.
     """
 
     def __init__(
@@ -80,14 +92,14 @@ class SharedNetwork(nn.Module):
         self.hidden = nn.Linear(width, width, bias=False)
         self.logits = nn.Linear(width, 3)
         self.end = nn.Linear(width, 1)
-        self.value = nn.Linear(width, 1)
-        self.straight = nn.Linear(features, 1, bias=False)
-        for head in (self.logits, self.end, self.value, self.straight):
+        for head in (self.logits, self.end):
             for weights in head.parameters():
                 nn.init.zeros_(weights)
 
-    def forward(self, seen: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits (B, 3·W + 1) and values (B,)."""
+    def forward(
+        self, seen: Mapping[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """Logits (B, 3·W + 1), and what is inside: of each job, its features and its cluster."""
         window = seen["present"].shape[1]
         which = seen["present"].flatten().nonzero().squeeze(1)  # only rows that hold a job
         cluster, jobs = which // window, seen["jobs"].flatten(0, 1)[which]
@@ -98,15 +110,36 @@ class SharedNetwork(nn.Module):
         hidden = torch.relu(self.hidden(own) + around[cluster])
         scores = hidden.new_zeros(len(many) * window, 3).index_copy(0, which, self.logits(hidden))
         end = self.end(torch.relu(around))
-        worth = (self.value(hidden) + self.straight(jobs)).squeeze(1)
-        value = worth.new_zeros(len(many)).index_add(0, cluster, worth)
-        return torch.cat([scores.view(len(many), -1), end], 1), value
+        return torch.cat([scores.view(len(many), -1), end], 1), (hidden, jobs, cluster)
 
     def player(self, lens: StepByStep) -> SlotPlayer:
         """The policy as it is now, for deployment: no torch, one call per round."""
         from rota.systems.dl2.player import shared_player
 
         return shared_player(lens, {name: w.numpy() for name, w in self.state_dict().items()})
+
+
+class SharedCritic(nn.Module):
+    """The value of a state, a sum over jobs, as rewards are; it reads the player's inner layer."""
+
+    needs_inner = True
+
+    def __init__(self, *, features: int, width: int = 64) -> None:
+        super().__init__()
+        self.value = nn.Linear(width, 1)
+        self.straight = nn.Linear(features, 1, bias=False)
+        for head in (self.value, self.straight):
+            for weights in head.parameters():
+                nn.init.zeros_(weights)
+
+    def forward(
+        self, seen: Mapping[str, torch.Tensor], inner: tuple[torch.Tensor, ...]
+    ) -> torch.Tensor:
+        """Values (B,)."""
+        hidden, jobs, cluster = inner
+        worth = (self.value(hidden) + self.straight(jobs)).squeeze(1)
+        value: torch.Tensor = worth.new_zeros(len(seen["present"])).index_add(0, cluster, worth)
+        return value
 
 
 class ScaleShift(nn.Module):

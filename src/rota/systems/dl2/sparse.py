@@ -26,9 +26,8 @@ class Rows(NamedTuple):
     value: Any  # float32
     inputs: int  # I
 
-    def take(self, rows: torch.Tensor) -> Rows:
+    def take(self, which: Ints) -> Rows:
         """Some of the rows."""
-        which = rows.numpy()
         begins = np.zeros(len(which) + 1, np.int64)
         np.cumsum(self.begins[which + 1] - self.begins[which], out=begins[1:])
         index, value = np.empty(begins[-1], np.int32), np.empty(begins[-1], np.float32)

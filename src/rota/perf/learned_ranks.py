@@ -1,0 +1,162 @@
+"""Sensitivity and intensity of models that nobody has profiled, learned from jobs that run.
+
+A model begins as the average job of a profile. While a job trains beside others, what it loses
+against its own speed alone, at the same size, is sensitivity × the intensity of the others. So one
+side follows from the other: least squares over all times seen, with the average job as prior.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from rota.core.layout import RUNNING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from rota.core.snapshot import Snapshot
+    from rota.core.speed import Contention
+    from rota.core.types import Records
+    from rota.perf.job_laws import JobLaws
+
+LEAST_S: Final = 1.0
+"""Shorter times between two snapshots are not looked at: rounding would be taken for speed."""
+ALONE_S: Final = 10.0
+"""A job's speed alone is known after so many seconds."""
+PRIOR_S: Final = 60.0
+"""Seconds beside an average job that count as much as the prior."""
+_SUMS: Final = 4
+
+Share = tuple[tuple[int, int], ...]
+"""Nodes, and workers there."""
+
+
+class _Seen(NamedTuple):
+    """A job at the last snapshot."""
+
+    time_s: float
+    progress_s: float
+    share: Share
+    beside: frozenset[tuple[int, Share]]
+    """Jobs on its nodes, by number, and what they held."""
+
+
+class LearnedRanks:
+    """Follows the jobs of one live cluster; show it every snapshot in turn."""
+
+    def __init__(self, laws: JobLaws) -> None:
+        self.laws = laws
+        self._sums: dict[str, list[float]] = {}
+        # By model: Σ t·h·lost, Σ t·h² of what it lost; Σ t·s·lost, Σ t·s² of what others lost.
+        self._last: dict[int, _Seen] = {}
+        self._alone: dict[tuple[int, int, int], list[float]] = {}  # uid, nodes, workers: s, work
+
+    def see(self, snapshot: Snapshot, names: Sequence[str]) -> Contention:
+        """The contention among models with these names, as far as it is known by now."""
+        rows = snapshot.jobs.rows
+        live = set(rows["uid"].tolist())
+        self._last = {uid: seen for uid, seen in self._last.items() if uid in live}
+        self._alone = {key: own for key, own in self._alone.items() if key[0] in live}
+        shares = {
+            j: tuple((node, workers) for node, workers, _ in snapshot.share(j))
+            for j in np.flatnonzero(rows["status"] == RUNNING).tolist()
+        }
+        sends = {j: len(share) > 1 or self.laws.one_node for j, share in shares.items()}
+        on_node: dict[int, list[int]] = {}
+        for j, share in shares.items():
+            for node, _ in share:
+                on_node.setdefault(node, []).append(j)
+        for j, share in shares.items():
+            by_node = [[o for o in on_node[n] if o != j and sends[o]] for n, _ in share]
+            self._look(snapshot, j, shares, by_node if sends[j] else [], names)
+        more = {name: self.ranks(name) for name in names if name not in self.laws.models}
+        return self.laws.contention(names, more)
+
+    def ranks(self, name: str) -> tuple[float, float]:
+        """Sensitivity and intensity of a model."""
+        if law := self.laws.models.get(name):
+            return law.sensitivity, law.intensity
+        usual = self.laws.sensitivity, self.laws.intensity
+        suffered, h2, caused, s2 = self._sums.get(name, (0.0,) * _SUMS)
+        weight_s, weight_h = PRIOR_S * usual[1] ** 2, PRIOR_S * usual[0] ** 2
+        return (
+            (suffered + weight_s * usual[0]) / max(h2 + weight_s, 1e-12),
+            (caused + weight_h * usual[1]) / max(s2 + weight_h, 1e-12),
+        )
+
+    def pack(self) -> dict[str, Records]:
+        """What was learned, as arrays by name."""
+        sums = np.array(list(self._sums.values()), np.float64).reshape(-1, _SUMS)
+        return {"names": np.array(list(self._sums), np.str_), "sums": sums}
+
+    def unpack(self, kept: Mapping[str, Records]) -> None:
+        """Go on from what another has packed; KeyError or ValueError if that is something else."""
+        sums = kept["sums"].astype(np.float64, casting="equiv")
+        if sums.shape != (len(kept["names"]), _SUMS) or not (np.isfinite(sums) & (sums >= 0)).all():
+            raise ValueError("these are no sums of what jobs lost")
+        self._sums = dict(zip(kept["names"].tolist(), sums.tolist(), strict=True))
+
+    def _look(
+        self,
+        snapshot: Snapshot,
+        j: int,
+        shares: Mapping[int, Share],
+        by_node: Sequence[Sequence[int]],
+        names: Sequence[str],
+    ) -> None:
+        """Note what job j has done since the last snapshot, if nothing changed meanwhile."""
+        rows, now_s = snapshot.jobs.rows, snapshot.time_s
+        others = {o for there in by_node for o in there}
+        uid, progress_s = int(rows["uid"][j]), float(rows["progress_s"][j])
+        beside = frozenset((int(rows["uid"][o]), shares[o]) for o in others)
+        seen = _Seen(now_s, progress_s, shares[j], beside)
+        before = self._last.setdefault(uid, seen)
+        same = (before.share, before.beside) == (seen.share, seen.beside)
+        if same and now_s < before.time_s + LEAST_S:
+            return
+        self._last[uid] = seen
+        span_s, work = now_s - before.time_s, progress_s - before.progress_s
+        steady = all(rows["resume_s"][k] <= before.time_s for k in (j, *others))
+        if not (same and steady and work > 0):
+            return
+        workers = sum(count for _, count in shares[j])
+        alone = self._alone.setdefault((uid, len(shares[j]), workers), [0.0, 0.0])
+        if not others:
+            alone[0] += span_s
+            alone[1] += work
+        elif alone[0] >= ALONE_S:
+            lost = min(max(0.0, 1.0 - work / span_s * alone[0] / alone[1]), 1.0)
+            self._learn(rows["model"], j, by_node, others, lost, span_s, names)
+
+    def _learn(
+        self,
+        model: Records,
+        j: int,
+        by_node: Sequence[Sequence[int]],
+        others: set[int],
+        lost: float,
+        span_s: float,
+        names: Sequence[str],
+    ) -> None:
+        """Job j has lost part of its speed for a while beside these others."""
+
+        def name(k: int) -> str:
+            return names[model[k]] if 0 <= model[k] < len(names) else ""
+
+        h = max(sum(self.ranks(name(o))[1] for o in there) for there in by_node)
+        s = self.ranks(name(j))[0]
+        own = self._sums_of(name(j))
+        own[0] += span_s * h * lost
+        own[1] += span_s * h * h
+        if len(others) == 1:  # of several it is not known which one did it
+            other = self._sums_of(name(next(iter(others))))
+            other[2] += span_s * s * lost
+            other[3] += span_s * s * s
+
+    def _sums_of(self, name: str) -> list[float]:
+        """The sums of a model; jobs without one, or with a profile, tell nothing of it."""
+        if not name or name in self.laws.models:
+            return [0.0] * _SUMS
+        return self._sums.setdefault(name, [0.0] * _SUMS)

@@ -1,0 +1,189 @@
+"""What every candidate leads to if the greedy rule goes on from there.
+
+The jobs that arrive next in the trace arrive in this play too. No policy knows them, so this is for
+learning only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rota.core.layout import FUTURE
+from rota.core.types import Floats, Ints
+from rota.jit import kernel, part
+from rota.policies.contention.greedy_kernels import TIE
+from rota.policies.contention.neighbour_kernels import (
+    Found,
+    GreedySettings,
+    Law,
+    Occupancy,
+    Options,
+    Scratch,
+)
+from rota.policies.contention.occupy_kernels import (
+    HOUR_S,
+    Rooms,
+    headed,
+    rooms_at,
+    sized,
+    with_heads,
+)
+from rota.policies.contention.rollout_kernels import fill, next_end_s, restore, run_for
+from rota.policies.contention.spread_kernels import add_type, type_of
+from rota.systems.deepshare.move_kernels import found_at, take_candidate
+
+if TYPE_CHECKING:
+    from rota.envs.book import Book
+    from rota.envs.view import View
+
+
+class PlayMemory(NamedTuple):
+    """What a play works in, for one cluster at a time."""
+
+    options: Options  # with queues that have room for the jobs to come
+    base: Occupancy  # the cluster as it is, with heads in these queues
+    trial: Occupancy
+    scratch: Scratch
+    found: Found
+    end: Ints  # (Q,) where the queues end before a play
+    near: Ints  # (Q,) the queue of a type, −1: none
+    want: Ints  # (Q,) jobs to come, of each queue
+    job: Ints  # (F,) jobs to come
+    queue: Ints  # (F,) their queues
+    at_s: Floats  # (F,) when they arrive
+    many: Ints  # (3,) queues, options, jobs to come
+
+
+@part
+def find_coming(view: View, m: Rooms, t: PlayMemory, b: int) -> None:
+    """The jobs to come, and their types; those of new types get queues and options."""
+    rows, nodes, o = view.jobs[b], view.nodes[b], t.options
+    queues, met, options = m.counts.known[0], m.counts.met[0], m.counts.spreads[0]
+    largest, coming = 0, 0
+    for n in range(nodes.size):
+        largest = max(largest, nodes[n]["gpus"])
+    for p in range(options):
+        o.type[p], o.span[p], o.kind[p] = m.options.type[p], m.options.span[p], m.options.kind[p]
+        for gpu in range(o.speed.shape[1]):
+            o.speed[p, gpu] = m.options.speed[p, gpu]
+    t.near[:] = -1
+    t.want[:] = 0
+    for q in range(queues):
+        t.near[q] = q
+    j = 0
+    while j < rows.size and coming < t.job.size:
+        if rows[j]["status"] == FUTURE and rows[j]["workers"] > 0:
+            q = type_of(m.types, rows, j, met)
+            met += q == met
+            if t.near[q] < 0:
+                first = options
+                options = add_type(view.laws, o, m.types, nodes, largest, rows[j], q, first)
+                for p in range(first, options):
+                    o.type[p] = queues
+                t.near[q] = queues
+                queues += 1
+            if m.types.spreads[q] > 0:
+                t.job[coming], t.queue[coming] = j, t.near[q]
+                t.at_s[coming] = rows[j]["submit_s"] - view.now_s[b]
+                size = max(1.0, rows[j]["gpus"] if rows[j]["gpus"] > 0 else rows[j]["workers"])
+                o.size[j] = o.weight[j] = size
+                length_s = rows[j]["estimate_s"]
+                t.base.left[j] = m.types.best[q] * (length_s if np.isfinite(length_s) else HOUR_S)
+                t.want[t.near[q]] += 1
+                coming += 1
+        j += 1
+    m.counts.met[0] = met
+    t.many[0], t.many[1], t.many[2] = queues, options, coming
+
+
+@part
+def lay_out(view: View, m: Rooms, t: PlayMemory, room: Occupancy, live: int, b: int) -> None:
+    """Copy the queues, with room behind each for jobs to come."""
+    for i in range(live):
+        j = view.order[b, i]
+        t.options.size[j], t.options.weight[j] = m.options.size[j], m.options.weight[j]
+        t.base.left[j] = room.left[j]
+        if view.jobs[b, j]["share_len"] == 0:  # lengths are at the best speed
+            t.base.left[j] *= m.types.best[m.types.of[j]]
+    begin = 0
+    for q in range(t.many[0]):
+        t.base.head[q] = begin
+        if q < room.head.size:
+            for i in range(room.head[q], m.options.end[q]):
+                t.options.queue[begin] = m.options.queue[i]
+                begin += 1
+        t.end[q] = begin
+        begin += t.want[q]
+
+
+@part
+def play_on(
+    law: Law, o: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
+    t: PlayMemory, waits: bool,
+) -> float:  # fmt: skip
+    """The sum of all completion times from here under the greedy rule."""
+    last, total, now_s, k = room.run.size - 1, 0.0, 0.0, 0
+    there, coming = room.run[last], t.many[2]
+    for q in range(room.head.size):
+        there += o.end[q] - room.head[q]
+    while True:
+        if not waits:
+            fill(law, o, room, scratch, settings, t.found)
+        waits = False
+        if room.run[last] == 0 and k == coming:
+            return total
+        step_s = next_end_s(law, room)
+        if k < coming:
+            step_s = min(step_s, t.at_s[k] - now_s)
+        total += step_s * there
+        now_s += step_s
+        there -= run_for(law, o, room, step_s)
+        while k < coming and t.at_s[k] <= now_s * (1.0 + TIE):
+            q = t.queue[k]
+            o.queue[o.end[q]] = t.job[k]
+            o.end[q] += 1
+            there += 1
+            k += 1
+
+
+@kernel
+def foresee(view: View, book: Book, settings: GreedySettings, t: PlayMemory, out: Floats) -> None:
+    """Fill out (B, K + 1) with what waiting and every candidate lead to; inf: not allowed.
+
+    It is the mean time that jobs are still there, over those that are and those that come.
+    """
+    law = view.laws.law
+    for b in range(len(out)):
+        m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
+        room = with_heads(m.room, m.counts)
+        count = found.option[found.score.size - 1]
+        out[b, :] = np.inf
+        if count == 0:
+            out[b, 0] = 0.0
+            continue
+        rows = view.jobs[b]
+        restore(t.base, room)
+        find_coming(view, m, t, b)
+        lay_out(view, m, t, room, view.live[b], b)
+        o = sized(t.options, rows, t.many[0], t.many[1])
+        base, trial = (
+            headed(t.base, t.base.head[: t.many[0]]),
+            headed(t.trial, t.trial.head[: t.many[0]]),
+        )
+        for n in range(room.free.size):
+            trial.gpus[n], trial.type[n] = room.gpus[n], room.type[n]
+            trial.rack[n] = room.rack[n]
+        jobs = room.run[room.run.size - 1] + t.many[2]
+        for q in range(t.many[0]):
+            jobs += t.end[q] - t.base.head[q]
+        for c in range(count + 1):
+            if c == 0 and room.run[room.run.size - 1] == 0:
+                continue
+            for q in range(t.many[0]):
+                o.end[q] = t.end[q]
+            restore(trial, base)
+            if c > 0:
+                take_candidate(law, o, trial, found, c - 1)
+            out[b, c] = play_on(law, o, trial, t.scratch, settings, t, c == 0) / jobs

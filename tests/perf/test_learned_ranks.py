@@ -1,0 +1,131 @@
+"""Sensitivity and intensity learned from jobs that run: a world whose laws are known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from rota.core import Cluster, Job, Snapshot
+from rota.core.jobs import JobTable
+from rota.perf.job_laws import JobLaw, JobLaws
+from rota.perf.learned_ranks import LearnedRanks
+from rota.policies import make_policy
+from rota.run.speeds import Speeds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = ["known", "new", "also new"]
+LAWS = JobLaws(
+    {"known": JobLaw(1.0, 1.0, 0.0, 0.5, 0.8, (), True)}, 0.5, 0.5, one_node=False, r2=None
+)
+OVER_BOTH = ((0, 1), (1, 1))
+
+
+@dataclass
+class World:
+    """Two nodes; jobs (model, what it holds) whose speeds follow given ranks."""
+
+    ranks: dict[str, tuple[float, float]]
+    time_s: float = 0.0
+    done: dict[int, float] = field(default_factory=dict)
+
+    def play(
+        self, learner: LearnedRanks, models: list[str], rounds: int = 20, *, pause: bool = False
+    ) -> None:
+        """All of these run over both nodes for `rounds` of 10 s; others have left."""
+        for _ in range(rounds):
+            learner.see(self.snapshot(models, pause=pause), NAMES)
+            for j, model in enumerate(models):
+                ratio = 1.0
+                for k, other in enumerate(models):
+                    if k != j:
+                        ratio *= 1 - self.ranks[model][0] * self.ranks[other][1]
+                self.done[j] = self.done.get(j, 0.0) + 10 * 2.0 * ratio
+            self.time_s += 10.0
+
+    def snapshot(self, models: list[str], *, pause: bool = False) -> Snapshot:
+        jobs = [Job(workers=2, model=NAMES.index(model)) for model in models]
+        held = dict.fromkeys(range(len(jobs)), OVER_BOTH)
+        made = Snapshot.of(Cluster.uniform(2, 8), jobs, held, time_s=self.time_s)
+        rows = made.jobs.rows.copy()
+        rows["uid"] = np.arange(len(jobs))
+        rows["progress_s"] = [self.done.get(j, 0.0) for j in range(len(jobs))]
+        rows["resume_s"] = self.time_s if pause else 0.0
+        return Snapshot(
+            made.time_s, made.cluster, JobTable(rows), made.nodes.copy(), made.shares.copy()
+        )
+
+
+def learned(models: list[str], ranks: dict[str, tuple[float, float]], **more: bool) -> LearnedRanks:
+    learner, world = LearnedRanks(LAWS), World(ranks)
+    world.play(learner, models[:1])  # the first one alone
+    world.play(learner, models, 200, **more)
+    return learner
+
+
+def test_the_sensitivity_of_a_model_follows_from_the_intensity_of_another() -> None:
+    learner = learned(["new", "known"], {"known": (0.5, 0.8), "new": (0.2, 0.3)})
+    assert learner.ranks("new")[0] == pytest.approx(0.2, abs=0.02)
+    assert learner.ranks("new")[1] == pytest.approx(0.5)  # job 1 was never alone
+
+
+def test_the_intensity_of_a_model_follows_from_the_sensitivity_of_another() -> None:
+    learner = learned(["known", "new"], {"known": (0.5, 0.8), "new": (0.2, 0.9)})
+    assert learner.ranks("new") == (pytest.approx(0.5), pytest.approx(0.9, abs=0.04))
+
+
+def test_a_profile_is_not_overruled_and_a_model_never_seen_is_average() -> None:
+    learner = learned(["known", "new"], {"known": (0.9, 0.1), "new": (0.2, 0.9)})
+    assert learner.ranks("known") == (0.5, 0.8)
+    assert learner.ranks("also new") == (0.5, 0.5)
+
+
+def test_times_in_which_jobs_change_tell_nothing() -> None:
+    learner = learned(["new", "known"], {"known": (0.5, 0.8), "new": (0.2, 0.3)}, pause=True)
+    assert learner.ranks("new") == (0.5, 0.5)
+
+
+def test_jobs_on_one_node_count_only_if_that_was_measured() -> None:
+    world, learner = World({"new": (0, 0)}), LearnedRanks(LAWS)
+    assert (learner.see(world.snapshot(["new"]), NAMES).kind[:, 1] == -1).all()
+    assert (learner.see(world.snapshot(["new"]), NAMES).kind[:, 2] >= 0).all()
+
+
+def test_what_was_learned_outlives_a_daemon(tmp_path: Path) -> None:
+    path, said = tmp_path / "speeds.npz", list[str]()
+    first = Speeds(path, said.append, LAWS)
+    assert [first.number(name) for name in NAMES] == [0, 1, 2]
+    world = World({"known": (0.5, 0.8), "new": (0.1, 0.3)})
+    world.play(first._ranks, ["new"])
+    world.play(first._ranks, ["new", "known"], 100)
+    first.keep()
+    after = Speeds(path, said.append, LAWS)
+    seen = after.see(world.snapshot(["new", "known", "also new"]), by_nodes=True)
+    assert not said
+    laws = seen.contention
+    assert laws is not None
+    kinds = laws.kind[[0, 1, 2, 3], 2, 1]  # by job now, and one for jobs without a model
+    assert laws.hurt[kinds] == pytest.approx([0.1, 0.5, 0.5, 0.5], abs=0.05)
+    assert Speeds(path, said.append).see(world.snapshot(["new"]), by_nodes=True).contention is None
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_policy_that_heeds_neighbours_can_use_it(tmp_path: Path, named: bool) -> None:
+    speeds, world = Speeds(tmp_path / "speeds.npz", laws=LAWS), World({})
+    for name in NAMES if named else []:
+        speeds.number(name)
+    seen = speeds.see(world.snapshot(NAMES), by_nodes=True)
+    make_policy("contention-greedy").decide(seen).check(seen)
+
+
+def test_damaged_sums_are_said_and_done_without(tmp_path: Path) -> None:
+    path, said = tmp_path / "speeds.npz", list[str]()
+    first = Speeds(path, laws=LAWS)
+    first._ranks._sums["new"] = [np.nan, 1.0, 1.0, 1.0]
+    first.keep()
+    assert Speeds(path, said.append, LAWS)._ranks.ranks("new") == (0.5, 0.5)
+    assert "is damaged" in said[0]
