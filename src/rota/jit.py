@@ -43,6 +43,7 @@ from rota.jit_cache import KernelCache
 from rota.jit_lean import LeanLower, lean_arrays
 from rota.jit_only import has_field
 from rota.jit_quick import KNOWN, quick_compiler
+from rota.jit_reference import Referred
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -277,17 +278,19 @@ def direct(compiled: Callable[..., Any], *example: Any) -> Callable[..., Any]:
     if config.DISABLE_JIT:
         return compiled
     dispatcher: Any = compiled
-    machine_code: Callable[..., Any] = dispatcher.compile(tuple(map(_type_of, example)))
+    machine_code: Callable[..., Any] = dispatcher.compile(tuple(map(type_of, example)))
     return machine_code
 
 
-def _type_of(value: Any) -> Any:
+def type_of(value: Any) -> Any:
     """`numba.typeof(value)`, which takes milliseconds for a state of many record arrays."""
+    if isinstance(value, Referred):
+        return value.kind
     if isinstance(value, np.ndarray):
         readonly = not value.flags.writeable
         return types.Array(_entry_type(value.dtype), value.ndim, map_layout(value), readonly)
     if isinstance(value, tuple):
-        return _tuple_type.from_types([_type_of(entry) for entry in value], type(value))
+        return _tuple_type.from_types([type_of(entry) for entry in value], type(value))
     return numba.typeof(value)
 
 

@@ -10,8 +10,8 @@ from gymnasium import spaces
 
 from rota.core.layout import WAITING
 from rota.envs.drafting_kernels import draft_of
-from rota.envs.lens import Caller
 from rota.jit import kernel, part
+from rota.jit_call import Caller
 from rota.ledger.edit_kernels import REFUSED, place, release
 
 

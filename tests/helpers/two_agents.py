@@ -11,8 +11,8 @@ from gymnasium import spaces
 from torch import nn
 
 from rota.envs.drafting_kernels import draft_of
-from rota.envs.lens import Caller
 from rota.jit import kernel, part
+from rota.jit_call import Caller
 from rota.ledger.edit_kernels import REFUSED, place
 from rota.systems.agents import LearnedAgent
 from rota.systems.registry import System

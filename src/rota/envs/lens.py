@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from rota.jit import direct
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gymnasium import spaces
 
     from rota.core.types import Bools, Ints
@@ -94,23 +90,6 @@ class CriticLens(Lens, Protocol):
     def encode_critic(self, state: State, view: View, book: Book, out: Arrays) -> None:
         """Fill `out` with what a critic sees."""
         ...
-
-
-class Caller:
-    """Calls kernels on whole batches; the machine code of each is looked up once.
-
-    It checks nothing: code that accepts arrays from outside must check them (`check_array`).
-    """
-
-    def __init__(self) -> None:
-        self._code: dict[str, Callable[..., Any]] = {}
-
-    def __call__(self, kernel: Callable[..., Any], *args: Any) -> Any:
-        """Run `kernel`, always on arguments of the same types."""
-        name = kernel.__name__
-        if name not in self._code:
-            self._code[name] = direct(kernel, *args)
-        return self._code[name](*args)
 
 
 def check_array(name: str, array: Any, shape: tuple[int, ...], kind: type) -> None:

@@ -10,10 +10,11 @@ import numpy as np
 from rota.core.draft import Draft
 from rota.envs.book import new_book
 from rota.envs.draft_batch import drafts_of
-from rota.envs.lens import Caller, new_arrays
+from rota.envs.lens import new_arrays
 from rota.envs.pack_kernels import pack_once
 from rota.envs.view import view_of_snapshot
 from rota.errors import PolicyError
+from rota.jit_call import Caller
 from rota.ledger.draft_kernels import DraftArrays
 from rota.ledger.node_kernels import new_index
 from rota.policies.contention.neighbours import PlacementModel

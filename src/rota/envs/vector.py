@@ -21,12 +21,13 @@ from rota.envs.episode_kernels import (
     close_round,
 )
 from rota.envs.episode_setup import entries_by_episode, no_ends
-from rota.envs.lens import Caller, new_arrays
+from rota.envs.lens import new_arrays
 from rota.envs.potential_kernels import potential
 from rota.envs.rewards import Reward, new_score
 from rota.envs.view import view_of_state
 from rota.envs.world_pool import shown_laws, words_of
 from rota.errors import ConfigError, PolicyError
+from rota.jit_call import Caller
 from rota.sim.replay_kernels import observe
 from rota.sim.state import one_of_batch
 from rota.sim.world import seen_contention, seen_curves

@@ -47,8 +47,8 @@ class LookAheadConfig:
     """Steps that every cluster plays between two updates."""
     coming: int = 32
     """Jobs to come that a play knows; without them it ends when today's jobs have ended."""
-    threshold: float = 0.2
-    """The setting `threshold` of the greedy rule that plays on."""
+    rules: tuple[str, ...] = ("contention-greedy:threshold=0.2",)
+    """Policies that play on; the best of them counts."""
     memory: int = 65_536
     """States that are remembered, the latest ones; updates draw from them."""
     batches: int = 16
@@ -73,6 +73,8 @@ class LookAheadConfig:
                 raise ConfigError(f"look_ahead.{name}={getattr(self, name)} must be 1 or more.")
         if not 0 <= self.coming <= 4096:
             raise ConfigError(f"look_ahead.coming={self.coming} must be from 0 to 4,096.")
+        if not self.rules:
+            raise ConfigError("look_ahead.rules names no policy; name one or more that play on.")
         if not 0 < self.follow <= 1:
             raise ConfigError(f"look_ahead.follow={self.follow} must be above 0 and at most 1.")
         for name in ("temperature_s", "learning_rate", "max_gradient"):

@@ -104,7 +104,7 @@ class TrainingWorlds:
         foresee, ahead = self._recipe.built_by.make_foresight, self._recipe.learning
         foresight = None
         if self._recipe.run.learner == "look-ahead" and foresee is not None:
-            foresight = foresee(env, ahead.coming, ahead.threshold)
+            foresight = foresee(env, ahead.coming, ahead.rules)
         return BatchRolloutEnv(
             env, self._agents, entries=entries if world.replicas > 1 else None,
             explorer=explorer, tell=self._recipe.tell, foresight=foresight,

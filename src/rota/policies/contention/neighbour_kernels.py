@@ -47,7 +47,9 @@ class Options(NamedTuple):
 class Occupancy(NamedTuple):
     """The cluster at one moment; changes as jobs come and go."""
 
-    head: Ints  # (Q,) the next job of a type, as a place in `Options.queue`
+    head: (
+        Ints  # (Q + 1,) the next job of a type, as a place in `Options.queue`; last, how many types
+    )
     gpus: Ints  # (N,)
     type: Ints  # (N,)
     rack: Ints  # (N,) 0 where the law has no uplinks

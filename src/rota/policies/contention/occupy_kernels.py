@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from rota.core.types import Ints, Records
-from rota.jit import part
+from rota.jit import inline, part
+from rota.jit_reference import by_reference
 from rota.ledger.work_kernels import remaining
 from rota.policies.contention.neighbour_kernels import Occupancy, Options, Scratch
 from rota.policies.contention.rollout_kernels import rate_running
@@ -48,49 +49,6 @@ class Rooms(NamedTuple):
 
 
 @part
-def occupancy_at(r: Occupancy, b: int) -> Occupancy:
-    """The occupancy of cluster b."""
-    return Occupancy(
-        r.head[b], r.gpus[b], r.type[b], r.rack[b], r.free[b], r.cpus[b], r.memory_gb[b],
-        r.load[b], r.sign[b], r.jobs_on[b], r.job[b], r.held[b], r.here[b], r.kind[b],
-        r.alone[b], r.low[b], r.left[b], r.span[b], r.node[b], r.run[b], r.up_load[b],
-        r.riders[b], r.rider[b], r.changed[b],
-    )  # fmt: skip
-
-
-@part
-def scratch_at(s: Scratch, b: int) -> Scratch:
-    """The scratch space of cluster b."""
-    return Scratch(
-        s.hit[b], s.seen[b], s.able[b], s.pick[b], s.order[b], s.twin[b], s.loss[b],
-        s.up_ratio[b], s.up_loss[b], s.rack_ratio[b], s.rack_loss[b], s.opened[b],
-        s.by_rack[b], s.ends[b], s.home[b], s.rank[b], s.bound[b], s.with_free[b],
-        s.weighed[b], s.part_ratio[b], s.part_loss[b],
-    )  # fmt: skip
-
-
-@part
-def rooms_at(m: Rooms, b: int) -> Rooms:
-    """The memory of cluster b."""
-    o, t, c = m.options, m.types, m.counts
-    return Rooms(
-        Options(
-            o.jobs, o.weight[b], o.size[b], o.sign[b], o.queue[b], o.end[b], o.type[b], o.span[b],
-            o.kind[b], o.speed[b],
-        ),
-        occupancy_at(m.room, b),
-        scratch_at(m.scratch, b),
-        JobTypes(
-            t.of[b], t.first[b], t.spreads[b], t.reference[b], t.best[b], t.slot[b], t.here[b]
-        ),
-        Counts(
-            c.types[b], c.known[b], c.met[b], c.placed[b], c.options[b], c.spreads[b],
-            c.queued[b], c.ran[b],
-        ),
-    )  # fmt: skip
-
-
-@part
 def sort_out(
     t: PlacementTables, o: Options, types: JobTypes, counts: Counts, rows: Records, order: Ints,
     live: int, nodes: Records, head: Ints,
@@ -115,6 +73,7 @@ def sort_out(
             placed += types.spreads[q] > 0
         o.end[q] += types.spreads[q] > 0
     counts.types[0], counts.placed[0], counts.options[0] = known, placed, at
+    head[head.size - 1] = known
     # One type after the other; of a type in `order`.
     begin = 0
     for q in range(known):
@@ -232,39 +191,22 @@ def occupy(
     return True
 
 
-@part
+@inline
 def sized(o: Options, rows: Records, types: int, spreads: int) -> Options:
     """The options of the first types and spreads."""
-    return Options(
+    return by_reference(Options(
         rows, o.weight, o.size, o.sign, o.queue, o.end[:types], o.type[:spreads], o.span[:spreads],
         o.kind[:spreads], o.speed[:spreads],
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
-@part
+@inline
 def trimmed(o: Options, rows: Records, counts: Counts) -> Options:
     """The options of waiting jobs, without memory that is not in use."""
     return sized(o, rows, counts.types[0], counts.options[0])
 
 
-@part
+@inline
 def all_spreads(o: Options, rows: Records, counts: Counts) -> Options:
     """The same with the spreads of running jobs."""
     return sized(o, rows, counts.types[0], counts.spreads[0])
-
-
-@part
-def headed(room: Occupancy, head: Ints) -> Occupancy:
-    """The occupancy with these heads of queues."""
-    return Occupancy(
-        head, room.gpus, room.type, room.rack, room.free, room.cpus, room.memory_gb, room.load,
-        room.sign, room.jobs_on, room.job, room.held, room.here, room.kind, room.alone, room.low,
-        room.left, room.span, room.node, room.run, room.up_load, room.riders, room.rider,
-        room.changed,
-    )  # fmt: skip
-
-
-@part
-def with_heads(room: Occupancy, counts: Counts) -> Occupancy:
-    """The occupancy with as many queues as there are types."""
-    return headed(room, room.head[: counts.types[0]])

@@ -196,7 +196,7 @@ def play(
     """The sum of all completion times from here, under the greedy rule; inf once over `limit`."""
     last, total = room.run.size - 1, 0.0
     there = room.run[last]
-    for q in range(room.head.size):
+    for q in range(options.end.size):
         there += options.end[q] - room.head[q]
     while True:
         if not filled:
@@ -221,7 +221,9 @@ def forget_play(room: Occupancy, other: Occupancy) -> None:
 @part
 def restore(room: Occupancy, saved: Occupancy) -> None:
     """Make `room` what `saved` is."""
-    for q in range(saved.head.size):
+    queues = saved.head.size - 1
+    room.head[queues] = saved.head[queues]
+    for q in range(saved.head[queues]):
         room.head[q] = saved.head[q]
     for n in range(saved.free.size):
         room.free[n], room.cpus[n] = saved.free[n], saved.cpus[n]

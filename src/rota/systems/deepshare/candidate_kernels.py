@@ -8,7 +8,7 @@ import numpy as np
 
 from rota.envs.drafting_kernels import draft_of
 from rota.jit import kernel, part
-from rota.jit_reference import by_reference
+from rota.jit_reference import by_reference, entry_of
 from rota.ledger.edit_kernels import REFUSED, place
 from rota.policies.classic.claim_kernels import claim
 from rota.policies.classic.place_kernels import CONSOLIDATE
@@ -18,15 +18,11 @@ from rota.policies.contention.occupy_kernels import (
     Rooms,
     all_spreads,
     occupy,
-    rooms_at,
     trimmed,
-    with_heads,
 )
 from rota.systems.deepshare.move_kernels import (
     MoveMemory,
     find_moves,
-    found_at,
-    moving_at,
     take_candidate,
 )
 
@@ -54,8 +50,8 @@ def find(view: View, book: Book, m: Rooms, found: Found, b: int) -> int:
 
     Moves are shown until a job is started.
     """
-    law, room, last = view.laws.law, with_heads(m.room, m.counts), found.score.size - 1
-    moving = moving_at(book.own.moving, b)
+    law, room, last = view.laws.law, m.room, found.score.size - 1
+    moving = entry_of(book.own.moving, b)
     most = last - (moving.moves.score.size - 1)
     options = trimmed(m.options, view.jobs[b], m.counts)
     count = scan(law, options, room, m.scratch, GreedySettings(-np.inf, 0.0, 0.0), found, most)
@@ -80,7 +76,7 @@ def open_rounds(view: View, book: Book, which: Bools) -> bool:
             continue
         book.edits[b] = 0
         rows, order, live = view.jobs[b], view.order[b], view.live[b]
-        m = rooms_at(book.own.rooms, b)
+        m = entry_of(book.own.rooms, b)
         for i in range(live):
             job = rows[order[i]]
             size = job["gpus"] if job["gpus"] > 0 else job["workers"]
@@ -94,7 +90,7 @@ def open_rounds(view: View, book: Book, which: Bools) -> bool:
         for n in range(m.room.gpus.size):  # what no move changes
             trial.gpus[b, n], trial.type[b, n] = m.room.gpus[n], m.room.type[n]
             trial.rack[b, n] = m.room.rack[n]
-        find(view, book, m, found_at(book.own.found, b), b)
+        find(view, book, m, entry_of(book.own.found, b), b)
     return True
 
 
@@ -111,8 +107,8 @@ def start(view: View, book: Book, m: Rooms, found: Found, b: int, c: int) -> boo
     if used == REFUSED:
         return False
     book.drafts.used[b] = used
-    options, room = all_spreads(m.options, view.jobs[b], m.counts), with_heads(m.room, m.counts)
-    take_candidate(view.laws.law, options, room, found, c)
+    options = all_spreads(m.options, view.jobs[b], m.counts)
+    take_candidate(view.laws.law, options, m.room, found, c)
     return True
 
 
@@ -134,7 +130,7 @@ def start_odd(view: View, book: Book, m: Rooms, b: int) -> None:
 def act_on(view: View, book: Book, b: int, action: int) -> bool:
     """Apply an action to cluster b; returns whether the round has ended."""
     book.edits[b] += 1
-    m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
+    m, found = entry_of(book.own.rooms, b), entry_of(book.own.found, b)
     count = found.option[found.score.size - 1]
     c = action - 1
     idle = m.room.run[m.room.run.size - 1] == 0
@@ -180,7 +176,7 @@ def is_wanted(view: View, m: Rooms, found: Found, wanted: Wanted, b: int, c: int
 def towards(view: View, book: Book, wanted: Wanted, out: Bools) -> None:
     """Flag the candidates that a teacher wants; if there is none, to wait."""
     for b in range(len(out)):
-        m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
+        m, found = entry_of(book.own.rooms, b), entry_of(book.own.found, b)
         out[b, :] = False
         out[b, 0] = True
         for c in range(found.option[found.score.size - 1]):
@@ -192,7 +188,7 @@ def towards(view: View, book: Book, wanted: Wanted, out: Bools) -> None:
 def script(view: View, book: Book, wanted: Wanted, out: Ints) -> None:
     """The first candidate that a teacher wants; if there is none, to wait."""
     for b in range(out.size):
-        m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
+        m, found = entry_of(book.own.rooms, b), entry_of(book.own.found, b)
         out[b] = 0
         for c in range(found.option[found.score.size - 1]):
             if is_wanted(view, m, found, wanted, b, c):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rota.envs.lens import Caller
 from rota.errors import PolicyError
+from rota.jit_call import Caller
 from rota.policies.contention.neighbours import found_of, new_rooms, zeros_like
 from rota.policies.contention.spread_kernels import MOST_SPREADS
 from rota.systems.deepshare import candidate_kernels as kernels
@@ -69,9 +69,9 @@ class CandidateLens:
         slots = min(jobs, MOST_ON_NODE) + 1
         rooms = new_rooms((batch,), jobs, nodes, view.laws, slots, nodes)
         trial, scratch = zeros_like(rooms.room), zeros_like(rooms.scratch)
-        head, end, queue = np.zeros((3, batch, 1), np.int64)
+        end, queue = np.zeros((2, batch, 1), np.int64)
         moving = MoveMemory(
-            trial, scratch, found_of(rooms, self.moves), found_of(rooms, 1), head, end, queue,
+            trial, scratch, found_of(rooms, self.moves), found_of(rooms, 1), end, queue,
             np.zeros((batch, MOST_SPREADS), np.int64),
         )  # fmt: skip
         found = found_of(rooms, self.most + self.moves)

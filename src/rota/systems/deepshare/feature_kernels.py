@@ -10,6 +10,7 @@ import numpy as np
 from rota.core.speed import LINKS, PAIRS
 from rota.core.types import Floats, Ints
 from rota.jit import kernel, part
+from rota.jit_reference import entry_of
 from rota.policies.contention.loss_kernels import loss_across, loss_on
 from rota.policies.contention.neighbour_kernels import (
     Found,
@@ -24,10 +25,7 @@ from rota.policies.contention.neighbour_kernels import (
 from rota.policies.contention.occupy_kernels import (
     HOUR_S,
     all_spreads,
-    occupancy_at,
-    rooms_at,
     trimmed,
-    with_heads,
 )
 from rota.policies.contention.uplink_kernels import (
     crosses,
@@ -36,7 +34,7 @@ from rota.policies.contention.uplink_kernels import (
     on_uplink,
     opens_rack,
 )
-from rota.systems.deepshare.move_kernels import found_at, without
+from rota.systems.deepshare.move_kernels import without
 
 if TYPE_CHECKING:
     from rota.envs.book import Book
@@ -222,8 +220,8 @@ def encode_one(view: View, book: Book, b: int, candidate: Any, cluster: Any) -> 
     candidate  (K + 1, F): the first is to wait; rows beyond the last candidate are old
     cluster    (G,)
     """
-    m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
-    o, room = trimmed(m.options, view.jobs[b], m.counts), with_heads(m.room, m.counts)
+    m, found = entry_of(book.own.rooms, b), entry_of(book.own.found, b)
+    o, room = trimmed(m.options, view.jobs[b], m.counts), m.room
     count, queued = found.option[found.score.size - 1], 0
     for q in range(o.end.size):
         queued += o.end[q] - room.head[q]
@@ -231,12 +229,12 @@ def encode_one(view: View, book: Book, b: int, candidate: Any, cluster: Any) -> 
     candidate[0, :] = 0.0
     candidate[0, 0] = 1.0
     every = all_spreads(m.options, view.jobs[b], m.counts)
-    trial = occupancy_at(book.own.moving.trial, b)
+    trial = entry_of(book.own.moving.trial, b)
     for c in range(count):
         seen = room
         if view.jobs[b, found.job[c]]["share_len"] > 0:
-            without(view.laws.law, every, trial, m.room, found.job[c])
-            seen = with_heads(trial, m.counts)
+            without(view.laws.law, every, trial, room, found.job[c])
+            seen = trial
         describe(view, every, seen, m.scratch, found, b, c, mean_left_s, queued, candidate[c + 1])
         if book.own.blind[b, 0]:
             hide_contention(candidate[c + 1])

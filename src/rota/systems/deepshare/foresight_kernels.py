@@ -6,13 +6,14 @@ learning only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from rota.core.layout import FUTURE
 from rota.core.types import Floats, Ints
 from rota.jit import kernel, part
+from rota.jit_reference import by_reference, entry_of
 from rota.policies.contention.greedy_kernels import TIE
 from rota.policies.contention.neighbour_kernels import (
     Found,
@@ -25,14 +26,11 @@ from rota.policies.contention.neighbour_kernels import (
 from rota.policies.contention.occupy_kernels import (
     HOUR_S,
     Rooms,
-    headed,
-    rooms_at,
     sized,
-    with_heads,
 )
 from rota.policies.contention.rollout_kernels import fill, next_end_s, restore, run_for
 from rota.policies.contention.spread_kernels import add_type, type_of
-from rota.systems.deepshare.move_kernels import found_at, take_candidate
+from rota.systems.deepshare.move_kernels import take_candidate
 
 if TYPE_CHECKING:
     from rota.envs.book import Book
@@ -54,6 +52,7 @@ class PlayMemory(NamedTuple):
     queue: Ints  # (F,) their queues
     at_s: Floats  # (F,) when they arrive
     many: Ints  # (3,) queues, options, jobs to come
+    part: Floats  # (J,) what speeds count for if they count by the part of a job that they do
 
 
 @part
@@ -110,12 +109,13 @@ def lay_out(view: View, m: Rooms, t: PlayMemory, room: Occupancy, live: int, b: 
     begin = 0
     for q in range(t.many[0]):
         t.base.head[q] = begin
-        if q < room.head.size:
+        if q < m.counts.types[0]:
             for i in range(room.head[q], m.options.end[q]):
                 t.options.queue[begin] = m.options.queue[i]
                 begin += 1
         t.end[q] = begin
         begin += t.want[q]
+    t.base.head[t.base.head.size - 1] = t.many[0]
 
 
 @part
@@ -126,7 +126,7 @@ def play_on(
     """The sum of all completion times from here under the greedy rule."""
     last, total, now_s, k = room.run.size - 1, 0.0, 0.0, 0
     there, coming = room.run[last], t.many[2]
-    for q in range(room.head.size):
+    for q in range(o.end.size):
         there += o.end[q] - room.head[q]
     while True:
         if not waits:
@@ -148,16 +148,45 @@ def play_on(
             k += 1
 
 
+@part
+def whole_s(job: Any) -> float:
+    """How long a job is, as policies see it; NaN or infinite if they do not."""
+    if job["status"] == FUTURE:
+        return float(job["estimate_s"])
+    return float(job["remaining_s"] + job["progress_s"])
+
+
+@part
+def weigh_by_part(view: View, t: PlayMemory, b: int) -> None:
+    """Let every job's speed count by the part of the job that it does per second.
+
+    A job of unknown length counts as an average one.
+    """
+    rows, live, total_s, known = view.jobs[b], view.live[b], 0.0, 0
+    for i in range(live + t.many[2]):
+        j = view.order[b, i] if i < live else t.job[i - live]
+        t.part[j] = whole_s(rows[j])
+        if np.isfinite(t.part[j]):
+            t.part[j] = max(1.0, t.part[j])
+            total_s += t.part[j]
+            known += 1
+    mean_s = total_s / known if known else HOUR_S
+    for i in range(live + t.many[2]):
+        j = view.order[b, i] if i < live else t.job[i - live]
+        t.part[j] = mean_s / t.part[j] if np.isfinite(t.part[j]) else 1.0
+
+
 @kernel
-def foresee(view: View, book: Book, settings: GreedySettings, t: PlayMemory, out: Floats) -> None:
+def foresee(view: View, book: Book, rules: Floats, t: PlayMemory, out: Floats) -> None:
     """Fill out (B, K + 1) with what waiting and every candidate lead to; inf: not allowed.
 
-    It is the mean time that jobs are still there, over those that are and those that come.
+    It is the mean time that jobs are still there, over those that are and those that come, under
+    the best of the rules (R, 4): settings of the greedy rule, the last 1 if speeds count by parts.
     """
     law = view.laws.law
     for b in range(len(out)):
-        m, found = rooms_at(book.own.rooms, b), found_at(book.own.found, b)
-        room = with_heads(m.room, m.counts)
+        m, found = entry_of(book.own.rooms, b), entry_of(book.own.found, b)
+        room, base, trial = m.room, t.base, t.trial
         count = found.option[found.score.size - 1]
         out[b, :] = np.inf
         if count == 0:
@@ -168,10 +197,10 @@ def foresee(view: View, book: Book, settings: GreedySettings, t: PlayMemory, out
         find_coming(view, m, t, b)
         lay_out(view, m, t, room, view.live[b], b)
         o = sized(t.options, rows, t.many[0], t.many[1])
-        base, trial = (
-            headed(t.base, t.base.head[: t.many[0]]),
-            headed(t.trial, t.trial.head[: t.many[0]]),
-        )
+        by_part = by_reference(Options(
+            rows, t.part, o.size, o.sign, o.queue, o.end, o.type, o.span, o.kind, o.speed
+        ))  # fmt: skip
+        weigh_by_part(view, t, b)
         for n in range(room.free.size):
             trial.gpus[n], trial.type[n] = room.gpus[n], room.type[n]
             trial.rack[n] = room.rack[n]
@@ -181,9 +210,13 @@ def foresee(view: View, book: Book, settings: GreedySettings, t: PlayMemory, out
         for c in range(count + 1):
             if c == 0 and room.run[room.run.size - 1] == 0:
                 continue
-            for q in range(t.many[0]):
-                o.end[q] = t.end[q]
-            restore(trial, base)
-            if c > 0:
-                take_candidate(law, o, trial, found, c - 1)
-            out[b, c] = play_on(law, o, trial, t.scratch, settings, t, c == 0) / jobs
+            for r in range(len(rules)):
+                for q in range(t.many[0]):
+                    o.end[q] = t.end[q]
+                restore(trial, base)
+                if c > 0:
+                    take_candidate(law, o, trial, found, c - 1)
+                settings = GreedySettings(rules[r, 0], rules[r, 1], rules[r, 2])
+                by = by_part if rules[r, 3] > 0.0 else o
+                cost = play_on(law, by, trial, t.scratch, settings, t, c == 0) / jobs
+                out[b, c] = min(out[b, c], cost)

@@ -8,6 +8,7 @@ import numpy as np
 
 from rota.core.types import Ints
 from rota.jit import part
+from rota.jit_reference import by_reference
 from rota.ledger.work_kernels import pinned
 from rota.policies.contention.climb_kernels import scan
 from rota.policies.contention.greedy_kernels import offer, worth
@@ -19,7 +20,6 @@ from rota.policies.contention.neighbour_kernels import (
     Options,
     Scratch,
 )
-from rota.policies.contention.occupy_kernels import headed, occupancy_at, scratch_at
 from rota.policies.contention.rollout_kernels import begin, enter, leave, restore
 
 if TYPE_CHECKING:
@@ -39,25 +39,9 @@ class MoveMemory(NamedTuple):
     scratch: Scratch  # what `trial` was weighed with
     moves: Found  # the best moves
     one: Found  # the best place of a job
-    head: Ints  # (1,) of a queue that holds the job alone
-    end: Ints  # (1,)
+    end: Ints  # (1,) of a queue that holds the job alone
     queue: Ints  # (1,)
     type: Ints  # (MOST_SPREADS,) 0
-
-
-@part
-def found_at(found: Found, b: int) -> Found:
-    """The placements of cluster b."""
-    return Found(found.score[b], found.option[b], found.job[b], found.node[b])
-
-
-@part
-def moving_at(m: MoveMemory, b: int) -> MoveMemory:
-    """The memory of cluster b."""
-    return MoveMemory(
-        occupancy_at(m.trial, b), scratch_at(m.scratch, b), found_at(m.moves, b),
-        found_at(m.one, b), m.head[b], m.end[b], m.queue[b], m.type[b],
-    )  # fmt: skip
 
 
 @part
@@ -71,7 +55,7 @@ def where_it_runs(room: Occupancy, j: int) -> int:
 
 @part
 def without(law: Law, o: Options, trial: Occupancy, room: Occupancy, j: int) -> None:
-    """Make `trial` what `room` is without running job j; queues are left as they are."""
+    """Make `trial` what `room` is without running job j."""
     restore(trial, room)
     leave(law, o, trial, where_it_runs(trial, j))
 
@@ -135,13 +119,13 @@ def best_place(law: Law, o: Options, room: Occupancy, m: MoveMemory, q: int, j: 
         end += 1
     if has == -np.inf:
         return 0.0
-    m.head[0], m.end[0], m.queue[0] = 0, 1, j
-    alone = Options(
+    m.trial.head[0], m.end[0], m.queue[0] = 0, 1, j
+    alone = by_reference(Options(
         o.jobs, o.weight, o.size, o.sign, m.queue, m.end, m.type[: end - first],
         o.span[first:end], o.kind[first:end], o.speed[first:end],
-    )  # fmt: skip
+    ))  # fmt: skip
     better = GreedySettings(has * o.size[j] / o.weight[j] + LEAST_GAIN, 0.0, 0.0)
-    if scan(law, alone, headed(m.trial, m.head), m.scratch, better, m.one, 1) == 0:
+    if scan(law, alone, m.trial, m.scratch, better, m.one, 1) == 0:
         return 0.0
     m.one.option[0] += first
     return float(m.one.score[0] - has)

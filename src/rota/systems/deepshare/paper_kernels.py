@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 from rota.core.layout import WAITING
 from rota.envs.drafting_kernels import draft_of
 from rota.jit import inline, kernel, part
+from rota.jit_reference import entry_of
 from rota.ledger.edit_kernels import REFUSED, place, release
 from rota.ledger.work_kernels import pinned
-from rota.policies.contention.occupy_kernels import occupy, rooms_at
+from rota.policies.contention.occupy_kernels import occupy
 
 if TYPE_CHECKING:
     from rota.core.types import Bools, Ints
@@ -85,7 +86,7 @@ def find_heads(view: View, book: Book, b: int) -> None:
 @part
 def rate_jobs(view: View, book: Book, b: int) -> None:
     """Work out what the running jobs of cluster b leave each other of their speed."""
-    m = rooms_at(book.own, b)
+    m = entry_of(book.own, b)
     # A node of 8 GPUs lists 8 jobs at most, so the memory suffices.
     occupy(
         view.laws, m, view.jobs[b], view.order[b], view.live[b], view.nodes[b],

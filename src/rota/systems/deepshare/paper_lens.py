@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rota.envs.lens import Caller
 from rota.errors import ConfigError
+from rota.jit_call import Caller
 from rota.policies.contention.neighbours import new_rooms
 from rota.systems.deepshare import paper_kernels as kernels
 

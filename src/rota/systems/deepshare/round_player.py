@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rota.envs.lens import Caller
+from rota.jit_call import Caller
 from rota.systems.deepshare.feature_kernels import CANDIDATE, CLUSTER
 from rota.systems.deepshare.round_kernels import CandidateScorer, play_candidates
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rota.envs.lens import Caller
+from rota.jit_call import Caller
 from rota.systems.dl2.explore_kernels import FIRST, explore
 
 if TYPE_CHECKING:

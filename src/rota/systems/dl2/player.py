@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from rota.envs.lens import Caller
+from rota.jit_call import Caller
 from rota.systems.dl2.plain_kernels import Stack, play_plain
 from rota.systems.dl2.player_kernels import Observed, Rules
 from rota.systems.dl2.shared_kernels import Scorer, play_shared

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from rota.envs.lens import Caller
 from rota.errors import ConfigError
+from rota.jit_call import Caller
 from rota.systems.dl2.window_kernels import GLOBALS
 
 HUGE = 1e9
