@@ -29,7 +29,7 @@ class Caller:
 
     def __init__(self) -> None:
         self._code: dict[str, Callable[..., Any]] = {}
-        self._packing: dict[type, tuple[Any, Callable[..., Any]]] = {}
+        self._packing: dict[type, tuple[Any, int, Callable[..., Any]]] = {}
         self._last: dict[type, Referred] = {}
 
     def __call__(self, kernel: Callable[..., Any], *args: Any) -> Any:
@@ -48,10 +48,12 @@ class Caller:
         last = self._last.get(made_of)
         if last is not None and last.whole is whole:
             return last
-        words = np.zeros(word_count(whole), np.int64)
         if made_of not in self._packing:
-            self._packing[made_of] = Reference(type_of(whole)), direct(write_words, whole, words)
-        kind, pack = self._packing[made_of]
+            count = word_count(whole)
+            pack = direct(write_words, whole, np.zeros(count, np.int64))
+            self._packing[made_of] = Reference(type_of(whole)), count, pack
+        kind, count, pack = self._packing[made_of]
+        words = np.zeros(count, np.int64)
         pack(whole, words)
         self._last[made_of] = Referred(whole, kind, words)
         return self._last[made_of]

@@ -48,6 +48,29 @@ class Player(Protocol):
         ...
 
 
+class LensMemory:
+    """What a lens that places works in, kept from round to round: it is much, and zeroed."""
+
+    def __init__(self) -> None:
+        self._jobs = 0
+        self._own: Any = None
+        self._shape: Any = None
+        self._laws: Any = None
+
+    def room_for(self, jobs: int) -> int:
+        """The number of jobs to have memory for: as many as before, if that is not far more."""
+        if not jobs <= self._jobs <= 8 * jobs:
+            self._jobs = 1 << max(6, jobs.bit_length())
+        return self._jobs
+
+    def of(self, lens: Lens, view: View) -> Any:
+        """The memory for a view, and for others of its shape in the same cluster."""
+        shape = view.jobs.shape, view.nodes.shape
+        if shape != self._shape or view.laws is not self._laws:
+            self._own, self._shape, self._laws = lens.memory(view), shape, view.laws
+        return self._own
+
+
 @dataclass(frozen=True)
 class LensPolicy:
     """Decides as in training: the same lens, the same packing, one cluster."""
@@ -64,14 +87,15 @@ class LensPolicy:
         default_factory=list, init=False, repr=False, compare=False
     )
     """That of the last snapshot, if there was one."""
+    _memory: LensMemory = field(default_factory=LensMemory, init=False, repr=False, compare=False)
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Write a round edit by edit; a lens that counts has places found for it at the end."""
         lens, jobs, draft = self.lens, len(snapshot.jobs), Draft(snapshot)
         if lens.places:
-            view = view_of_snapshot(snapshot, self._laws(snapshot))
+            view = view_of_snapshot(snapshot, self._laws(snapshot), self._memory.room_for(jobs))
             drafts = drafts_of(draft, 2 * jobs)
-            book = new_book(1, jobs, lens.window, drafts, lens.memory(view))
+            book = new_book(1, view.jobs.size, lens.window, drafts, self._memory.of(lens, view))
         else:
             view, drafts = view_of_snapshot(snapshot), None
             book = new_book(1, jobs, lens.window)

@@ -36,10 +36,14 @@ def view_of_state(state: State, laws: PlacementTables | None = None) -> View:
     return View(state.jobs, state.order, live, now_s, state.nodes, laws)
 
 
-def view_of_snapshot(snapshot: Snapshot, laws: PlacementTables | None = None) -> View:
-    """One real or simulated cluster, as a batch of one."""
+def view_of_snapshot(
+    snapshot: Snapshot, laws: PlacementTables | None = None, room: int = 0
+) -> View:
+    """One real or simulated cluster, as a batch of one; with `room` for so many jobs or more."""
     jobs = len(snapshot.jobs)
-    order = np.arange(jobs, dtype=np.int64)[None]
     # Copies, because compiled code tells read-only arrays from others.
-    rows, nodes = snapshot.jobs.rows.copy()[None], snapshot.nodes.copy()[None]
+    rows = np.zeros((1, max(jobs, room)), snapshot.jobs.rows.dtype)
+    rows[0, :jobs] = snapshot.jobs.rows
+    order = np.arange(rows.size, dtype=np.int64)[None]
+    nodes = snapshot.nodes.copy()[None]
     return View(rows, order, np.array([jobs]), np.array([snapshot.time_s]), nodes, laws)

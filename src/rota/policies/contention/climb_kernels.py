@@ -62,27 +62,34 @@ def weigh_again(
 
 @part
 def weigh_links(
-    law: Law, options: Options, room: Occupancy, scratch: Scratch, least: float, k: int
+    law: Law, options: Options, room: Occupancy, scratch: Scratch, least: float, k: int, row: int
 ) -> None:
-    """Work out what uplinks and spine leave a newcomer, and what others would lose there."""
+    """Work out what uplinks and spine leave a newcomer, and what others would lose there.
+
+    As with nodes (`part_kernels`), only those are weighed again that have changed.
+    """
+    rows = scratch.up_weighed.size
     for u in range(room.up_load.size):
-        scratch.up_ratio[u] = on_uplink(law, room, k, u, law.traffic_gbps[k])
-        scratch.up_loss[u] = loss_over(law, options, room, scratch, u, k, least, False)
+        if row == rows - 1 or room.up_changed[u] > scratch.up_weighed[row]:
+            scratch.up_ratio[row, u] = on_uplink(law, room, k, u, law.traffic_gbps[k])
+            scratch.up_loss[row, u] = loss_over(law, options, room, scratch, u, k, least, False)
+    scratch.up_weighed[row] = room.changed[room.free.size] - 1
 
 
 @part
-def weigh_racks(scratch: Scratch, home: int) -> None:
+def weigh_racks(scratch: Scratch, row: int, home: int) -> None:
     """Work out what a further node in each rack means for uplinks; `home` is the first one's."""
-    clock, spine = scratch.seen[scratch.hit.size], scratch.up_loss.size - 1
+    clock, spine = scratch.seen[scratch.hit.size], scratch.opened.size - 1
+    up_ratio, up_loss = scratch.up_ratio[row], scratch.up_loss[row]
     ratio, loss = 1.0, 0.0
     if scratch.opened[spine] != clock:  # whichever other rack comes next, these two are used then
-        ratio = min(scratch.up_ratio[home], scratch.up_ratio[spine])
-        loss = scratch.up_loss[home] + scratch.up_loss[spine]
+        ratio = min(up_ratio[home], up_ratio[spine])
+        loss = up_loss[home] + up_loss[spine]
     for u in range(spine):
         scratch.rack_ratio[u], scratch.rack_loss[u] = 1.0, 0.0
         if scratch.opened[u] != clock:
-            scratch.rack_ratio[u] = min(ratio, scratch.up_ratio[u])
-            scratch.rack_loss[u] = loss + scratch.up_loss[u]
+            scratch.rack_ratio[u] = min(ratio, up_ratio[u])
+            scratch.rack_loss[u] = loss + up_loss[u]
 
 
 @part
@@ -118,7 +125,7 @@ def open_rack(
             scratch.opened[spine] = clock
             loss += open_link(law, options, room, scratch, least, k, held, row, home)
             loss += open_link(law, options, room, scratch, least, k, held, row, spine)
-    weigh_racks(scratch, home)
+    weigh_racks(scratch, row, home)
     return loss
 
 
@@ -147,8 +154,6 @@ def grow(
     scratch.seen[scratch.hit.size] += 1
     for a in range(able):
         scratch.loss[scratch.able[a]] = scratch.part_loss[row, scratch.able[a]]
-    if racks:
-        weigh_links(law, options, room, scratch, least, k)
     own, alone, loss, home = 1.0, np.inf, 0.0, 0
     last_held = workers_at(job["workers"], span, 0) * job["gpus_per_worker"]
     for i in range(span):
@@ -176,6 +181,9 @@ def grow(
         if bound < limit:
             return -np.inf
         n = scratch.able[at]
+        if racks and i == 0:  # many sets are given up before it is needed
+            weigh_links(law, options, room, scratch, least, k, row)
+            home = room.rack[n]
         scratch.able[at] = scratch.able[i]
         scratch.able[i] = scratch.pick[i] = n
         own = min(own, scratch.part_ratio[row, n])
@@ -186,7 +194,6 @@ def grow(
         for s in range(room.jobs_on[n]):
             weigh_again(law, options, room, scratch, least, k, held, row, room.job[n, s])
         if racks:
-            home = room.rack[n] if i == 0 else home
             own = min(own, scratch.rack_ratio[room.rack[n]]) if i > 0 else own
             loss += open_rack(law, options, room, scratch, least, k, held, row, n, home)
     sort_nodes(scratch.pick, span)
@@ -237,14 +244,17 @@ def climb(
     limit = least_gain(options, settings, found, most, j)
     if span > 1 and options.kind[p] >= 0 and room.up_load.size > 0:
         at_home = grow_at_home(law, options, room, scratch, settings, p, j, row, able, limit)
+        scratch.last[p] = at_home
         if at_home > -np.inf:  # the first of two equals is preferred
             offer(found, most, at_home, p, j, scratch.home, span)
         able = list_able(room, scratch, row)
         score = grow(law, options, room, scratch, settings, p, j, row, able, limit, True)
+        scratch.last[p] = max(scratch.last[p], score)
         if score > -np.inf and crosses(room, scratch.pick, span):
             offer(found, most, score, p, j, scratch.pick, span)
         return
     score = grow(law, options, room, scratch, settings, p, j, row, able, limit, False)
+    scratch.last[p] = score
     if score > -np.inf:
         offer(found, most, score, p, j, scratch.pick, span)
 
@@ -265,7 +275,10 @@ def least_gain(
 def rank_options(
     options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings
 ) -> int:
-    """Sort the spreads of which a job waits by what they score at best; returns their number."""
+    """Sort the spreads of which a job waits by what they last scored; returns their number.
+
+    So those that are not among the best are given up soon: the best have been found by then.
+    """
     count = 0
     for p in range(options.type.size):
         q = options.type[p]
@@ -274,12 +287,12 @@ def rank_options(
         j, fastest = options.queue[room.head[q]], 0.0
         for gpu in range(options.speed.shape[1]):
             fastest = max(fastest, options.speed[p, gpu])
-        bound = options.weight[j] * fastest / options.size[j] ** (1.0 + settings.size)
+        scratch.bound[p] = options.weight[j] * fastest / options.size[j] ** (1.0 + settings.size)
         at = count
-        while at > 0 and scratch.bound[at - 1] < bound:
-            scratch.bound[at], scratch.rank[at] = scratch.bound[at - 1], scratch.rank[at - 1]
+        while at > 0 and scratch.last[scratch.rank[at - 1]] < scratch.last[p]:
+            scratch.rank[at] = scratch.rank[at - 1]
             at -= 1
-        scratch.bound[at], scratch.rank[at] = bound, p
+        scratch.rank[at] = p
         count += 1
     return count
 
@@ -296,7 +309,8 @@ def climb_all(
         p = scratch.rank[i]
         j = options.queue[room.head[options.type[p]]]
         scale = options.size[j] ** (1.0 + settings.size)
-        if scratch.bound[i] * scale < least_gain(options, settings, found, most, j):
+        scratch.last[p] = -np.inf
+        if scratch.bound[p] * scale < least_gain(options, settings, found, most, j):
             continue
         job, span = options.jobs[j], options.span[p]
         held = workers_at(job["workers"], span, 0) * job["gpus_per_worker"]

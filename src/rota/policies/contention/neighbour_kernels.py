@@ -73,6 +73,7 @@ class Occupancy(NamedTuple):
     riders: Ints  # (R + 1,) the number of jobs on each
     rider: Ints  # (R + 1, J) these jobs
     changed: Ints  # (N + 1,) when what a node is worth last changed; the last entry is the clock
+    up_changed: Ints  # (R + 1,) when what an uplink leaves last changed
 
 
 class Scratch(NamedTuple):
@@ -85,16 +86,18 @@ class Scratch(NamedTuple):
     order: Ints  # (N,)
     twin: Ints  # (N,) the next lower node with the same content, −1: none
     loss: Floats  # (N,) what the jobs of a node lose by the newcomer
-    up_ratio: Floats  # (R + 1,) what an uplink leaves the newcomer
-    up_loss: Floats  # (R + 1,) what the jobs on an uplink lose by the newcomer
+    up_ratio: Floats  # (I + 1, R + 1) by option: what an uplink leaves the newcomer
+    up_loss: Floats  # (I + 1, R + 1) by option: what the jobs on an uplink lose by the newcomer
+    up_weighed: Ints  # (I + 1,) up to which change a row of these is true
     rack_ratio: Floats  # (R + 1,) what uplinks leave the newcomer with a further node in a rack
     rack_loss: Floats  # (R + 1,) what others lose on uplinks by a further node in a rack
     opened: Ints  # (R + 1,) when the newcomer began to use an uplink, by the clock of `seen`
     by_rack: Ints  # (N,) nodes that have room, rack by rack
     ends: Ints  # (R + 1,) where the nodes of a rack end there
     home: Ints  # (N,) nodes of a set within a rack
-    rank: Ints  # (P,) options, those first that may score most
-    bound: Floats  # (P,) what they score at best
+    rank: Ints  # (P,) options, those first that scored most in the last scan
+    bound: Floats  # (P,) what each scores at best
+    last: Floats  # (P,) what each scored in the last scan
     with_free: Ints  # (F,) nodes with at least so many free GPUs; the last counts all with more
     weighed: Ints  # (I + 2,) up to which change a row of `part_ratio` is true; last, the last scan
     part_ratio: Floats  # (I + 1, N) by option: what a node leaves the newcomer, −1: no room there

@@ -102,6 +102,7 @@ def copy_nodes(room: Occupancy, nodes: Records) -> None:
     """The nodes as they are, without jobs."""
     room.up_load[:], room.riders[:] = 0.0, 0
     room.changed[:] = room.changed[nodes.size] + 1
+    room.up_changed[:] = room.changed[nodes.size]
     for n in range(nodes.size):
         node = nodes[n]
         room.gpus[n], room.type[n] = node["gpus"], node["type"]

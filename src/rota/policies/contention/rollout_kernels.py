@@ -216,6 +216,7 @@ def forget_play(room: Occupancy, other: Occupancy) -> None:
     """Have all nodes of `room` weighed anew: what is remembered of them may be of `other`."""
     clock = room.changed.size - 1
     room.changed[:] = max(room.changed[clock], other.changed[clock]) + 1
+    room.up_changed[:] = room.changed[clock]
 
 
 @part

@@ -56,10 +56,14 @@ def kept_across(
 
 @part
 def touch(room: Occupancy, o: int) -> None:
-    """Note that what the nodes of job o are worth to others may have changed."""
-    clock = room.changed[room.changed.size - 1]
+    """Note that what nodes and uplinks of job o are worth to others may have changed."""
+    clock, uplinks = room.changed[room.changed.size - 1], room.up_load.size
     for i in range(room.span[o]):
         room.changed[room.node[o, i]] = clock
+        if uplinks > 0:
+            room.up_changed[room.rack[room.node[o, i]]] = clock
+    if uplinks > 0:
+        room.up_changed[uplinks - 1] = clock
 
 
 @part
@@ -76,6 +80,7 @@ def board(law: Law, room: Occupancy, j: int, u: int) -> None:
     room.rider[u, room.riders[u]] = j
     room.riders[u] += 1
     room.up_load[u] += law.traffic_gbps[room.kind[j]]
+    room.up_changed[u] = room.changed[room.changed.size - 1]
     if is_crowded(law, room, u, 0.0):
         for s in range(room.riders[u]):
             o = room.rider[u, s]
@@ -102,6 +107,7 @@ def alight(law: Law, room: Occupancy, j: int, u: int) -> None:
     room.riders[u] -= 1
     room.rider[u, s] = room.rider[u, room.riders[u]]
     room.up_load[u] -= law.traffic_gbps[room.kind[j]]
+    room.up_changed[u] = room.changed[room.changed.size - 1]
 
 
 @part

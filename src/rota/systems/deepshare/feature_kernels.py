@@ -42,8 +42,10 @@ if TYPE_CHECKING:
 
 CANDIDATE: Final = 24
 """Features of a candidate."""
-CLUSTER: Final = 12
+CLUSTER: Final = 11
 """Features of a cluster."""
+USUAL: Final = 32.0
+"""GPUs: what grows with a cluster is counted per so many, so that its size cannot be told."""
 HIDDEN: Final = (1, 2, 4, 5, 15, 16, 18, 19, 20)
 """Features of a candidate that depend on how jobs slow each other down."""
 
@@ -185,6 +187,7 @@ def survey(law: Law, o: Options, room: Occupancy, count: int, queued: int, out: 
         next_s = min(next_s, room.left[j] / rate)
         busy_s += room.left[j] / rate * o.size[j]
         low += ratio
+    many = max(1.0, gpus) / USUAL
     work_s, total_s = 0.0, 0.0
     for q in range(o.end.size):
         for i in range(room.head[q], o.end[q]):
@@ -193,16 +196,15 @@ def survey(law: Law, o: Options, room: Occupancy, count: int, queued: int, out: 
             work_s += room.left[j] * o.size[j]
     out[0] = free / max(1.0, gpus)
     out[1] = nodes_free / room.free.size
-    out[2] = log1p(queued) / 4.0
-    out[3] = log1p(running) / 4.0
+    out[2] = log1p(queued / many) / 4.0
+    out[3] = log1p(running / many) / 4.0
     out[4] = low / running if running else 1.0
     out[5] = log1p(work_s / max(1.0, gpus) / HOUR_S)
-    out[6] = log1p(next_s / HOUR_S) if running else 0.0
+    out[6] = log1p(next_s * many / HOUR_S) if running else 0.0
     out[7] = log1p(busy_s / max(1.0, gpus) / HOUR_S)
     out[8] = count / 16.0
     out[9] = log1p(total_s / max(1, queued) / HOUR_S)
-    out[10] = log2(gpus) / 10.0
-    out[11] = queued / max(1.0, gpus)
+    out[10] = queued / max(1.0, gpus)
     return total_s / max(1, queued)
 
 

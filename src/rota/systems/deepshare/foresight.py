@@ -45,7 +45,9 @@ class Foresight:
         )  # fmt: skip
         base, trial = (zeros_like(room)._replace(head=ints(queues + 1)) for _ in range(2))
         scratch = type(rooms.scratch)._make(np.zeros_like(array[0]) for array in rooms.scratch)
-        scratch = scratch._replace(rank=ints(spreads), bound=np.zeros(spreads))
+        scratch = scratch._replace(
+            rank=ints(spreads), bound=np.zeros(spreads), last=np.zeros(spreads)
+        )
         one = found_of(rooms._replace(room=room), 1)
         self._memory = PlayMemory(
             options, base, trial, scratch, one, ints(queues), ints(queues), ints(queues),
