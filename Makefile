@@ -42,9 +42,9 @@ test-wheel: $(VENV)/.dev ## Install the wheel elsewhere and run what README and 
 	$(RUN)/python -m pytest -n 2 -m wheel tests/wheel
 
 # Code with and without bounds checks must not mix, so it is kept apart; Numba would not notice.
-test-bounds: $(VENV)/.dev ## Run the tests of simulator, core and policies with bounds checks
+test-bounds: $(VENV)/.dev ## Run the tests of simulator, core, policies and systems with bounds checks
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.bounds_cache \
-	  $(RUN)/python -m pytest -n 2 tests/core tests/sim tests/policies tests/envs tests/run
+	  $(RUN)/python -m pytest -n 2 tests/core tests/sim tests/policies tests/envs tests/run tests/systems
 
 check: $(VENV)/.dev ## Lint, types, import rules
 	$(RUN)/ruff check .

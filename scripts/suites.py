@@ -21,6 +21,7 @@ from pathlib import Path
 PASSED = Path(".ci/passed.json")
 ALWAYS = ("pyproject.toml", "constraints.txt", "Makefile", "scripts/suites.py")
 HELP = ("tests/conftest.py", "tests/helpers", "tests/fixtures")
+BOUNDED = ("core", "sim", "policies", "envs", "run", "systems")
 APART = tuple(f"src/rota/{room}/" for room in ("backends", "cli", "dash", "elastic", "learn"))
 """Rooms that the simulator does not use."""
 
@@ -40,7 +41,7 @@ class Suite:
 SUITES = {
     "logs": Suite(("src/rota", *HELP), ("src/rota/elastic/", "src/rota/backends/"), "logs"),
     "bounds": Suite(
-        ("src/rota", *HELP, "tests/core", "tests/sim", "tests/policies", "tests/envs", "tests/run"),
+        ("src/rota", *HELP, *(f"tests/{room}" for room in BOUNDED)),
         APART,
     ),
     "fuzz": Suite(("src/rota",), tuple(room for room in APART if room != "src/rota/cli/")),

@@ -151,7 +151,7 @@ def _entry_kind(whole: Any) -> Any:
     if whole == types.none:
         return whole
     if isinstance(whole, types.Array) and whole.ndim > 1:
-        return whole.copy(ndim=whole.ndim - 1)
+        return whole.copy(ndim=whole.ndim - 1, layout="C" if whole.layout == "C" else "A")
     raise TypeError(f"An entry of a batch needs arrays of two axes or more, not {whole}.")
 
 
