@@ -111,17 +111,27 @@ def test_lives_through_the_same_rounds(tmp_path: Path, scenario: str) -> None:
     assert count >= 10
 
 
-@pytest.mark.parametrize("name", BOTH)
-@pytest.mark.parametrize("policy", ["drf", "optimus"])
-def test_teaches_what_its_policy_teaches(tmp_path: Path, name: str, policy: str) -> None:
-    world, meant = TESTBED.draw(SEED), TESTBED.policy(policy)
+TAUGHT = [
+    *((TESTBED, policy, name) for policy in ("drf", "optimus") for name in BOTH),
+    (load("contention-arrivals", ["workload.jobs=40"]), "contention-greedy", "deepshare"),
+    (load("deepshare", ["workload.jobs=40"]), "contention-rollout", "deepshare"),
+]
+
+
+@pytest.mark.parametrize(
+    ("scenario", "policy", "name"), TAUGHT, ids=[f"{s.name}-{p}-{n}" for s, p, n in TAUGHT]
+)
+def test_teaches_what_its_policy_teaches(
+    tmp_path: Path, scenario: Scenario, policy: str, name: str
+) -> None:
+    world, meant = scenario.draw(SEED), scenario.policy(policy)
     record = JournalReplay(
-        written(tmp_path / "run.db", world, meant, scenario=named(TESTBED)), TESTBED
+        written(tmp_path / "run.db", world, meant, scenario=named(scenario)), scenario
     )
     lens, agents = lens_of(name)
     read = watch_journal(record, lens, 1000, world.trace.models, agents)
 
-    envs = BatchRolloutEnv(BatchEnv(WorldPool.draw(TESTBED, [SEED]), lens, "progress", 1), agents)
+    envs = BatchRolloutEnv(BatchEnv(WorldPool.draw(scenario, [SEED]), lens, "progress", 1), agents)
     config = CloneConfig(samples=len(read))
     seen = watch_policy(envs, lambda: make_policy(meant), config, np.random.default_rng(0))
     assert len(read) >= 10
@@ -131,6 +141,9 @@ def test_teaches_what_its_policy_teaches(tmp_path: Path, name: str, policy: str)
     ours, theirs = read.decisions, seen.decisions
     np.testing.assert_array_equal(ours.allowed.flags, theirs.allowed.flags)
     np.testing.assert_array_equal(ours["action"], theirs["action"])
+    if lens.places:
+        assert (ours["action"] > 0).any()
+        assert (ours["action"] == 0).any()
 
 
 def test_demonstrations_hold_nothing_that_the_lens_forbids(journal: Path) -> None:

@@ -20,6 +20,9 @@ from rota.policies.contention.greedy import ContentionGreedy
 from rota.policies.contention.greedy_rollout import ContentionRollout
 from rota.policies.contention.neighbour_kernels import GreedySettings
 from rota.policies.contention.placing_round_kernels import greedy_round
+from rota.run.loop import rounds
+from rota.scenarios import load
+from rota.sim import Simulator
 
 
 def curves_of(speed: Any) -> Curves:
@@ -272,6 +275,51 @@ def test_what_is_left_to_jobs_is_kept_up_to_date(snapshot: Snapshot) -> None:
         np.testing.assert_allclose(
             max(room.low[j], laws.law.floor), world.ratio(j, jobs), rtol=1e-9
         )
+
+
+def drift_of(snapshot: Snapshot) -> Any:
+    """What a round saw of the speed of nodes."""
+    rows = snapshot.jobs.rows.copy()
+    laws = neighbours.PlacementModel.of(snapshot, None).tables
+    rooms = neighbours.rooms_for(snapshot, rows, laws)
+    order = neighbours.weigh(rooms, rows, fraction=False)
+    assert greedy_round(laws, rooms, rows, order, snapshot.nodes.copy(), snapshot.shares.copy(),
+                        snapshot.time_s, GreedySettings(np.inf, 0.0, 0.0),
+                        neighbours.found_of(rooms, 1))  # fmt: skip
+    return rooms.room.drift
+
+
+def test_a_node_is_as_fast_as_the_best_job_there_was_seen_to_be() -> None:
+    # Alone at pace 1; beside one another A keeps .9, B .8 of it.
+    assert drift_of(two_kinds([], RATIO, pace=[0.7])).tolist() == [0.7, 0.7]
+    assert drift_of(two_kinds([], RATIO, pace=[0.0])).tolist() == [1.0, 1.0]  # it restarts
+    assert drift_of(two_kinds([A], RATIO, runs=False)).tolist() == [1.0, 1.0]
+    both = two_kinds([B], RATIO, pace=[0.45, 0.2], share_at=[0, 0], share_len=[2, 2])
+    # A keeps .5 beside B and is at .9 of that; B keeps .4 beside A and is at half of that.
+    np.testing.assert_allclose(drift_of(both), [0.9, 0.9])
+
+
+def test_what_is_seen_of_drift_is_the_speed_of_the_machines() -> None:
+    world = load("das-small", ["workload.jobs=60"]).draw(0)
+    backend = Simulator(world.cluster, world.trace, world.when, seed=0, physics=world.physics)
+    speeds, compared = backend.state.net.machine_speed, 0
+
+    class Watching(ContentionGreedy):
+        def decide(self, snapshot: Snapshot) -> Any:
+            nonlocal compared
+            step = int(snapshot.time_s / backend.clock["drift_step_s"]) % speeds.shape[1]
+            rows = snapshot.jobs.rows
+            # One that runs on a single node is as fast as this node.
+            runs = (rows["share_len"] == 1) & (rows["pace"] > 0)
+            nodes = np.unique(snapshot.shares["node"][rows["share_at"][runs]])
+            if len(nodes):
+                np.testing.assert_allclose(drift_of(snapshot)[nodes], speeds[nodes, step])
+            compared += len(nodes)
+            return super().decide(snapshot)
+
+    for _ in rounds(Watching(), backend):
+        pass
+    assert compared > 100
 
 
 @settings(max_examples=40)

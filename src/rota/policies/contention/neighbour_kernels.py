@@ -57,6 +57,7 @@ class Occupancy(NamedTuple):
     cpus: Floats  # (N,) free
     memory_gb: Floats  # (N,) free
     load: Floats  # (N,) Gb/s that jobs there want of its link
+    drift: Floats  # (N,) speed seen there, as a part of what tables say; 1 where none was seen
     sign: Ints  # (N,) the sum of its jobs' signs: equal where the same jobs hold the same
     jobs_on: Ints  # (N,) the number of jobs there
     job: Ints  # (N, S)

@@ -91,6 +91,7 @@ def new_rooms(
         Options(None, floats(J), floats(J), signs, ints(J), ints(Q), ints(P), ints(P), ints(P),
                 floats(P, T)),
         Occupancy(ints(Q + 1), ints(N), ints(N), ints(N), ints(N), floats(N), floats(N), floats(N),
+                  floats(N),
                   ints(N), ints(N), ints(N, slots), ints(N, slots), floats(N, slots), ints(J),
                   floats(J), floats(J), floats(J), ints(J), ints(J, width), ints(J + 1), floats(U),
                   ints(U), ints(U, J), ints(N + 1), ints(U)),

@@ -146,6 +146,26 @@ def seat(
 
 
 @part
+def see_drift(t: PlacementTables, types: JobTypes, room: Occupancy, rows: Records) -> None:
+    """Compare the pace of running jobs with what tables say they should have.
+
+    A job is as slow as the slowest of its nodes, so a node is as fast as the best of its jobs was
+    seen to be, at least.
+    """
+    room.drift[:] = 0.0
+    for i in range(room.run[room.run.size - 1]):
+        j = room.run[i]
+        # Tables are relative to the mean spread of a job, its pace to the best.
+        expected = room.alone[j] * max(t.law.floor, room.low[j]) / types.best[types.of[j]]
+        if rows[j]["pace"] > 0.0 and expected > 0.0:
+            for e in range(room.span[j]):
+                n = room.node[j, e]
+                room.drift[n] = max(room.drift[n], rows[j]["pace"] / expected)
+    for n in range(room.drift.size):
+        room.drift[n] = room.drift[n] if room.drift[n] > 0.0 else 1.0
+
+
+@part
 def known_lengths(room: Occupancy, rows: Records, order: Ints, live: int, now_s: float) -> None:
     """Remaining work; where it is unknown, the mean of the others, or an hour."""
     total_s, known = 0.0, 0
@@ -184,6 +204,7 @@ def occupy(
             return False
     counts.ran[0] = room.run[last]
     rate_running(t.law, o, room)
+    see_drift(t, types, room, rows)
     # The observed pace of a running job says more about its length than its reference speed.
     for i in range(room.run[last]):
         j = room.run[i]
