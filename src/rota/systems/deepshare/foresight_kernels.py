@@ -13,7 +13,7 @@ import numpy as np
 from rota.core.layout import FUTURE
 from rota.core.types import Floats, Ints
 from rota.jit import kernel, part
-from rota.jit_reference import by_reference, entry_of
+from rota.jit_reference import entry_of
 from rota.policies.contention.greedy_kernels import TIE
 from rota.policies.contention.neighbour_kernels import (
     Found,
@@ -52,7 +52,6 @@ class PlayMemory(NamedTuple):
     queue: Ints  # (F,) their queues
     at_s: Floats  # (F,) when they arrive
     many: Ints  # (3,) queues, options, jobs to come
-    part: Floats  # (J,) what speeds count for if they count by the part of a job that they do
 
 
 @part
@@ -162,26 +161,27 @@ def weigh_by_part(view: View, t: PlayMemory, b: int) -> None:
 
     A job of unknown length counts as an average one.
     """
-    rows, live, total_s, known = view.jobs[b], view.live[b], 0.0, 0
+    rows, live, weight, total_s, known = view.jobs[b], view.live[b], t.options.weight, 0.0, 0
     for i in range(live + t.many[2]):
         j = view.order[b, i] if i < live else t.job[i - live]
-        t.part[j] = whole_s(rows[j])
-        if np.isfinite(t.part[j]):
-            t.part[j] = max(1.0, t.part[j])
-            total_s += t.part[j]
-            known += 1
+        length_s = whole_s(rows[j])
+        weight[j] = max(1.0, length_s) if np.isfinite(length_s) else 0.0
+        total_s += weight[j]
+        known += weight[j] > 0.0
     mean_s = total_s / known if known else HOUR_S
     for i in range(live + t.many[2]):
         j = view.order[b, i] if i < live else t.job[i - live]
-        t.part[j] = mean_s / t.part[j] if np.isfinite(t.part[j]) else 1.0
+        weight[j] = mean_s / weight[j] if weight[j] > 0.0 else 1.0
 
 
 @kernel
-def foresee(view: View, book: Book, rules: Floats, t: PlayMemory, out: Floats) -> None:
+def foresee(
+    view: View, book: Book, settings: GreedySettings, by_part: bool, t: PlayMemory, out: Floats
+) -> None:
     """Fill out (B, K + 1) with what waiting and every candidate lead to; inf: not allowed.
 
-    It is the mean time that jobs are still there, over those that are and those that come, under
-    the best of the rules (R, 4): settings of the greedy rule, the last 1 if speeds count by parts.
+    It is the mean time that jobs are still there, over those that are and those that come. With
+    `by_part`, the greedy rule lets speeds count by the part of a job that they do.
     """
     law = view.laws.law
     for b in range(len(out)):
@@ -197,10 +197,8 @@ def foresee(view: View, book: Book, rules: Floats, t: PlayMemory, out: Floats) -
         find_coming(view, m, t, b)
         lay_out(view, m, t, room, view.live[b], b)
         o = sized(t.options, rows, t.many[0], t.many[1])
-        by_part = by_reference(Options(
-            rows, t.part, o.size, o.sign, o.queue, o.end, o.type, o.span, o.kind, o.speed
-        ))  # fmt: skip
-        weigh_by_part(view, t, b)
+        if by_part:
+            weigh_by_part(view, t, b)
         for n in range(room.free.size):
             trial.gpus[n], trial.type[n] = room.gpus[n], room.type[n]
             trial.rack[n] = room.rack[n]
@@ -210,13 +208,9 @@ def foresee(view: View, book: Book, rules: Floats, t: PlayMemory, out: Floats) -
         for c in range(count + 1):
             if c == 0 and room.run[room.run.size - 1] == 0:
                 continue
-            for r in range(len(rules)):
-                for q in range(t.many[0]):
-                    o.end[q] = t.end[q]
-                restore(trial, base)
-                if c > 0:
-                    take_candidate(law, o, trial, found, c - 1)
-                settings = GreedySettings(rules[r, 0], rules[r, 1], rules[r, 2])
-                by = by_part if rules[r, 3] > 0.0 else o
-                cost = play_on(law, by, trial, t.scratch, settings, t, c == 0) / jobs
-                out[b, c] = min(out[b, c], cost)
+            for q in range(t.many[0]):
+                o.end[q] = t.end[q]
+            restore(trial, base)
+            if c > 0:
+                take_candidate(law, o, trial, found, c - 1)
+            out[b, c] = play_on(law, o, trial, t.scratch, settings, t, c == 0) / jobs
