@@ -17,6 +17,7 @@ from rota.policies.contention.spread_kernels import (
     PlacementTables,
     add_type,
     kind_of,
+    largest_of,
     speed_of,
     type_of,
 )
@@ -54,11 +55,10 @@ def sort_out(
     live: int, nodes: Records, head: Ints,
 ) -> None:  # fmt: skip
     """The types and spreads of all jobs in `order`, and queues of those that wait."""
-    largest = 0
+    largest = largest_of(nodes)
     types.slot[:] = -1
     types.here[:] = 0
     for n in range(nodes.size):
-        largest = max(largest, nodes[n]["gpus"])
         types.here[nodes[n]["type"]] = 1
     known, at, placed = 0, 0, 0
     for i in range(live):

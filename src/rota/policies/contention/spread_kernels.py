@@ -34,6 +34,21 @@ class JobTypes(NamedTuple):
 
 
 @part
+def size_of(job: Any) -> float:
+    """The GPUs that a job asks for, or its workers where they need none."""
+    return max(1.0, float(job["gpus"] if job["gpus"] > 0 else job["workers"]))
+
+
+@part
+def largest_of(nodes: Records) -> int:
+    """The most GPUs that a node has."""
+    largest = 0
+    for n in range(nodes.size):
+        largest = max(largest, nodes[n]["gpus"])
+    return largest
+
+
+@part
 def kind_of(t: PlacementTables, curve: int, span: int, workers: int) -> int:
     """The kind of traffic of a job over `span` nodes; beyond the table, that of its edge."""
     C, A, W = t.kind.shape

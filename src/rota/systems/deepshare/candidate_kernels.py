@@ -20,6 +20,7 @@ from rota.policies.contention.occupy_kernels import (
     occupy,
     trimmed,
 )
+from rota.policies.contention.spread_kernels import size_of
 from rota.systems.deepshare.move_kernels import (
     MoveMemory,
     find_moves,
@@ -78,9 +79,8 @@ def open_rounds(view: View, book: Book, which: Bools) -> bool:
         rows, order, live = view.jobs[b], view.order[b], view.live[b]
         m = entry_of(book.own.rooms, b)
         for i in range(live):
-            job = rows[order[i]]
-            size = job["gpus"] if job["gpus"] > 0 else job["workers"]
-            m.options.size[order[i]] = m.options.weight[order[i]] = max(1.0, size)
+            j = order[i]
+            m.options.size[j] = m.options.weight[j] = size_of(rows[j])
         if not occupy(
             view.laws, m, rows, order, live, book.drafts.nodes[b], book.drafts.shares[b],
             view.now_s[b],

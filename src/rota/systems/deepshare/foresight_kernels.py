@@ -29,7 +29,12 @@ from rota.policies.contention.occupy_kernels import (
     sized,
 )
 from rota.policies.contention.rollout_kernels import fill, next_end_s, restore, run_for
-from rota.policies.contention.spread_kernels import add_type, type_of
+from rota.policies.contention.spread_kernels import (
+    add_type,
+    largest_of,
+    size_of,
+    type_of,
+)
 from rota.systems.deepshare.move_kernels import take_candidate
 
 if TYPE_CHECKING:
@@ -59,9 +64,7 @@ def find_coming(view: View, m: Rooms, t: PlayMemory, b: int) -> None:
     """The jobs to come, and their types; those of new types get queues and options."""
     rows, nodes, o = view.jobs[b], view.nodes[b], t.options
     queues, met, options = m.counts.known[0], m.counts.met[0], m.counts.spreads[0]
-    largest, coming = 0, 0
-    for n in range(nodes.size):
-        largest = max(largest, nodes[n]["gpus"])
+    largest, coming = largest_of(nodes), 0
     for p in range(options):
         o.type[p], o.span[p], o.kind[p] = m.options.type[p], m.options.span[p], m.options.kind[p]
         for gpu in range(o.speed.shape[1]):
@@ -85,8 +88,7 @@ def find_coming(view: View, m: Rooms, t: PlayMemory, b: int) -> None:
             if m.types.spreads[q] > 0:
                 t.job[coming], t.queue[coming] = j, t.near[q]
                 t.at_s[coming] = rows[j]["submit_s"] - view.now_s[b]
-                size = max(1.0, rows[j]["gpus"] if rows[j]["gpus"] > 0 else rows[j]["workers"])
-                o.size[j] = o.weight[j] = size
+                o.size[j] = o.weight[j] = size_of(rows[j])
                 length_s = rows[j]["estimate_s"]
                 t.base.left[j] = m.types.best[q] * (length_s if np.isfinite(length_s) else HOUR_S)
                 t.want[t.near[q]] += 1
