@@ -18,7 +18,6 @@ from rota.learn.recipe_file import load_recipe
 from rota.learn.states import Allowed, begins_of
 from rota.learn.trainer import Trainer
 from rota.learn.training_folder import BEST, RIVALS
-from rota.learn.training_worlds import TrainingWorlds
 
 
 class Foreseen(Steps):
@@ -145,18 +144,6 @@ def test_one_training_learns_from_several_scenarios(tmp_path: Any) -> None:
     assert (tmp_path / "run" / f"contention-arrivals-{RIVALS}").is_file()
     again = Trainer(recipe, tmp_path / "run", resume=True)
     assert again.run() == best
-
-
-def test_in_every_scenario_the_rule_plays_on_that_is_best_there() -> None:
-    rules = ("contention-greedy:threshold=0.2", "contention-greedy:threshold=0.2,fraction=1")
-    for scenario, best in (("contention-arrivals-080", 0), ("deepshare-published", 1)):
-        recipe = load_recipe("deepshare", [
-            f"world.scenario={scenario}", "world.also=[]", "world.against=[]",
-            "world.changes=['workload.jobs=64']",
-        ])  # fmt: skip
-        worlds = TrainingWorlds(recipe)
-        assert worlds.best_rule(rules) == worlds.best_rule(rules[::-1]) == rules[best]
-        assert worlds.best_rule(rules[:1]) == rules[0]
 
 
 @pytest.mark.parametrize(

@@ -204,7 +204,7 @@ VERSIONS = {
     "contention-arrivals-055": (2, "802d0a5000c4"),
     "contention-arrivals-080": (2, "ca5d7b4cbdea"),
     "contention-large": (1, "100f2476c4be"),
-    "contention-racks": (1, "d35c0db03257"),
+    "contention-racks": (1, "9b1f2be1f86b"),
     "das-large": (2, "b488147cd2c5"),
     "das-medium": (2, "1cddf5e9a4d1"),
     "das-small": (2, "665f643c3724"),

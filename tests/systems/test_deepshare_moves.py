@@ -48,7 +48,7 @@ def played(snapshot: Snapshot, choose: Any, **lens: Any) -> tuple[Any, list[Any]
     steps: list[Any] = []
 
     def act(obs: Any, mask: Any, view: Any, book: Any) -> Any:
-        costs = Foresight(book, 0, "contention-greedy").costs(view, book)
+        costs = Foresight(book, 0, ["contention-greedy"]).costs(view, book)
         steps.append((obs["candidate"][0].copy(), mask[0].copy(), costs[0].copy()))
         return np.array([choose(mask[0], costs[0])])
 
@@ -125,7 +125,7 @@ def test_with_all_arrivals_costs_are_what_the_simulator_says(name: str, seed: in
     world = load(name, ["workload.jobs=24"]).draw(seed)
     env = BatchEnv(WorldPool.of([world], [seed]), CandidateLens(moves=0), batch=1)
     _, info = env.reset()
-    foresight, rng = Foresight(env.book, 64, RULE), np.random.default_rng(seed)
+    foresight, rng = Foresight(env.book, 64, [RULE]), np.random.default_rng(seed)
     taken: list[int] = []
     for step in range(16):
         allowed = np.flatnonzero(info["mask"][0])
@@ -147,7 +147,7 @@ def test_with_all_arrivals_an_action_costs_what_the_rule_leads_to(name: str, see
     world = load("contention-arrivals", ["workload.jobs=40"]).draw(seed)
     env = BatchEnv(WorldPool.of([world], [seed]), CandidateLens(moves=0), batch=1)
     env.reset()
-    costs = Foresight(env.book, 64, name).costs(env.view, env.book)[0]
+    costs = Foresight(env.book, 64, [name]).costs(env.view, env.book)[0]
     rule = make_policy(name)
     run = simulate(world.cluster, world.trace, rule, world.when, seed=seed, physics=world.physics)
     assert np.isinf(costs[0])  # nothing runs, so it may not wait
@@ -155,10 +155,25 @@ def test_with_all_arrivals_an_action_costs_what_the_rule_leads_to(name: str, see
     assert np.isclose(costs, jct_s, rtol=1e-9, atol=0.0).any()  # that of the rule's own action
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_rule_plays_on_that_makes_most_of_the_first_candidate(seed: int) -> None:
+    world = load("deepshare", ["workload.jobs=60"]).draw(seed)
+    env = BatchEnv(WorldPool.of([world], [seed]), CandidateLens(), batch=1)
+    _, info = env.reset()
+    rules = [RULE, f"{RULE},fraction=1", "contention-greedy:threshold=0.85"]
+    plays = [Foresight(env.book, 64, names) for names in (*([name] for name in rules), rules)]
+    for _ in range(20):
+        *each, chosen = (play.costs(env.view, env.book)[0].copy() for play in plays)
+        best = min(each, key=lambda costs: costs[1]) if info["mask"][0, 1] else each[0]
+        np.testing.assert_array_equal(chosen, best)
+        assert np.isfinite(best).tolist() == info["mask"][0].tolist()
+        info = env.step(np.array([int(best.argmin())]))[-1]
+
+
 def test_only_the_greedy_rule_can_play_on() -> None:
     env = BatchEnv(WorldPool.of([load("deepshare").draw(0)], [0]), CandidateLens(), batch=1)
     with pytest.raises(ConfigError, match="'contention-rollout' cannot play on"):
-        Foresight(env.book, 4, "contention-rollout")
+        Foresight(env.book, 4, ["contention-rollout"])
 
 
 def test_without_contention_its_features_are_hidden() -> None:

@@ -48,8 +48,7 @@ class LookAheadConfig:
     coming: int = 32
     """Jobs to come that a play knows; without them it ends when today's jobs have ended."""
     rules: tuple[str, ...] = ("contention-greedy:threshold=0.2",)
-    """Policies that may play on; in every scenario the one does that is best on traces to learn
-    from."""
+    """Policies that may play on; in every state the one does that is best there."""
     memory: int = 65_536
     """States that are remembered, the latest ones; updates draw from them."""
     batches: int = 16

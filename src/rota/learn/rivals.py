@@ -47,15 +47,6 @@ def named_rivals(names: Iterable[str], scenario: Scenario, world: World) -> list
     return list(found)
 
 
-def mean_jct_s(name: str, scenario: Scenario, seed: int, world: World) -> float:
-    """The mean JCT of a policy, by its name in the scenario, in one world."""
-    run = simulate(
-        world.cluster, world.trace, make_policy(scenario.policy(name)), world.when, seed=seed,
-        physics=world.physics,
-    )  # fmt: skip
-    return float(np.mean(run.done_s - run.submit_s))
-
-
 def measure_rivals(
     names: Sequence[str], scenario: Scenario, worlds: Sequence[tuple[int, World]], file: Path,
     report: Callable[[int, int], None],
@@ -71,7 +62,11 @@ def measure_rivals(
         if name not in kept:
             found = []
             for number, (seed, world) in enumerate(worlds, 1):
-                found.append(mean_jct_s(name, scenario, seed, world))
+                outcome = simulate(
+                    world.cluster, world.trace, make_policy(scenario.policy(name)), world.when,
+                    seed=seed, physics=world.physics,
+                )  # fmt: skip
+                found.append(float(np.mean(outcome.done_s - outcome.submit_s)))
                 report(done + number, total)
             kept[name] = np.array(found)
             facts = {key: values.tolist() for key, values in kept.items()}

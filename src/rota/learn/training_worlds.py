@@ -16,7 +16,7 @@ from rota.learn.copy_score import CopyScore, copy_score
 from rota.learn.demonstrations import watch_journal, watch_policy
 from rota.learn.journal_replay import JournalReplay, jobs_of
 from rota.learn.recipe import seeds_of
-from rota.learn.rivals import fitting_rules, mean_jct_s, measure_rivals, named_rivals
+from rota.learn.rivals import fitting_rules, measure_rivals, named_rivals
 from rota.policies import make_policy
 from rota.scenarios import load
 
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 HOUR_S = 3600.0
 _EPISODES = 1024
 """Episodes per cluster for which traces are drawn in advance; then they repeat."""
-TRIED = 8
-"""Traces on which rules are compared of which one plays on."""
 HELD_OUT = 5
 """One in this many episodes of a journal validates."""
 
@@ -106,22 +104,11 @@ class TrainingWorlds:
         foresee, ahead = self._recipe.built_by.make_foresight, self._recipe.learning
         foresight = None
         if self._recipe.run.learner == "look-ahead" and foresee is not None:
-            foresight = foresee(env, ahead.coming, self.best_rule(ahead.rules))
+            foresight = foresee(env, ahead.coming, ahead.rules)
         return BatchRolloutEnv(
             env, self._agents, entries=entries if world.replicas > 1 else None,
             explorer=explorer, tell=self._recipe.tell, foresight=foresight,
         )  # fmt: skip
-
-    def best_rule(self, names: tuple[str, ...]) -> str:
-        """The policy with the lowest mean JCT on some of the traces to learn from."""
-        if len(names) == 1:
-            return names[0]
-        worlds = [(seed, self._world(seed)) for seed in self._seeds("train")[:TRIED]]
-
-        def total_s(name: str) -> float:
-            return sum(mean_jct_s(name, self.scenario, seed, world) for seed, world in worlds)
-
-        return min(names, key=total_s)
 
     def demonstrations(
         self, rng: np.random.Generator, time: int = 0, student: nn.Module | None = None

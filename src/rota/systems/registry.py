@@ -45,8 +45,8 @@ class System:
     make_explorer: Callable[..., Any] | None = None
     """What may overrule its actions in training, from settings, lens, batch and generator."""
     make_foresight: Callable[..., Any] | None = None
-    """What gives the cost of every action, from environment, jobs to come and the name of the
-    policy that plays on; for the learner "look-ahead"."""
+    """What gives the cost of every action, from environment, jobs to come and names of
+    policies that may play on; for the learner "look-ahead"."""
 
     @property
     def follows_jobs(self) -> bool:

@@ -64,9 +64,9 @@ def candidate_critic(settings: CandidateNetworkConfig, _lens: Any) -> nn.Module:
     return CandidateCritic(width=settings.width)
 
 
-def candidate_foresight(env: Any, coming: int, rule: str) -> Any:
+def candidate_foresight(env: Any, coming: int, rules: tuple[str, ...]) -> Any:
     """What gives the cost of every candidate."""
     from rota.systems.deepshare.foresight import Foresight
 
-    foresight = Foresight(env.book, coming, rule)
+    foresight = Foresight(env.book, coming, rules)
     return lambda: foresight.costs(env.view, env.book)

@@ -10,31 +10,25 @@ from rota.errors import ConfigError
 from rota.jit_call import Caller
 from rota.policies import make_policy
 from rota.policies.contention.greedy import ContentionGreedy
-from rota.policies.contention.neighbour_kernels import GreedySettings, Options
+from rota.policies.contention.neighbour_kernels import Options
 from rota.policies.contention.neighbours import found_of, zeros_like
 from rota.policies.contention.spread_kernels import MOST_SPREADS
 from rota.systems.deepshare.foresight_kernels import PlayMemory, foresee
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rota.core.types import Floats
     from rota.envs.book import Book
     from rota.envs.view import View
 
 
 class Foresight:
-    """Plays on from every candidate by a greedy rule, with the next `coming` arrivals."""
+    """Plays on from every candidate by greedy rules, with the next `coming` arrivals."""
 
-    def __init__(self, book: Book, coming: int, rule: str) -> None:
-        """`rule` names `contention-greedy`, perhaps with settings."""
-        made = make_policy(rule)
-        if type(made) is not ContentionGreedy:
-            raise ConfigError(
-                f"look_ahead.rules: {rule!r} cannot play on; name contention-greedy, with settings "
-                "or without."
-            )
-        self._run = Caller()
-        self._settings = GreedySettings(made.threshold, made.min_ratio, made.size)
-        self._by_part = made.fraction
+    def __init__(self, book: Book, coming: int, rules: Sequence[str]) -> None:
+        """`rules` name `contention-greedy`, perhaps with settings; in each state one is chosen."""
+        self._run, self._rules = Caller(), np.array([_numbers(name) for name in rules])
         rooms, found = book.own.rooms, book.own.found
         self._costs = np.zeros(found.score.shape)  # as many as placements, and to wait
         room = type(rooms.room)._make(array[0] for array in rooms.room)
@@ -57,10 +51,21 @@ class Foresight:
         one = found_of(rooms._replace(room=room), 1)
         self._memory = PlayMemory(
             options, base, trial, scratch, one, ints(queues), ints(queues), ints(queues),
-            ints(coming), ints(coming), np.zeros(coming), ints(3),
+            ints(coming), ints(coming), np.zeros(coming), ints(3), np.zeros(jobs),
         )  # fmt: skip
 
     def costs(self, view: View, book: Book) -> Floats:
         """(B, A) The cost of every action, seconds per job; inf: not allowed. Always one array."""
-        self._run(foresee, view, book, self._settings, self._by_part, self._memory, self._costs)
+        self._run(foresee, view, book, self._rules, self._memory, self._costs)
         return self._costs
+
+
+def _numbers(name: str) -> tuple[float, ...]:
+    """The settings of a greedy rule, as `foresee` takes them."""
+    rule = make_policy(name)
+    if type(rule) is not ContentionGreedy:
+        raise ConfigError(
+            f"look_ahead.rules: {name!r} cannot play on; name contention-greedy, with settings or "
+            "without."
+        )
+    return rule.threshold, rule.min_ratio, rule.size, rule.fraction

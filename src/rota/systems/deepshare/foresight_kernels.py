@@ -13,7 +13,7 @@ import numpy as np
 from rota.core.layout import FUTURE
 from rota.core.types import Floats, Ints
 from rota.jit import kernel, part
-from rota.jit_reference import entry_of
+from rota.jit_reference import by_reference, entry_of
 from rota.policies.contention.greedy_kernels import TIE
 from rota.policies.contention.neighbour_kernels import (
     Found,
@@ -57,6 +57,7 @@ class PlayMemory(NamedTuple):
     queue: Ints  # (F,) their queues
     at_s: Floats  # (F,) when they arrive
     many: Ints  # (3,) queues, options, jobs to come
+    part: Floats  # (J,) what speeds count for if they count by the part of a job that they do
 
 
 @part
@@ -163,7 +164,7 @@ def weigh_by_part(view: View, t: PlayMemory, b: int) -> None:
 
     A job of unknown length counts as an average one.
     """
-    rows, live, weight, total_s, known = view.jobs[b], view.live[b], t.options.weight, 0.0, 0
+    rows, live, weight, total_s, known = view.jobs[b], view.live[b], t.part, 0.0, 0
     for i in range(live + t.many[2]):
         j = view.order[b, i] if i < live else t.job[i - live]
         length_s = whole_s(rows[j])
@@ -176,43 +177,58 @@ def weigh_by_part(view: View, t: PlayMemory, b: int) -> None:
         weight[j] = mean_s / weight[j] if weight[j] > 0.0 else 1.0
 
 
+@part
+def play_candidate(
+    law: Law, o: Options, t: PlayMemory, found: Found, c: int, rule: Floats
+) -> float:
+    """What candidate c, or to wait for 0, leads to if this rule goes on from there."""
+    for q in range(t.many[0]):
+        o.end[q] = t.end[q]
+    restore(t.trial, t.base)
+    if c > 0:
+        take_candidate(law, o, t.trial, found, c - 1)
+    by = o
+    if rule[3] > 0.0:
+        by = by_reference(Options(
+            o.jobs, t.part, o.size, o.sign, o.queue, o.end, o.type, o.span, o.kind, o.speed
+        ))  # fmt: skip
+    settings = GreedySettings(rule[0], rule[1], rule[2])
+    return play_on(law, by, t.trial, t.scratch, settings, t, c == 0)
+
+
 @kernel
-def foresee(
-    view: View, book: Book, settings: GreedySettings, by_part: bool, t: PlayMemory, out: Floats
-) -> None:
+def foresee(view: View, book: Book, rules: Floats, t: PlayMemory, out: Floats) -> None:
     """Fill out (B, K + 1) with what waiting and every candidate lead to; inf: not allowed.
 
-    It is the mean time that jobs are still there, over those that are and those that come. With
-    `by_part`, the greedy rule lets speeds count by the part of a job that they do.
+    It is the mean time that jobs are still there, over those that are and those that come. `rules`
+    (R, 4) are settings of the greedy rule, the last 1 if speeds count by the part of a job that
+    they do. In each state the one plays on that makes most of the first candidate.
     """
     law = view.laws.law
     for b in range(len(out)):
         m, found = entry_of(book.own.rooms, b), entry_of(book.own.found, b)
-        room, base, trial = m.room, t.base, t.trial
-        count = found.option[found.score.size - 1]
+        room = m.room
+        count, running = found.option[found.score.size - 1], room.run[room.run.size - 1]
         out[b, :] = np.inf
         if count == 0:
             out[b, 0] = 0.0
             continue
-        rows = view.jobs[b]
         restore(t.base, room)
         find_coming(view, m, t, b)
         lay_out(view, m, t, room, view.live[b], b)
-        o = sized(t.options, rows, t.many[0], t.many[1])
-        if by_part:
-            weigh_by_part(view, t, b)
+        weigh_by_part(view, t, b)
+        o = sized(t.options, view.jobs[b], t.many[0], t.many[1])
         for n in range(room.free.size):
-            trial.gpus[n], trial.type[n] = room.gpus[n], room.type[n]
-            trial.rack[n] = room.rack[n]
-        jobs = room.run[room.run.size - 1] + t.many[2]
+            t.trial.gpus[n], t.trial.type[n] = room.gpus[n], room.type[n]
+            t.trial.rack[n] = room.rack[n]
+        jobs, best = running + t.many[2], 0
         for q in range(t.many[0]):
             jobs += t.end[q] - t.base.head[q]
+        for r in range(len(rules)):
+            total = play_candidate(law, o, t, found, 1, rules[r])
+            if total < out[b, 1]:
+                out[b, 1], best = total, r
         for c in range(count + 1):
-            if c == 0 and room.run[room.run.size - 1] == 0:
-                continue
-            for q in range(t.many[0]):
-                o.end[q] = t.end[q]
-            restore(trial, base)
-            if c > 0:
-                take_candidate(law, o, trial, found, c - 1)
-            out[b, c] = play_on(law, o, trial, t.scratch, settings, t, c == 0) / jobs
+            if c != 1 and (c > 0 or running > 0):
+                out[b, c] = play_candidate(law, o, t, found, c, rules[best])
+            out[b, c] /= jobs
