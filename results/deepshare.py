@@ -60,7 +60,7 @@ SIZES = {64: (500, 5), 256: (2000, 5), 1000: (8000, 2)}
 GREEDIES = (GREEDY, f"{GREEDY}:threshold=0.85", f"{GREEDY}:fraction=1,threshold=0.85")
 PARTS = ("blind", "eager", "cold", "still", "today")
 """Recipes deepshare-… that lack something."""
-SHORT = ("run.updates=200", "run.validate_every=50")
+SHORT = ("run.updates=120", "run.validate_every=40")
 """How the trainings differ that show what its parts are worth; also the one with all of them."""
 PART_WORLDS = ("deepshare", "contention-arrivals-080")
 PART_TRACES = 40

@@ -48,7 +48,7 @@ class LookAheadConfig:
     coming: int = 32
     """Jobs to come that a play knows; without them it ends when today's jobs have ended."""
     rules: tuple[str, ...] = ("contention-greedy:threshold=0.2",)
-    """Policies that may play on; in every state the one does that is best there."""
+    """Policies that play on; of every action, the one counts that makes most of it."""
     memory: int = 65_536
     """States that are remembered, the latest ones; updates draw from them."""
     batches: int = 16

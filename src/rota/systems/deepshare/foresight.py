@@ -27,7 +27,7 @@ class Foresight:
     """Plays on from every candidate by greedy rules, with the next `coming` arrivals."""
 
     def __init__(self, book: Book, coming: int, rules: Sequence[str]) -> None:
-        """`rules` name `contention-greedy`, perhaps with settings; in each state one is chosen."""
+        """`rules` name `contention-greedy`, perhaps with settings; the best counts."""
         self._run, self._rules = Caller(), np.array([_numbers(name) for name in rules])
         rooms, found = book.own.rooms, book.own.found
         self._costs = np.zeros(found.score.shape)  # as many as placements, and to wait

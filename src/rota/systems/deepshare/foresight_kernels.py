@@ -202,7 +202,7 @@ def foresee(view: View, book: Book, rules: Floats, t: PlayMemory, out: Floats) -
 
     It is the mean time that jobs are still there, over those that are and those that come. `rules`
     (R, 4) are settings of the greedy rule, the last 1 if speeds count by the part of a job that
-    they do. In each state the one plays on that makes most of the first candidate.
+    they do. Of each candidate, the rule counts that makes most of it.
     """
     law = view.laws.law
     for b in range(len(out)):
@@ -221,14 +221,11 @@ def foresee(view: View, book: Book, rules: Floats, t: PlayMemory, out: Floats) -
         for n in range(room.free.size):
             t.trial.gpus[n], t.trial.type[n] = room.gpus[n], room.type[n]
             t.trial.rack[n] = room.rack[n]
-        jobs, best = running + t.many[2], 0
+        jobs = running + t.many[2]
         for q in range(t.many[0]):
             jobs += t.end[q] - t.base.head[q]
-        for r in range(len(rules)):
-            total = play_candidate(law, o, t, found, 1, rules[r])
-            if total < out[b, 1]:
-                out[b, 1], best = total, r
         for c in range(count + 1):
-            if c != 1 and (c > 0 or running > 0):
-                out[b, c] = play_candidate(law, o, t, found, c, rules[best])
-            out[b, c] /= jobs
+            if c > 0 or running > 0:
+                for r in range(len(rules)):
+                    total = play_candidate(law, o, t, found, c, rules[r])
+                    out[b, c] = min(out[b, c], total / jobs)
