@@ -89,3 +89,14 @@ def test_states_without_a_candidate_are_states() -> None:
     assert len(states) == 3
     assert states.take(np.array([1, 2]))["y"].tolist() == [2]
     assert States.joined([states, states]).take(np.array([3]))["y"].tolist() == [0, 1]
+
+
+def test_an_option_that_is_hardly_possible_still_teaches() -> None:
+    logits = torch.tensor([0.0, -200.0, -201.0], requires_grad=True)
+    right = torch.tensor([False, True, True])
+    listed = chances(logits, Allowed(np.ones(3, bool), np.array([0, 3]))).among(right)
+    table = chances(logits[None], Allowed(np.ones((1, 3), bool))).among(right[None])
+    torch.testing.assert_close(listed, table)
+    (-listed.sum()).backward()
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()

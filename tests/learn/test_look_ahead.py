@@ -148,10 +148,26 @@ def test_one_training_learns_from_several_scenarios(tmp_path: Any) -> None:
 
 @pytest.mark.parametrize(
     ("change", "words"),
-    [('world.also=["deepshare"]', "names a scenario twice"), ('world.also=["none"]', "none")],
+    [
+        ('world.also=["deepshare"]', "names a scenario twice"),
+        ('world.also=["none"]', "none"),
+        ('world.also=["elastic-unknown"]', "elastic-unknown: Speeds are observed"),
+        ('look_ahead.rules=["fifo-skip"]', "'fifo-skip' cannot play on"),
+    ],
 )
 def test_scenarios_that_do_not_go_together_are_refused(
     tmp_path: Any, change: str, words: str
 ) -> None:
     with pytest.raises(RotaError, match=words):
         Trainer(load_recipe("deepshare", ["world.scenario=deepshare", change]), tmp_path / "run")
+
+
+def test_scenario_files_of_one_name_are_refused(tmp_path: Any) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "site.toml").write_text(
+            'version = 1\nabout = "a test"\nbase = "contention-arrivals"\n'
+        )
+    both = f'world.also=["{tmp_path}/a/site.toml", "{tmp_path}/b/site.toml"]'
+    with pytest.raises(ConfigError, match="two scenarios that are called 'site'"):
+        Trainer(load_recipe("deepshare", ["world.scenario=deepshare", both]), tmp_path / "run")

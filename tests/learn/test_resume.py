@@ -165,7 +165,9 @@ def test_a_start_with_other_settings_measures_rivals_again(recipe: Path, tmp_pat
     assert (folder / RIVALS).read_text() == kept  # the same settings: nothing is lost
     for validate, traces in (("1004:1008", 4), ("1000:1002", 2)):
         changes = [against, f"world.validate={validate}"]
+        (folder / f"another-{RIVALS}").write_text("of another scenario of the same training")
         trainer = Trainer(load_recipe(recipe, changes), folder)
+        assert not (folder / f"another-{RIVALS}").exists()
         again = trainer.worlds.measure_rivals(folder / RIVALS)
         assert len(again["fifo"]) == traces
         assert (again["fifo"][0] == jcts["fifo"][0]) == (traces == 2)

@@ -86,6 +86,17 @@ def test_the_same_seed_gives_the_same_curve(tmp_path: Path) -> None:
     assert trainer(tmp_path, *short, out="b").run() == first
 
 
+def test_goes_on_from_a_state_of_a_version_that_had_fewer_settings(tmp_path: Path) -> None:
+    trainer(tmp_path, "run.updates=1", "run.validate_every=1").run()
+    state = tmp_path / "out" / RESUME
+    facts, arrays = checkpoint.read(state)
+    del facts["recipe"]["world"]["also"], facts["recipe"]["look_ahead"]
+    checkpoint.write(state, facts, arrays)
+    again = trainer(tmp_path, "run.updates=2", "run.validate_every=1", resume=True)
+    again.run()
+    assert again.update == 2
+
+
 def test_refuses_to_mix_trainings(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no last\.resume"):
         trainer(tmp_path, resume=True)

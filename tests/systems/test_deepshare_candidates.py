@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from slow_rounds import pairs
 
 from rota.core import Cluster, Job, Snapshot
 from rota.envs import BatchEnv, LensPolicy, PerfectCopy, WorldPool
+from rota.envs.view import view_of_snapshot
 from rota.learn.deploy import as_policy
 from rota.learn.lens_reader import LensReader
 from rota.policies import make_policy
+from rota.policies.contention.neighbours import PlacementModel
 from rota.scenarios import load
 from rota.sim import simulate
+from rota.systems.deepshare import candidate_lens
 from rota.systems.deepshare.candidate_lens import CandidateLens
 from rota.systems.deepshare.candidate_network import CandidateNetwork
 from rota.systems.deepshare.feature_kernels import CANDIDATE, CLUSTER
@@ -90,6 +95,54 @@ def test_jobs_that_no_even_spread_suits_are_started_too() -> None:
     decision = policy.decide(Snapshot.of(uneven, jobs, {1: [(0, 2)]}))
     decision.check(Snapshot.of(uneven, jobs, {1: [(0, 2)]}))
     assert sum(workers for _, workers, _ in decision.share(0)) == 5
+
+
+@pytest.mark.parametrize("slots", [2_000, 0])
+def test_more_jobs_than_a_node_can_list_wait(slots: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidate_lens, "MOST_LISTED", slots)
+    cpus = Cluster.uniform(1, 4, cpus=2000.0)
+    jobs = [
+        Job(workers=1, gpus_per_worker=0, cpus_per_worker=1.0, estimate_s=9.0) for _ in range(600)
+    ]
+    policy = LensPolicy(CandidateLens(moves=0), lambda *_: np.ones(1, np.int64))
+    decision = policy.decide(Snapshot.of(cpus, jobs))
+    assert sum(bool(decision.share(j)) for j in range(600)) == (600 if slots else 513)
+
+
+def test_rounds_of_two_threads_do_not_mix() -> None:
+    rng = np.random.default_rng(0)
+    policy = LensPolicy(CandidateLens(), lambda _obs, mask, *_: mask[:, ::-1].argmax(1))
+    snapshots = [
+        Snapshot.of(
+            Cluster.uniform(6, 4),
+            [Job(workers=int(rng.integers(1, 9)), estimate_s=9.0) for _ in range(12)],
+        )
+        for _ in range(40)
+    ]
+
+    def shares(snapshot: Snapshot) -> list[Any]:
+        decision = policy.decide(snapshot)
+        return [decision.share(j) for j in range(12)]
+
+    alone = list(map(shares, snapshots))
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(shares, snapshots)) == alone
+
+
+def test_whole_numbers_and_tables_in_any_order_are_read_alike() -> None:
+    # Compiled code reads what it is given as it was given first.
+    kind = np.full((2, 3, 5), -1)
+    kind[0, 2] = 0
+    laws = pairs(kind, [[0.5]], floor=0)
+    turned = laws._replace(kind=np.asfortranarray(kind), floor=0.25)
+    jobs = [Job(workers=4, curve=0, estimate_s=100.0)]
+    one, other = (Snapshot.of(Cluster.uniform(2, 4), jobs, contention=c) for c in (laws, turned))
+    for snapshot in (one, other):
+        t = PlacementModel.of(snapshot, None).tables
+        assert (type(t.law.floor), type(t.law.mode), type(t.by_nodes)) == (float, int, bool)
+        assert t.kind.flags.c_contiguous
+        np.testing.assert_array_equal(t.kind, kind)
+    assert view_of_snapshot(Snapshot.of(Cluster.uniform(1, 1), [], time_s=3)).now_s.dtype == float
 
 
 def test_several_gpu_types_without_speeds_are_no_trouble() -> None:

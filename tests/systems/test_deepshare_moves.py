@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from rota.policies import make_policy
 from rota.scenarios import load
 from rota.sim import simulate
 from rota.systems.deepshare.candidate_lens import CandidateLens
-from rota.systems.deepshare.feature_kernels import CANDIDATE, HIDDEN
+from rota.systems.deepshare.feature_kernels import CANDIDATE, HIDDEN, HIDDEN_OF_MOVES
 from rota.systems.deepshare.foresight import Foresight
 
 RULE = "contention-greedy:threshold=0.2"
@@ -176,12 +177,28 @@ def test_only_the_greedy_rule_can_play_on() -> None:
         Foresight(env.book, 4, ["contention-rollout"])
 
 
+def test_a_job_that_others_stop_altogether_ends_some_day() -> None:
+    stuck = side_by_side()
+    laws = stuck.contention._replace(ratio=np.zeros((1, 1)), floor=0.0)
+    _, steps = played(replace(stuck, contention=laws), cheapest)
+    for seen, allowed, costs in steps:
+        assert np.isfinite(seen).all()
+        assert np.isfinite(costs[allowed]).all()
+
+
+def test_whoever_does_not_see_contention_sees_no_more_of_a_move() -> None:
+    mild, hard = side_by_side(), side_by_side()
+    hard = replace(hard, contention=hard.contention._replace(ratio=np.full((1, 1), 0.3)))
+    first, second = (played(s, cheapest, contention=False)[1][0][0] for s in (mild, hard))
+    np.testing.assert_array_equal(first, second)
+
+
 def test_without_contention_its_features_are_hidden() -> None:
     _, shown = played(side_by_side(), cheapest)
     _, hidden = played(side_by_side(), cheapest, contention=False)
     both = shown[0][0][1:3], hidden[0][0][1:3]
     assert not both[1][:, HIDDEN].any()
-    left = [f for f in range(CANDIDATE) if f not in HIDDEN]
+    left = [f for f in range(CANDIDATE) if f not in (*HIDDEN, *HIDDEN_OF_MOVES)]
     np.testing.assert_array_equal(both[0][:, left], both[1][:, left])
 
 

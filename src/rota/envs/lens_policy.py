@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -87,10 +88,16 @@ class LensPolicy:
         default_factory=list, init=False, repr=False, compare=False
     )
     """That of the last snapshot, if there was one."""
+    _alone: Any = field(default_factory=Lock, init=False, repr=False, compare=False)
+    """Held while a round is written, in memory that all rounds share."""
     _memory: LensMemory = field(default_factory=LensMemory, init=False, repr=False, compare=False)
 
     def decide(self, snapshot: Snapshot) -> Decision:
         """Write a round edit by edit; a lens that counts has places found for it at the end."""
+        with self._alone:
+            return self._decide(snapshot)
+
+    def _decide(self, snapshot: Snapshot) -> Decision:
         lens, jobs, draft = self.lens, len(snapshot.jobs), Draft(snapshot)
         if lens.places:
             view = view_of_snapshot(snapshot, self._laws(snapshot), self._memory.room_for(jobs))

@@ -46,4 +46,5 @@ def view_of_snapshot(
     rows[0, :jobs] = snapshot.jobs.rows
     order = np.arange(rows.size, dtype=np.int64)[None]
     nodes = snapshot.nodes.copy()[None]
-    return View(rows, order, np.array([jobs]), np.array([snapshot.time_s]), nodes, laws)
+    now_s = np.array([snapshot.time_s], np.float64)
+    return View(rows, order, np.array([jobs]), now_s, nodes, laws)

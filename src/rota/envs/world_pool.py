@@ -95,13 +95,13 @@ class WorldPool:
         return State._make([*arrays, s.speed, breakdowns, net])
 
 
-def shown_laws(pool: WorldPool) -> PlacementTables:
+def shown_laws(pool: WorldPool, where: str = "The pool") -> PlacementTables:
     """Speed and contention as policies are shown them in every world of a pool."""
     physics, cluster = pool.physics, pool.cluster
     if physics.sight not in ("true", "hidden"):
         raise ConfigError(
-            f"Speeds are {physics.sight} here, so every world shows others; a system that places "
-            'learns where they are "true" or "hidden".'
+            f"{where}: Speeds are {physics.sight}, so every world shows others; a system that "
+            'places learns where they are "true" or "hidden".'
         )
     curves = seen_curves(physics, cluster, 0)
     return PlacementModel(cluster, curves, seen_contention(physics)).tables

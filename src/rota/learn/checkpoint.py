@@ -90,7 +90,8 @@ class Checkpoint:
             if tuple(tensor.shape) != self.weights[name].shape:
                 raise CheckpointError(
                     f"{self.file}: {name!r} has the shape {self.weights[name].shape}, the network "
-                    f"wants {tuple(tensor.shape)}."
+                    f"wants {tuple(tensor.shape)}. It was trained by rota {self.about.rota}, which "
+                    f"showed {self.about.system} something else; train it again."
                 )
         network.load_state_dict(
             {name: torch.from_numpy(np.array(value)) for name, value in self.weights.items()}
@@ -199,9 +200,10 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     try:
         arrays = _decode(content)
         return facts, {_renamed(n): x for n, x in arrays.items()} if number == 1 else arrays
-    except SafetensorError as error:
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"{path}: The checkpoint is truncated or damaged ({error}); copy or train it again."
+            f"{path}: The checkpoint is truncated or damaged, or its numbers are of a type that is "
+            f"not read ({error}); copy or train it again."
         ) from None
 
 
@@ -242,7 +244,9 @@ def _facts(path: Path, content: bytes) -> tuple[dict[str, Any], int]:
     try:
         facts = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][_KEY])
         number = facts.pop("format")
-    except (ValueError, KeyError, TypeError, AttributeError):
+        if isinstance(number, bool):
+            raise TypeError
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise CheckpointError(
             f"{path}: The file holds weights, but not what they are for. {_HINT}"
         ) from None

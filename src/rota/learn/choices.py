@@ -124,7 +124,9 @@ class _Lists:
         return self._sum(self.log_probs * self._flags) / self._sum(self._flags.float())
 
     def among(self, flags: torch.Tensor) -> torch.Tensor:
-        return self._sum(self.log_probs.exp() * flags).log()
+        most = self._most(self.log_probs.detach().masked_fill(~flags, -torch.inf))
+        rest = (self.log_probs - most[self._owner]).masked_fill(~flags, LEAST_EXPONENT)
+        return most + self._sum(rest.clamp_min(LEAST_EXPONENT).exp() * flags).log()
 
     def gap(self, action: torch.Tensor, *, square: bool) -> torch.Tensor:
         gap = self.log_probs.exp()

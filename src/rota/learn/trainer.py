@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rota.errors import CheckpointError, TrainingError
+from rota.errors import CheckpointError, ConfigError, TrainingError
 from rota.learn import checkpoint
 from rota.learn.checkpoint import About, weights_of
 from rota.learn.clone import clone
@@ -75,6 +75,7 @@ class Trainer:
             self.worlds = TrainingWorlds(recipe, data)
             self.every = [self.worlds, *(TrainingWorlds(part, data) for part in recipe.others())]
             """The worlds of all scenarios."""
+        _check_names([worlds.scenario.name for worlds in self.every])
         self.scores = ScenarioScores(self.every)
         self.network, self.critic = self.worlds.network, self.worlds.critic
         if run.start and not resume:
@@ -312,7 +313,7 @@ class Trainer:
             self.update, self.elapsed_s = facts["update"], facts["elapsed_s"]
             self.phase, self.best, self.stale = facts["phase"], facts["best"], facts["stale"]
             self._scored, self._rl_began_s = facts["scored"], facts.get("rl_began_s")
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:
             raise CheckpointError(
                 f"{state}: The state lacks what this rota goes on from ({error}); train again with "
                 "another --out."
@@ -320,6 +321,15 @@ class Trainer:
         if (self.folder / BEST).is_file():  # it may be later than the state: then it counts
             kept = checkpoint.load(self.folder / BEST).about.scores
             self.best = kept.get("validation_jct", self.best)
+
+
+def _check_names(names: list[str]) -> None:
+    """Refuse scenarios of one name: what is measured of each is kept by it."""
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"[world] names two scenarios that are called {name!r}; rename one of the files."
+            )
 
 
 def limited(recipe: Recipe, seconds: float) -> Recipe:

@@ -14,12 +14,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import MISSING, fields
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.errors import CheckpointError, ConfigError
 from rota.learn import checkpoint
 from rota.learn.learners import LEARNING
+from rota.learn.recipe import tables_of
 from rota.traces.text_files import write_text
 
 if TYPE_CHECKING:
@@ -69,8 +71,8 @@ def _drop_measured(folder: Path, now: dict[str, Any]) -> None:
     except (OSError, ValueError, TypeError, KeyError):
         same = False
     if not same:
-        for name in (COPY, RIVALS):
-            (folder / name).unlink(missing_ok=True)
+        for path in (folder / COPY, *folder.glob(f"*{RIVALS}")):
+            path.unlink(missing_ok=True)
 
 
 def read_state(folder: Path, recipe: Recipe) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -90,11 +92,20 @@ def read_state(folder: Path, recipe: Recipe) -> tuple[dict[str, Any], dict[str, 
             f"{folder} was trained with learner = {earlier!r}; resume with the same, or train "
             "again with another --out."
         )
-    for table in (*_FIXED, *recipe.learners):
-        if then.get(table) != now[table]:
+    for table in (*_FIXED, recipe.learner.table):
+        if _whole(then.get(table), table, recipe) != now[table]:
             raise ConfigError(
                 f"{folder} was trained with other settings in [{table}]; resume with its own by "
                 f"`rota train {quote(str(folder / RECIPE))} --out {quote(str(folder))} --resume`, "
                 "or train again with another --out."
             )
     return facts, arrays
+
+
+def _whole(content: Any, table: str, recipe: Recipe) -> Any:
+    """A table of an earlier recipe; a setting that there was not yet had its default."""
+    kind = tables_of(recipe.built_by, recipe.run.learner).get(table)
+    if kind is None or not isinstance(content, dict):
+        return content
+    usual = {f.name: f.default for f in fields(kind) if f.default is not MISSING}
+    return {**json.loads(json.dumps(usual)), **content}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rota.envs import BatchEnv, WorldPool
+from rota.envs.world_pool import shown_laws
 from rota.errors import ConfigError
 from rota.learn.batch_rollout_env import BatchRolloutEnv, greedy_jct_s
 from rota.learn.clone import JOURNAL
@@ -60,8 +61,13 @@ class TrainingWorlds:
         and the strongest rule."""
         self._recorded: Demonstrations | None = None
         """What the journal teaches, from when it was checked until it is asked for."""
-        for name in self.rivals:  # a wrong name is told before anything is measured
+        # What is wrong is told before anything is measured.
+        for name in self.rivals:
             self.policy(name)
+        if recipe.run.learner == "look-ahead" and system.check_rules is not None:
+            system.check_rules(recipe.learning.rules)
+        if self.lens.places:
+            shown_laws(self._validation, self.scenario.name)
 
     @property
     def unit(self) -> str:

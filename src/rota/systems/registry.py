@@ -44,6 +44,8 @@ class System:
     """Who decides."""
     make_explorer: Callable[..., Any] | None = None
     """What may overrule its actions in training, from settings, lens, batch and generator."""
+    check_rules: Callable[[tuple[str, ...]], None] | None = None
+    """Refuses names of policies that cannot play on for it."""
     make_foresight: Callable[..., Any] | None = None
     """What gives the cost of every action, from environment, jobs to come and names of
     policies that may play on; for the learner "look-ahead"."""
@@ -72,7 +74,7 @@ SYSTEMS: Final = {
             "deepshare", "Placements that slow others down least, chosen among candidates.",
             candidate.CandidateLensConfig, candidate.CandidateNetworkConfig,
             candidate.candidate_lens, candidate.candidate_network, candidate.candidate_critic,
-            make_foresight=candidate.candidate_foresight,
+            check_rules=candidate.check_rules, make_foresight=candidate.candidate_foresight,
         ),
         System(
             "deepshare-paper", "DeepShare (Ryu and Eo, ICPADS 2023) as published: pairs of nodes.",

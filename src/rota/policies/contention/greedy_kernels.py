@@ -30,9 +30,11 @@ TIE: Final = 1e-12
 
 @part
 def has_room(options: Options, room: Occupancy, j: int, span: int, n: int) -> bool:
-    """Whether the largest part of job j over `span` nodes fits on node n."""
+    """Whether the largest part of job j over `span` nodes fits on node n, and on its list."""
     job = options.jobs[j]
     if job["gpu_type"] != -1 and job["gpu_type"] != room.type[n]:
+        return False
+    if room.jobs_on[n] >= room.job.shape[1]:
         return False
     workers, servers = workers_at(job["workers"], span, 0), workers_at(job["servers"], span, 0)
     cpus = workers * job["cpus_per_worker"] + servers * job["cpus_per_server"]

@@ -8,11 +8,14 @@ job's reference, so a job's `left` is in seconds at speed 1.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rota.core.speed import LINKS, MACHINES, PAIRS
 from rota.core.types import Floats, Ints
 from rota.jit import part
+
+SLOWEST: Final = 1e-9
+"""The least speed of a job that runs."""
 
 
 class Law(NamedTuple):
@@ -172,6 +175,12 @@ def after(law: Law, room: Occupancy, n: int, s: int, k: int, held: int) -> float
         return on_link(law, mine, n, room.load[n] + law.traffic_gbps[k])
     one = beside(law, room, mine, k, held, n)
     return min(now, one) if law.mode == PAIRS else now * one
+
+
+@part
+def rate_of(law: Law, room: Occupancy, j: int) -> float:
+    """The speed of running job j; never 0, so that it ends some day."""
+    return max(SLOWEST, room.alone[j] * max(law.floor, room.low[j]))
 
 
 @part

@@ -39,17 +39,19 @@ class PlacementModel:
         if curves is not None and curves.gpu_types != cluster.gpu_types:
             curves = curves.on(cluster.gpu_types)
         none = np.zeros((0, len(cluster.gpu_types), 1, 1))
-        speed = none if curves is None else np.array(curves.speed)
+        speed = none if curves is None else _floats(curves.speed)
         laws = contention or no_contention(curves)
         check_models(laws, laws.kind.shape[0] - 1)
         links = laws.link_gbps if len(laws.link_gbps) == len(cluster) else cluster.link_gbps
         law = Law(
-            laws.mode, laws.floor, np.array(laws.ratio), np.array(laws.hurt), np.array(laws.harm),
-            np.array(laws.traffic_gbps), np.array(laws.talk), np.array(links, np.float64),
+            int(laws.mode), float(laws.floor), _floats(laws.ratio), _floats(laws.hurt),
+            _floats(laws.harm), _floats(laws.traffic_gbps), _floats(laws.talk), _floats(links),
             _uplinks(cluster, laws),
         )  # fmt: skip
-        by_nodes = curves is not None and curves.by_nodes
-        self.tables = PlacementTables(law, by_nodes, speed, np.array(laws.kind))
+        by_nodes = curves is not None and bool(curves.by_nodes)
+        self.tables = PlacementTables(
+            law, by_nodes, speed, np.array(laws.kind, np.int64, order="C")
+        )
 
     @classmethod
     def of(cls, snapshot: Snapshot, last: PlacementModel | None) -> PlacementModel:
@@ -159,6 +161,11 @@ def odd_jobs(rooms: Rooms, rows: Records) -> Ints:
     waiting = np.flatnonzero(rows["share_len"] == 0)
     odd: Ints = waiting[rooms.types.spreads[rooms.types.of[waiting]] == 0]
     return odd
+
+
+def _floats(array: Any) -> Floats:
+    """A copy of the type and order that compiled code was made for."""
+    return np.array(array, np.float64, order="C")
 
 
 def _uplinks(cluster: Cluster, laws: Contention) -> Floats:

@@ -10,7 +10,7 @@ from rota.core.types import Ints, Records
 from rota.jit import inline, part
 from rota.jit_reference import by_reference
 from rota.ledger.work_kernels import remaining
-from rota.policies.contention.neighbour_kernels import Occupancy, Options, Scratch
+from rota.policies.contention.neighbour_kernels import Occupancy, Options, Scratch, rate_of
 from rota.policies.contention.rollout_kernels import rate_running
 from rota.policies.contention.spread_kernels import (
     JobTypes,
@@ -156,8 +156,8 @@ def see_drift(t: PlacementTables, types: JobTypes, room: Occupancy, rows: Record
     for i in range(room.run[room.run.size - 1]):
         j = room.run[i]
         # Tables are relative to the mean spread of a job, its pace to the best.
-        expected = room.alone[j] * max(t.law.floor, room.low[j]) / types.best[types.of[j]]
-        if rows[j]["pace"] > 0.0 and expected > 0.0:
+        expected = rate_of(t.law, room, j) / types.best[types.of[j]]
+        if rows[j]["pace"] > 0.0:
             for e in range(room.span[j]):
                 n = room.node[j, e]
                 room.drift[n] = max(room.drift[n], rows[j]["pace"] / expected)
@@ -209,7 +209,7 @@ def occupy(
     for i in range(room.run[last]):
         j = room.run[i]
         if rows[j]["pace"] > 0.0:
-            room.left[j] *= room.alone[j] * max(t.law.floor, room.low[j]) / rows[j]["pace"]
+            room.left[j] *= rate_of(t.law, room, j) / rows[j]["pace"]
     return True
 
 

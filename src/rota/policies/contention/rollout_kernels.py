@@ -24,6 +24,7 @@ from rota.policies.contention.neighbour_kernels import (
     Scratch,
     after,
     kept,
+    rate_of,
     workers_at,
 )
 from rota.policies.contention.uplink_kernels import (
@@ -168,7 +169,7 @@ def next_end_s(law: Law, room: Occupancy) -> float:
     step_s = np.inf
     for i in range(room.run[room.run.size - 1]):
         j = room.run[i]
-        step_s = min(step_s, room.left[j] / (room.alone[j] * max(law.floor, room.low[j])))
+        step_s = min(step_s, room.left[j] / rate_of(law, room, j))
     return step_s
 
 
@@ -178,7 +179,7 @@ def run_for(law: Law, options: Options, room: Occupancy, step_s: float) -> int:
     last, done = room.run.size - 1, 0
     for i in range(room.run[last]):
         j = room.run[i]
-        rate = room.alone[j] * max(law.floor, room.low[j])
+        rate = rate_of(law, room, j)
         ends = room.left[j] / rate <= step_s * (1.0 + TIE)
         room.left[j] = -1.0 if ends else room.left[j] - rate * step_s
     for i in range(room.run[last] - 1, -1, -1):

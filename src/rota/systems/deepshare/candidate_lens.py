@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from rota.envs.view import View
     from rota.envs.wanted import Wanted
 
-MOST_ON_NODE = 512
-"""The most jobs that may share a node."""
+MOST_LISTED = 4_000_000
+"""Jobs that all nodes together can list; each can list 512, whatever their number."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class CandidateLens:
     def memory(self, view: View) -> kernels.CandidateMemory:
         batch, jobs = view.jobs.shape
         nodes = view.nodes.shape[1]
-        slots = min(jobs, MOST_ON_NODE) + 1
+        slots = min(jobs, max(512, MOST_LISTED // nodes)) + 1
         rooms = new_rooms((batch,), jobs, nodes, view.laws, slots, nodes)
         trial, scratch = zeros_like(rooms.room), zeros_like(rooms.scratch)
         end, queue = np.zeros((2, batch, 1), np.int64)

@@ -64,6 +64,14 @@ def candidate_critic(settings: CandidateNetworkConfig, _lens: Any) -> nn.Module:
     return CandidateCritic(width=settings.width)
 
 
+def check_rules(rules: tuple[str, ...]) -> None:
+    """Refuse policies that cannot play on."""
+    from rota.systems.deepshare.foresight import rule_numbers
+
+    for name in rules:
+        rule_numbers(name)
+
+
 def candidate_foresight(env: Any, coming: int, rules: tuple[str, ...]) -> Any:
     """What gives the cost of every candidate."""
     from rota.systems.deepshare.foresight import Foresight

@@ -13,6 +13,7 @@ from rota.jit import kernel, part
 from rota.jit_reference import entry_of
 from rota.policies.contention.loss_kernels import loss_across, loss_on
 from rota.policies.contention.neighbour_kernels import (
+    SLOWEST,
     Found,
     Law,
     Occupancy,
@@ -20,6 +21,7 @@ from rota.policies.contention.neighbour_kernels import (
     Scratch,
     after,
     kept,
+    rate_of,
     workers_at,
 )
 from rota.policies.contention.occupy_kernels import (
@@ -48,6 +50,10 @@ USUAL: Final = 32.0
 """GPUs: what grows with a cluster is counted per so many, so that its size cannot be told."""
 HIDDEN: Final = (1, 2, 4, 5, 15, 16, 18, 19, 20)
 """Features of a candidate that depend on how jobs slow each other down."""
+HIDDEN_OF_MOVES: Final = (9, 11, 21, 23)
+"""The same of a move: the pace of a running job tells its remaining work."""
+HIDDEN_OF_CLUSTER: Final = (4, 6, 7)
+"""The same of a cluster."""
 
 
 @part
@@ -162,7 +168,7 @@ def describe(
     out[16] = harms(law, k, found.node[c, 0])
     out[17] = neighbours / span / 4.0
     out[18] = min(4.0, load)
-    out[19] = log1p(left_s / (alone * own) / HOUR_S) / 2.0 if alone > 0.0 else 4.0
+    out[19] = log1p(left_s / max(SLOWEST, alone * own) / HOUR_S) / 2.0
     out[20] = found.score[c] - found.score[0]
     out[21] = log1p(waited_s / max(60.0, left_s)) / 2.0
     moves = job["share_len"] > 0
@@ -182,11 +188,10 @@ def survey(law: Law, o: Options, room: Occupancy, count: int, queued: int, out: 
     next_s, low, busy_s = np.inf, 0.0, 0.0
     for i in range(running):
         j = room.run[i]
-        ratio = max(law.floor, room.low[j])
-        rate = room.alone[j] * ratio
+        rate = rate_of(law, room, j)
         next_s = min(next_s, room.left[j] / rate)
         busy_s += room.left[j] / rate * o.size[j]
-        low += ratio
+        low += max(law.floor, room.low[j])
     many = max(1.0, gpus) / USUAL
     work_s, total_s = 0.0, 0.0
     for q in range(o.end.size):
@@ -209,10 +214,13 @@ def survey(law: Law, o: Options, room: Occupancy, count: int, queued: int, out: 
 
 
 @part
-def hide_contention(out: Any) -> None:
+def hide_contention(out: Any, moves: bool) -> None:
     """Set all features of a candidate to 0 that depend on how jobs slow each other down."""
     for f in HIDDEN:
         out[f] = 0.0
+    if moves:
+        for f in HIDDEN_OF_MOVES:
+            out[f] = 0.0
 
 
 @part
@@ -239,9 +247,10 @@ def encode_one(view: View, book: Book, b: int, candidate: Any, cluster: Any) -> 
             seen = trial
         describe(view, every, seen, m.scratch, found, b, c, mean_left_s, queued, candidate[c + 1])
         if book.own.blind[b, 0]:
-            hide_contention(candidate[c + 1])
+            hide_contention(candidate[c + 1], candidate[c + 1, 22] > 0.0)
     if book.own.blind[b, 0]:
-        cluster[4] = 0.0
+        for f in HIDDEN_OF_CLUSTER:
+            cluster[f] = 0.0
     return int(count + 1)
 
 

@@ -28,7 +28,7 @@ class Foresight:
 
     def __init__(self, book: Book, coming: int, rules: Sequence[str]) -> None:
         """`rules` name `contention-greedy`, perhaps with settings; the best counts."""
-        self._run, self._rules = Caller(), np.array([_numbers(name) for name in rules])
+        self._run, self._rules = Caller(), np.array([rule_numbers(name) for name in rules])
         rooms, found = book.own.rooms, book.own.found
         self._costs = np.zeros(found.score.shape)  # as many as placements, and to wait
         room = type(rooms.room)._make(array[0] for array in rooms.room)
@@ -60,7 +60,7 @@ class Foresight:
         return self._costs
 
 
-def _numbers(name: str) -> tuple[float, ...]:
+def rule_numbers(name: str) -> tuple[float, ...]:
     """The settings of a greedy rule, as `foresee` takes them."""
     rule = make_policy(name)
     if type(rule) is not ContentionGreedy:
