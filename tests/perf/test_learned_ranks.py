@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -34,11 +34,17 @@ class World:
     done: dict[int, float] = field(default_factory=dict)
 
     def play(
-        self, learner: LearnedRanks, models: list[str], rounds: int = 20, *, pause: bool = False
+        self,
+        learner: LearnedRanks,
+        models: list[str],
+        rounds: int = 20,
+        *,
+        pause: bool = False,
+        told: list[int] | None = None,
     ) -> None:
         """All of these run over both nodes for `rounds` of 10 s; others have left."""
         for _ in range(rounds):
-            learner.see(self.snapshot(models, pause=pause), NAMES)
+            learner.see(self.snapshot(models, pause=pause), NAMES, told)
             for j, model in enumerate(models):
                 ratio = 1.0
                 for k, other in enumerate(models):
@@ -60,7 +66,7 @@ class World:
         )
 
 
-def learned(models: list[str], ranks: dict[str, tuple[float, float]], **more: bool) -> LearnedRanks:
+def learned(models: list[str], ranks: dict[str, tuple[float, float]], **more: Any) -> LearnedRanks:
     learner, world = LearnedRanks(LAWS), World(ranks)
     world.play(learner, models[:1])  # the first one alone
     world.play(learner, models, 200, **more)
@@ -93,6 +99,18 @@ def test_jobs_on_one_node_count_only_if_that_was_measured() -> None:
     world, learner = World({"new": (0, 0)}), LearnedRanks(LAWS)
     assert (learner.see(world.snapshot(["new"]), NAMES).kind[:, 1] == -1).all()
     assert (learner.see(world.snapshot(["new"]), NAMES).kind[:, 2] >= 0).all()
+
+
+def test_a_job_that_does_not_report_its_samples_is_a_neighbour_and_no_witness() -> None:
+    learner, world = LearnedRanks(LAWS), World({})
+    for models in (["known"], ["known", "new"]):
+        for _ in range(100):
+            learner.see(world.snapshot(models), NAMES, told=[1])
+            world.time_s += 10.0
+            world.done[0] = world.time_s  # a plain script: its progress is the time that it ran
+    assert learner.ranks("new") == (0.5, 0.5)
+    told = learned(["new", "known"], {"known": (0.5, 0.8), "new": (0.2, 0.3)}, told=[0])
+    assert told.ranks("new")[0] == pytest.approx(0.2, abs=0.02)
 
 
 def test_what_was_learned_outlives_a_daemon(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from rota.core.layout import RUNNING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from rota.core.snapshot import Snapshot
     from rota.core.speed import Contention
@@ -53,8 +53,13 @@ class LearnedRanks:
         self._last: dict[int, _Seen] = {}
         self._alone: dict[tuple[int, int, int], list[float]] = {}  # uid, nodes, workers: s, work
 
-    def see(self, snapshot: Snapshot, names: Sequence[str]) -> Contention:
-        """The contention among models with these names, as far as it is known by now."""
+    def see(
+        self, snapshot: Snapshot, names: Sequence[str], told: Collection[int] | None = None
+    ) -> Contention:
+        """The contention among models with these names, as far as it is known by now.
+
+        It is learned from jobs (uid) in `told`, or from all; the others are neighbours only.
+        """
         rows = snapshot.jobs.rows
         live = set(rows["uid"].tolist())
         self._last = {uid: seen for uid, seen in self._last.items() if uid in live}
@@ -69,6 +74,8 @@ class LearnedRanks:
             for node, _ in share:
                 on_node.setdefault(node, []).append(j)
         for j, share in shares.items():
+            if told is not None and int(rows["uid"][j]) not in told:
+                continue
             by_node = [[o for o in on_node[n] if o != j and sends[o]] for n, _ in share]
             self._look(snapshot, j, shares, by_node if sends[j] else [], names)
         more = {name: self.ranks(name) for name in names if name not in self.laws.models}

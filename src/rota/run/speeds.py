@@ -16,7 +16,7 @@ from rota.perf.estimate import Estimator
 from rota.perf.learned_ranks import LearnedRanks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from rota.core.snapshot import Snapshot
@@ -65,12 +65,18 @@ class Speeds:
         """The number of a model; −1 if it has no name."""
         return self.models.setdefault(model, len(self.models)) if model else -1
 
-    def see(self, snapshot: Snapshot, *, by_nodes: bool) -> Snapshot:
-        """The same snapshot with the curves that can be known by now."""
+    def see(
+        self, snapshot: Snapshot, *, by_nodes: bool, told: Collection[int] | None = None
+    ) -> Snapshot:
+        """The same snapshot with the curves that can be known by now.
+
+        `told` are the jobs (uid) whose progress was measured; None: all. The progress of others is
+        the time they ran, and says nothing of what their neighbours cost them.
+        """
         if by_nodes not in self._by:
             self._by[by_nodes] = Estimator(by_nodes=by_nodes)
         if self._ranks is not None:
-            contention = self._ranks.see(snapshot, list(self.models))
+            contention = self._ranks.see(snapshot, list(self.models), told)
             rows = snapshot.jobs.rows.copy()
             rows["curve"] = rows["model"]  # by which the estimator finds what it knows of a job
             snapshot = replace(snapshot, jobs=JobTable(rows), contention=contention)
