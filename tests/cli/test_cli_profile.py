@@ -17,7 +17,7 @@ from local_jobs import Site, sweep
 from rota.backends.local import StateDir
 from rota.backends.local import measuring as module
 from rota.cli.app import run
-from rota.errors import JobError
+from rota.errors import ConfigError, JobError
 from rota.perf.job_laws import read_laws
 from rota.perf.job_tables import JobTables, PlacedModel
 from rota.scenarios import load
@@ -290,6 +290,28 @@ def test_scenarios_and_the_daemon_take_a_profile(
     assert "[speed] profile is missing" in capsys.readouterr().err
     assert run(["run", "--profile", "nowhere", "--drain", "--state", str(tmp_path / "s")]) == 2
     assert "nowhere: cannot be read" in capsys.readouterr().err
+
+
+def scenario_of(tmp_path: Path, preset: str = "poisson") -> Path:
+    """A scenario whose jobs are those of the folder `profile`."""
+    path = tmp_path / "scenario.toml"
+    path.write_text(f"""
+        version = 1
+        about = "own jobs"
+        workload = {{kind = "preset", preset = "{preset}", jobs = 200, largest_gang = 8}}
+        cluster = {{nodes = 2, gpus = 8}}
+        speed = {{family = "profile", profile = "profile"}}
+        contention = {{model = "ranks"}}
+    """)
+    return path
+
+
+@pytest.mark.usefixtures("made")
+def test_workers_with_several_gpus_are_refused_by_scenarios(tmp_path: Path) -> None:
+    text = TWO.replace("\nworkers = 4", "\nworkers = 1\ngpus_per_worker = 4")
+    assert run(["profile", wrote(tmp_path, text), *NODES, "--no-pairs"]) == 0
+    with pytest.raises(ConfigError, match="'big' was measured with gpus_per_worker = 4"):
+        load(scenario_of(tmp_path)).draw(0)
 
 
 # With real processes.

@@ -216,10 +216,21 @@ def test_laws_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read_laws(tmp_path) == laws
 
 
+def test_laws_know_how_many_gpus_a_worker_had(tmp_path: Path) -> None:
+    tables = tables_of(tmp_path, {"a": (0.4, 0.4), "b": (0.8, 0.8)})
+    tables.claim({"a": {"gpus_per_worker": 4}})
+    laws = fit_laws(tables)
+    assert [law.gpus_per_worker for law in laws.models.values()] == [4, 1]
+    assert read_laws(laws.write(tmp_path)) == laws
+    (tmp_path / "measured.json").write_text('{"c": {"gpus_per_worker": -1}}')
+    with pytest.raises(DamagedError, match="gpus_per_worker of 'c' is -1"):
+        JobTables(tmp_path).gpus_per_worker("c")
+
+
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 2}, {"models": {}}, {"models": []}, {"models": {"a": {}}}, {"one_node": 1},
+        {"format": 1}, {"models": {}}, {"models": []}, {"models": {"a": {}}}, {"one_node": 1},
         {"sensitivity": -1}, {"intensity": math.nan}, {"r2": "good"},
     ],
 )  # fmt: skip
@@ -230,7 +241,9 @@ def test_a_damaged_profile_is_refused(tmp_path: Path, change: dict[str, object])
         read_laws(path)
 
 
-@pytest.mark.parametrize("key", ["one", "by_workers", "placements", "sensitivity"])
+@pytest.mark.parametrize(
+    "key", ["one", "by_workers", "placements", "sensitivity", "gpus_per_worker"]
+)
 @pytest.mark.parametrize("value", [None, "x", math.nan, -1e30, [[1, 2, 3]], []])
 def test_a_damaged_law_of_a_model_is_refused(tmp_path: Path, key: str, value: object) -> None:
     path = fit_laws(tables_of(tmp_path, {"a": (0.4, 0.4)})).write(tmp_path)

@@ -16,7 +16,7 @@ import numpy as np
 
 from rota.core.speed import RANKS, Contention, Curves
 from rota.errors import InputError
-from rota.files import is_number, replace_file
+from rota.files import is_count, is_number, replace_file
 from rota.perf.sharing import RANK_FLOOR, fit_ranks
 from rota.perf.shipped import shipped
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rota.perf.job_tables import JobTables
 
 LAWS: Final = "profile.json"
-FORMAT: Final = 1
+FORMAT: Final = 2
 _FREE: Final = (100.0, 0.15, 0.25)
 """How far the logarithm of `one`, and both exponents, may be from those of other jobs where
 measurements leave it open: the exponents by as much as those of DeepShare's six models differ."""
@@ -47,6 +47,7 @@ class JobLaw:
     """Workers, nodes and samples per second, as measured."""
     paired: bool
     """Whether it was measured beside others; if not, it is taken to be like the average job."""
+    gpus_per_worker: int = 1
 
     def speed(self, nodes: Floats, workers: Floats) -> Floats:
         """Samples per second over so many nodes; 0 where a node would have no worker."""
@@ -124,8 +125,9 @@ def fit_laws(tables: JobTables) -> JobLaws:
         hurt, harm = (sensitivity[k], intensity[k]) if paired[k] else average
         one, by_workers, by_nodes = _power_law(own)
         models[name] = JobLaw(
-            one, by_workers, by_nodes, float(hurt), float(harm), tuple(own), bool(paired[k])
-        )
+            one, by_workers, by_nodes, float(hurt), float(harm), tuple(own), bool(paired[k]),
+            tables.gpus_per_worker(name),
+        )  # fmt: skip
     one_node = any(victim.nodes == 1 for victim, _ in tables.beside)
     return JobLaws(models, average[0], average[1], one_node, r2)
 
@@ -220,9 +222,12 @@ def _law(name: str, own: dict[str, Any]) -> JobLaw:
     exponents = own["by_workers"], own["by_nodes"]
     if not (good and all(is_number(x) and abs(x) < 20 for x in exponents)):
         raise ValueError(f"the speed of {name!r} is not what it must be")
+    if not is_count(own["gpus_per_worker"]):
+        raise ValueError(f"gpus_per_worker of {name!r} is {own['gpus_per_worker']!r}")
     return JobLaw(
         one, float(exponents[0]), float(exponents[1]), _amount(name, own, "sensitivity"),
         _amount(name, own, "intensity"), placements, bool(own["paired"]),
+        own["gpus_per_worker"],
     )  # fmt: skip
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from rota.errors import InputError
-from rota.files import read_file, replace_bytes, replace_file
+from rota.errors import DamagedError, InputError
+from rota.files import is_count, read_file, replace_bytes, replace_file
 from rota.perf.profile_file import ProfileColumn, read_profile
 
 if TYPE_CHECKING:
@@ -122,6 +122,13 @@ class JobTables:
     def models(self) -> list[str]:
         """All models that were measured alone, in the order of the table."""
         return list(dict.fromkeys(placed.model for placed in self.alone))
+
+    def gpus_per_worker(self, model: str) -> int:
+        """GPUs that each worker of a model had."""
+        count = self._jobs.get(model, {}).get("gpus_per_worker", 1)
+        if not is_count(count):
+            raise DamagedError(self.folder / MEASURED, f"gpus_per_worker of {model!r} is {count!r}")
+        return int(count)
 
     def claim(self, jobs: Mapping[str, Mapping[str, Any]]) -> None:
         """Note what jobs run; refuse one whose rows were measured with something else."""
