@@ -9,6 +9,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from children import child, eventually
 from elastic_jobs import PATIENCE_S, PRELOAD, runs, script
@@ -21,6 +22,7 @@ from rota.errors import ConfigError, JobError
 from rota.perf.job_laws import read_laws
 from rota.perf.job_tables import JobTables, PlacedModel
 from rota.scenarios import load
+from rota.traces.presets import PRESETS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -312,6 +314,18 @@ def test_workers_with_several_gpus_are_refused_by_scenarios(tmp_path: Path) -> N
     assert run(["profile", wrote(tmp_path, text), *NODES, "--no-pairs"]) == 0
     with pytest.raises(ConfigError, match="'big' was measured with gpus_per_worker = 4"):
         load(scenario_of(tmp_path)).draw(0)
+
+
+@pytest.mark.usefixtures("made")
+def test_presets_draw_all_jobs_of_a_profile_whatever_they_are_called(tmp_path: Path) -> None:
+    text = TWO.replace('model = "big"', 'model = "ResNet-50"')  # which some presets know, too
+    assert run(["profile", wrote(tmp_path, text), *NODES, "--no-pairs"]) == 0
+    for preset, entry in PRESETS.items():
+        if any(name == "ResNet-50" for name, _ in entry.workload.models):
+            break
+    trace = load(scenario_of(tmp_path, preset)).draw(0).trace
+    assert trace.models == ("a", "ResNet-50")
+    assert np.bincount(trace.model).min() > 50  # of 200
 
 
 # With real processes.
