@@ -101,6 +101,42 @@ def test_jobs_on_one_node_count_only_if_that_was_measured() -> None:
     assert (learner.see(world.snapshot(["new"]), NAMES).kind[:, 2] >= 0).all()
 
 
+@pytest.mark.parametrize("truth", [0.2, 0.5, 0.9])
+def test_several_neighbours_multiply(truth: float) -> None:
+    ranks = {"known": (0.5, 0.8), "new": (truth, 0.3)}
+    learner, world = LearnedRanks(LAWS), World(ranks)
+    world.play(learner, ["new"])
+    world.play(learner, ["new", "known", "known"], 1000)
+    assert learner.ranks("new")[0] == pytest.approx(truth, abs=0.03)
+
+
+@pytest.mark.parametrize(("step_s", "every_s"), [(1, 10), (8, 1), (12, 10), (30, 10), (60, 7)])
+@pytest.mark.parametrize("lost", [0.0, 0.4])
+def test_long_steps_show_the_same_as_short_ones(step_s: int, every_s: int, lost: float) -> None:
+    learner, world, work = LearnedRanks(LAWS), World({}), 0.0
+    last_s = shown_s = 0.0  # when a step ended, and until when progress was shown
+    for now_s in range(12_000):
+        beside = 3_010 <= now_s  # the neighbour comes in the middle of a step, where they are long
+        pace = 1 - lost if beside else 1.0
+        work += pace
+        if work >= last_s + step_s:
+            last_s, shown_s = last_s + step_s, now_s
+        if now_s % every_s == 0:
+            world.time_s = now_s
+            world.done[0] = last_s + pace * min(now_s - shown_s, 2.0)  # as a backend guesses
+            learner.see(world.snapshot(["new", "known"] if beside else ["new"]), NAMES, told=[0])
+    assert learner.ranks("new")[0] == pytest.approx(lost / 0.8, abs=0.03)
+
+
+def test_ranks_stay_within_bounds_whatever_was_seen() -> None:
+    learner = LearnedRanks(LAWS)
+    learner._sums["new"] = [-900.0, 600.0, 900.0, 600.0]  # a gain, and more than all
+    assert learner.ranks("new") == (0.0, 1.0)
+    again = LearnedRanks(LAWS)
+    again.unpack(learner.pack())
+    assert again.ranks("new") == (0.0, 1.0)
+
+
 def test_a_job_that_does_not_report_its_samples_is_a_neighbour_and_no_witness() -> None:
     learner, world = LearnedRanks(LAWS), World({})
     for models in (["known"], ["known", "new"]):
@@ -140,10 +176,11 @@ def test_a_policy_that_heeds_neighbours_can_use_it(tmp_path: Path, named: bool) 
     make_policy("contention-greedy").decide(seen).check(seen)
 
 
-def test_damaged_sums_are_said_and_done_without(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sums", [[np.nan, 1.0, 1.0, 1.0], [1.0, -1.0, 1.0, 1.0]])
+def test_damaged_sums_are_said_and_done_without(tmp_path: Path, sums: list[float]) -> None:
     path, said = tmp_path / "speeds.npz", list[str]()
     first = Speeds(path, laws=LAWS)
-    first._ranks._sums["new"] = [np.nan, 1.0, 1.0, 1.0]
+    first._ranks._sums["new"] = sums
     first.keep()
     assert Speeds(path, said.append, LAWS)._ranks.ranks("new") == (0.5, 0.5)
     assert "is damaged" in said[0]

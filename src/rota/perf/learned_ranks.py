@@ -3,10 +3,12 @@
 A model begins as the average job of a profile. While a job trains beside others, what it loses
 against its own speed alone, at the same size, is sensitivity × the intensity of the others. So one
 side follows from the other: least squares over all times seen, with the average job as prior.
+Of several neighbours, what each one leaves multiplies.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -41,6 +43,8 @@ class _Seen(NamedTuple):
     share: Share
     beside: frozenset[tuple[int, Share]]
     """Jobs on its nodes, by number, and what they held."""
+    whole: bool = False
+    """Whether progress was made just before; if not, the next step may have begun long ago."""
 
 
 class LearnedRanks:
@@ -88,10 +92,12 @@ class LearnedRanks:
         usual = self.laws.sensitivity, self.laws.intensity
         suffered, h2, caused, s2 = self._sums.get(name, (0.0,) * _SUMS)
         weight_s, weight_h = PRIOR_S * usual[1] ** 2, PRIOR_S * usual[0] ** 2
-        return (
+        found = (
             (suffered + weight_s * usual[0]) / max(h2 + weight_s, 1e-12),
             (caused + weight_h * usual[1]) / max(s2 + weight_h, 1e-12),
         )
+        s, h = (min(max(0.0, x), max(1.0, most)) for x, most in zip(found, usual, strict=True))
+        return s, h
 
     def pack(self) -> dict[str, Records]:
         """What was learned, as arrays by name."""
@@ -101,8 +107,10 @@ class LearnedRanks:
     def unpack(self, kept: Mapping[str, Records]) -> None:
         """Go on from what another has packed; KeyError or ValueError if that is something else."""
         sums = kept["sums"].astype(np.float64, casting="equiv")
-        if sums.shape != (len(kept["names"]), _SUMS) or not (np.isfinite(sums) & (sums >= 0)).all():
+        if sums.shape != (len(kept["names"]), _SUMS) or not np.isfinite(sums).all():
             raise ValueError("these are no sums of what jobs lost")
+        if (sums[:, 1::2] < 0).any():  # of squares; a loss may be below 0
+            raise ValueError("a sum of squares is below 0")
         self._sums = dict(zip(kept["names"].tolist(), sums.tolist(), strict=True))
 
     def _look(
@@ -120,13 +128,15 @@ class LearnedRanks:
         beside = frozenset((int(rows["uid"][o]), shares[o]) for o in others)
         seen = _Seen(now_s, progress_s, shares[j], beside)
         before = self._last.setdefault(uid, seen)
-        same = (before.share, before.beside) == (seen.share, seen.beside)
-        if same and now_s < before.time_s + LEAST_S:
-            return
-        self._last[uid] = seen
         span_s, work = now_s - before.time_s, progress_s - before.progress_s
         steady = all(rows["resume_s"][k] <= before.time_s for k in (j, *others))
-        if not (same and steady and work > 0):
+        if (before.share, before.beside) != (seen.share, seen.beside) or not steady:
+            self._last[uid] = seen
+            return
+        if span_s < LEAST_S or work <= 0:
+            return  # a step that lasts for several snapshots counts when it ends
+        self._last[uid] = seen._replace(whole=True)
+        if not before.whole:
             return
         workers = sum(count for _, count in shares[j])
         alone = self._alone.setdefault((uid, len(shares[j]), workers), [0.0, 0.0])
@@ -134,7 +144,8 @@ class LearnedRanks:
             alone[0] += span_s
             alone[1] += work
         elif alone[0] >= ALONE_S:
-            lost = min(max(0.0, 1.0 - work / span_s * alone[0] / alone[1]), 1.0)
+            # Not clipped: what a long step seems to lose in one interval, it gains in the next.
+            lost = 1.0 - work / span_s * alone[0] / alone[1]
             self._learn(rows["model"], j, by_node, others, lost, span_s, names)
 
     def _learn(
@@ -152,8 +163,8 @@ class LearnedRanks:
         def name(k: int) -> str:
             return names[model[k]] if 0 <= model[k] < len(names) else ""
 
-        h = max(sum(self.ranks(name(o))[1] for o in there) for there in by_node)
         s = self.ranks(name(j))[0]
+        h = max(_together(s, [self.ranks(name(o))[1] for o in there]) for there in by_node)
         own = self._sums_of(name(j))
         own[0] += span_s * h * lost
         own[1] += span_s * h * h
@@ -167,3 +178,11 @@ class LearnedRanks:
         if not name or name in self.laws.models:
             return [0.0] * _SUMS
         return self._sums.setdefault(name, [0.0] * _SUMS)
+
+
+def _together(s: float, intensities: Sequence[float]) -> float:
+    """The intensity of one neighbour that costs a job of sensitivity s as much as all of these."""
+    if s < 1e-6:
+        return sum(intensities)
+    left = math.prod(max(0.0, 1.0 - s * h) for h in intensities)
+    return (1.0 - left) / s
