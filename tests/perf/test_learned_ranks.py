@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -165,6 +165,29 @@ def test_what_was_learned_outlives_a_daemon(tmp_path: Path) -> None:
     kinds = laws.kind[[0, 1, 2, 3], 2, 1]  # by job now, and one for jobs without a model
     assert laws.hurt[kinds] == pytest.approx([0.1, 0.5, 0.5, 0.5], abs=0.05)
     assert Speeds(path, said.append).see(world.snapshot(["new"]), by_nodes=True).contention is None
+
+
+def test_a_daemon_without_a_profile_keeps_what_was_learned_with_one(tmp_path: Path) -> None:
+    path, said = tmp_path / "speeds.npz", list[str]()
+    first = Speeds(path, said.append, LAWS)
+    first._ranks._sums["new"] = [0.0, 600.0, 0.0, 600.0]
+    first.keep()
+    Speeds(path, said.append).keep()
+    assert Speeds(path, said.append, LAWS)._ranks.ranks("new") == first._ranks.ranks("new")
+    assert not said
+
+
+def test_what_was_learned_with_another_profile_is_said_and_done_without(tmp_path: Path) -> None:
+    path, said = tmp_path / "speeds.npz", list[str]()
+    first = Speeds(path, said.append, LAWS)
+    first.number("new")
+    first._ranks._sums["new"] = [0.0, 600.0, 0.0, 600.0]
+    first.keep()
+    after = Speeds(path, said.append, replace(LAWS, sensitivity=0.4))
+    assert after._ranks.ranks("new") == (0.4, 0.5)
+    assert after.models == {"new": 0}  # speeds alone do not depend on it
+    assert len(said) == 1
+    assert "with another --profile; it is learned anew" in said[0]
 
 
 @pytest.mark.parametrize("named", [True, False])

@@ -6,6 +6,7 @@ a job loses sensitivity × the other's intensity of its speed (`rota.perf.sharin
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass
@@ -103,6 +104,13 @@ class JobLaws:
             RANKS, kind, np.zeros((0, 0)), hurt, harm, RANK_FLOOR, none, none, np.zeros(0),
             np.zeros(0), np.inf,
         )  # fmt: skip
+
+    @property
+    def digest(self) -> str:
+        """The same for laws that say the same of contention."""
+        ranks = {name: (law.sensitivity, law.intensity) for name, law in self.models.items()}
+        said = [ranks, self.sensitivity, self.intensity, self.one_node]
+        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
     def write(self, folder: Path) -> Path:
         """Keep them in a folder; returns the file."""
