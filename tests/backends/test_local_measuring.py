@@ -66,7 +66,7 @@ def watch(bench: Measuring, jobs: int = 1) -> list[list[float]]:
 def test_a_job_that_hangs_in_the_middle_is_no_measurement(
     bench: Callable[..., Measuring],
 ) -> None:
-    with pytest.raises(JobError, match="job 1: it made no step for 3 s; .* --step-limit"):
+    with pytest.raises(JobError, match="job 1: it made no step for 3 s; if"):
         watch(bench(steps(0.5), steps(0.5, until_s=2.0)), 2)
 
 

@@ -124,6 +124,48 @@ def test_what_was_measured_is_not_measured_again(
     assert made.asked == [("b4@2",)]
 
 
+@pytest.mark.parametrize("row", ["a,2,2,big,4,2", "big,4,2,a,2,2"])
+def test_a_pair_of_which_a_row_was_deleted_is_measured_again(
+    made: Made, tmp_path: Path, row: str
+) -> None:
+    words = ["profile", wrote(tmp_path, TWO), *NODES]
+    assert run(words) == 0
+    made.asked.clear()
+    table = tmp_path / "profile" / "pairs.csv"
+    lines = table.read_text().splitlines(keepends=True)
+    table.write_text("".join(line for line in lines if not line.startswith(row)))
+    assert run(words) == 0
+    assert made.asked == [("a2@2", "b4@2")]
+    assert sorted(table.read_text().splitlines(keepends=True)) == sorted(lines)
+
+
+@pytest.mark.parametrize("changed", ["cwd", "threads"])
+def test_another_folder_or_number_of_threads_is_another_job(
+    made: Made,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    changed: str,
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    words = ["profile", str(tmp_path / wrote(tmp_path, TWO)), *NODES]
+    words += ["--out", str(tmp_path / "profile")]
+    assert run(words) == 0
+    made.asked.clear()
+    before = (tmp_path / "profile" / "measured.json").read_bytes()
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as it is without
+    assert run(words) == 0
+    if changed == "cwd":
+        (tmp_path / "other").mkdir()
+        monkeypatch.chdir(tmp_path / "other")
+    else:
+        monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    assert run(words) == 2
+    assert f"job 'a' was measured with {changed} = " in capsys.readouterr().err
+    assert not made.asked
+    assert (tmp_path / "profile" / "measured.json").read_bytes() == before
+
+
 def test_options_choose_what_is_measured(made: Made, tmp_path: Path) -> None:
     jobs = wrote(tmp_path, TWO)
     assert run(["profile", jobs, *NODES, "-w", "4", "--over", "2", "--no-pairs"]) == 0
@@ -320,10 +362,12 @@ def test_workers_with_several_gpus_are_refused_by_scenarios(tmp_path: Path) -> N
 def test_presets_draw_all_jobs_of_a_profile_whatever_they_are_called(tmp_path: Path) -> None:
     text = TWO.replace('model = "big"', 'model = "ResNet-50"')  # which some presets know, too
     assert run(["profile", wrote(tmp_path, text), *NODES, "--no-pairs"]) == 0
-    for preset, entry in PRESETS.items():
-        if any(name == "ResNet-50" for name, _ in entry.workload.models):
-            break
-    trace = load(scenario_of(tmp_path, preset)).draw(0).trace
+    known = [
+        preset
+        for preset, entry in PRESETS.items()
+        if any(name == "ResNet-50" for name, _ in entry.workload.models)
+    ]
+    trace = load(scenario_of(tmp_path, known[0])).draw(0).trace
     assert trace.models == ("a", "ResNet-50")
     assert np.bincount(trace.model).min() > 50  # of 200
 

@@ -34,7 +34,8 @@ def tables_of(folder: Path, models: dict[str, tuple[float, float]]) -> JobTables
     for a, (hurt, _) in models.items():
         for b, (_, harm) in models.items():
             pair = PlacedModel(a, 2, 2), PlacedModel(b, 2, 2)
-            tables.beside[pair] = Throughput(1 - hurt * harm, 5, 0.01)
+            left = (1 - hurt * harm) * tables.alone[pair[0]].value
+            tables.beside[pair] = Throughput(left, 5, 0.01)
     return tables
 
 
@@ -103,6 +104,8 @@ def test_tables_are_read_as_they_were_written(tmp_path: Path) -> None:
         ("a,2,1,-3,5,0.1", "above 0"), ("a,0,1,3,5,0.1", "num_workers"),
         ("a,2,1,3,5", "is the file complete"), ("a,2,1,3,5,inf", "spread"), (",2,1,3,5,0", "empty"),
         ("a,2,1,3,5,0\na,2,1,4,5,0", "was measured in row 2 already"),
+        ("b,1,1,3,5,0\na,1,2,4,5,0", "row 3: 1 workers cannot be on 2 nodes"),
+        (f"a,{10**30},1,3,5,0", "num_workers"),
     ],
 )  # fmt: skip
 def test_a_damaged_table_is_refused_with_its_row(tmp_path: Path, row: str, word: str) -> None:
@@ -127,11 +130,58 @@ def test_rows_of_another_command_do_not_pass_for_those_of_this_one(tmp_path: Pat
     tables.add_alone(PlacedModel("a", 1, 1), Throughput(1, 5, 0))
     again = JobTables(tmp_path)
     again.claim({"a": {"command": ["y"], "threads": 0}, "b": {"command": ["x"]}})
+    with pytest.raises(InputError, match="was measured with threads = 0, and now has None"):
+        again.check({"a": {"command": ["y"]}})
     with pytest.raises(InputError, match="was measured with threads = 0, and now has 4"):
         again.claim({"a": {"command": ["y"], "threads": 4}})
-    (tmp_path / "measured.json").write_text("{")
-    with pytest.raises(DamagedError):
-        JobTables(tmp_path)
+    for text in ("{", '{"a": 3}'):
+        (tmp_path / "measured.json").write_text(text)
+        with pytest.raises(DamagedError):
+            JobTables(tmp_path).check({"a": {"command": ["y"]}})
+
+
+def test_rows_of_pairs_are_held_to_their_command_too(tmp_path: Path) -> None:
+    tables, one = JobTables(tmp_path), PlacedModel("a", 1, 1)
+    tables.claim({"a": {"command": ["x"]}})
+    tables.add_pair({(one, one): Throughput(50, 5, 0)})
+    with pytest.raises(InputError, match="was measured with command"):
+        JobTables(tmp_path).check({"a": {"command": ["y"]}})
+
+
+def test_who_only_looks_does_not_say_what_was_measured(tmp_path: Path) -> None:
+    first, second = JobTables(tmp_path), JobTables(tmp_path)
+    first.claim({"a": {"command": ["x"]}})
+    second.check({"a": {"command": ["y"]}})  # it would measure next, after a look for the lock
+    first.add_alone(PlacedModel("a", 1, 1), Throughput(1, 5, 0))
+    JobTables(tmp_path).check({"a": {"command": ["x"]}})
+    with pytest.raises(InputError, match="was measured with command"):
+        JobTables(tmp_path).claim({"a": {"command": ["y"]}})
+
+
+def test_ratios_are_to_the_speed_alone_that_was_measured_last(tmp_path: Path) -> None:
+    tables, a, b = JobTables(tmp_path), PlacedModel("a", 1, 1), PlacedModel("b", 1, 1)
+    tables.add_alone(a, Throughput(100, 5, 0))
+    tables.add_pair({(a, b): Throughput(50, 5, 0), (b, a): Throughput(20, 5, 0)})
+    assert {pair: one.value for pair, one in tables.ratios.items()} == {(a, b): 0.5}
+    tables.add_alone(a, Throughput(200, 5, 0))
+    assert tables.ratios[a, b].value == 0.25
+
+
+def test_a_table_whose_rows_were_all_deleted_is_empty(tmp_path: Path) -> None:
+    tables, one = JobTables(tmp_path), PlacedModel("a", 1, 1)
+    tables.add_alone(one, Throughput(100, 5, 0))
+    tables.add_pair({(one, one): Throughput(50, 5, 0)})
+    for path in tmp_path.glob("*.csv"):
+        path.write_text(path.read_text().splitlines(keepends=True)[0])
+    again = JobTables(tmp_path)
+    assert (again.alone, again.beside) == ({}, {})
+
+
+def test_laws_are_the_same_from_tables_as_measured_and_as_read(tmp_path: Path) -> None:
+    tables, one = JobTables(tmp_path), PlacedModel("a", 1, 1)
+    tables.add_alone(one, Throughput(123.456789, 5, 0.123456))
+    tables.add_pair({(one, one): Throughput(81.23456789, 5, 0.1)})
+    assert fit_laws(tables) == fit_laws(JobTables(tmp_path))
 
 
 # Fits.
@@ -191,7 +241,7 @@ def test_without_any_pair_jobs_are_like_those_that_ship(tmp_path: Path) -> None:
 
 def test_a_job_that_gains_beside_others_counts_as_undisturbed(tmp_path: Path) -> None:
     tables = tables_of(tmp_path, {"a": (0.0, 0.0)})
-    tables.beside = {key: Throughput(1.2, 5, 0) for key in tables.beside}
+    tables.beside = {pair: Throughput(1e6, 5, 0) for pair in tables.beside}
     laws = fit_laws(tables)
     assert laws.models["a"].sensitivity * laws.models["a"].intensity == 0
 
@@ -254,6 +304,23 @@ def test_a_damaged_law_of_a_model_is_refused(tmp_path: Path, key: str, value: ob
         assert read_laws(path).models["a"].placements == ()
         return
     with pytest.raises(InputError, match="rota profile"):
+        read_laws(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[Infinity, 1, 2]]", "[[1e999, 1, 2]]", f"[[1, 1, {'9' * 400}]]", "[[1e30, 1, 2]]",
+        "[[2.7, 1.2, 3]]", '[["2", "1", "3"]]', "[[NaN, 1, 2]]", "[[2, 1]]", "[[true, 1, 2]]",
+        "[3]",
+    ],
+)  # fmt: skip
+def test_placements_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
+    path = fit_laws(tables_of(tmp_path, {"a": (0.4, 0.4)})).write(tmp_path)
+    facts = json.loads(path.read_text())
+    facts["models"]["a"]["placements"] = "@"
+    path.write_text(json.dumps(facts).replace('"@"', text))
+    with pytest.raises(InputError, match="make it again with `rota profile`"):
         read_laws(path)
 
 

@@ -116,7 +116,7 @@ def test_long_steps_show_the_same_as_short_ones(step_s: int, every_s: int, lost:
     learner, world, work = LearnedRanks(LAWS), World({}), 0.0
     last_s = shown_s = 0.0  # when a step ended, and until when progress was shown
     for now_s in range(12_000):
-        beside = 3_010 <= now_s  # the neighbour comes in the middle of a step, where they are long
+        beside = now_s >= 3_010  # the neighbour comes in the middle of a step, where they are long
         pace = 1 - lost if beside else 1.0
         work += pace
         if work >= last_s + step_s:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rota.cli.job_verbs import STATE, State  # noqa: TC001
+from rota.cli.job_verbs import STATE
 from rota.cli.loading import note
 from rota.cli.options import AsJson, command, duration  # noqa: TC001
 from rota.cli.progress import LateBar
@@ -69,7 +69,13 @@ class ProfileOptions:
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where tables and fitted laws are written.")
     ] = Path("profile")
-    state: State = STATE
+    state: Annotated[
+        Path,
+        typer.Option(
+            "--state", metavar="DIR", envvar="ROTA_STATE",
+            help="Refuse to measure while a daemon runs on this state directory.",
+        ),
+    ] = STATE  # fmt: skip
     as_json: AsJson = False
 
     def __post_init__(self) -> None:
@@ -105,12 +111,13 @@ def profile(options: ProfileOptions) -> None:
             f"{plural(len(plan.crowded), 'pair')} cannot share nodes, such as {a} and {b}; with "
             "more --gpus they could."
         )
-    tables = _tables(options, jobs)
+    tables = _tables(options, jobs, claim=False)
     failed: list[str] = []
     if _left(plan, tables):
         _refuse_daemon(options.state)
         with _measuring(options, jobs, cluster, real_gpus=real) as bench:
-            tables = _tables(options, jobs)  # another process may have added to them until now
+            # Another process may have added to them until now.
+            tables = _tables(options, jobs, claim=True)
             failed = _measure(bench, plan, jobs, tables, options)
     total = len(plan.alone) + len(plan.pairs)
     if not tables.alone:
@@ -125,13 +132,15 @@ def profile(options: ProfileOptions) -> None:
         raise JobError(_told(failed, total))
 
 
-def _tables(options: ProfileOptions, jobs: Mapping[str, Request]) -> JobTables:
+def _tables(options: ProfileOptions, jobs: Mapping[str, Request], *, claim: bool) -> JobTables:
+    """What was measured before, of just these jobs; only who will measure may `claim` them."""
     from rota.perf.job_tables import JobTables
 
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         tables = JobTables(options.out)
-        tables.claim({model: _identity(request) for model, request in jobs.items()})
+        facts = {model: _identity(request) for model, request in jobs.items()}
+        (tables.claim if claim else tables.check)(facts)
     except OSError as error:
         raise ConfigError(
             f"The folder {options.out} cannot be written: {error.strerror}; choose another --out."
@@ -141,14 +150,16 @@ def _tables(options: ProfileOptions, jobs: Mapping[str, Request]) -> JobTables:
 
 def _identity(request: Request) -> dict[str, Any]:
     """What a measurement depends on beside its placement."""
-    keys = ("gpus_per_worker", "cpus_per_worker", "threads")
-    return {"command": list(request.command)} | {key: getattr(request, key) for key in keys}
+    keys = ("cwd", "gpus_per_worker", "cpus_per_worker")
+    threads = request.threads or request.env.get("OMP_NUM_THREADS", 1)
+    facts = {"command": list(request.command), "threads": str(threads)}
+    return facts | {key: getattr(request, key) for key in keys}
 
 
 def _left(plan: ProfilePlan, tables: JobTables) -> int:
     """How many measurements are still to be made."""
     alone = sum(placed not in tables.alone for placed in plan.alone)
-    return alone + sum(pair not in tables.beside for pair in plan.pairs)
+    return alone + sum(not tables.has_pair(*pair) for pair in plan.pairs)
 
 
 def _refuse_daemon(state: Path) -> None:
@@ -229,11 +240,11 @@ def _measure(
                     failed.append(f"{one} alone: {error}")
                 done += 1
         for a, b in plan.pairs:
-            if (a, b) in tables.beside:
+            if tables.has_pair(a, b):
                 continue
             if a in tables.alone and b in tables.alone:
                 try:
-                    tables.add_pair(_ratios(a, b, rates(a, b), tables))
+                    tables.add_pair(_both(a, b, rates(a, b)))
                 except JobError as error:
                     failed.append(f"{a} beside {b}: {error}")
             else:
@@ -242,18 +253,15 @@ def _measure(
     return failed
 
 
-def _ratios(
-    a: PlacedModel, b: PlacedModel, found: list[list[float]], tables: JobTables
-) -> dict[tuple[PlacedModel, PlacedModel], Any]:
-    """What is left of each beside the other; of two of a kind, both count as one."""
+def _both(
+    a: PlacedModel, b: PlacedModel, found: list[list[float]]
+) -> dict[tuple[PlacedModel, PlacedModel], Throughput]:
+    """The speed of each beside the other; of two of a kind, both count as one."""
     from rota.perf.job_tables import Throughput
 
     if a == b:
-        return {(a, a): Throughput.of(found[0] + found[1]).against(tables.alone[a])}
-    return {
-        (a, b): Throughput.of(found[0]).against(tables.alone[a]),
-        (b, a): Throughput.of(found[1]).against(tables.alone[b]),
-    }
+        return {(a, a): Throughput.of(found[0] + found[1])}
+    return {(a, b): Throughput.of(found[0]), (b, a): Throughput.of(found[1])}
 
 
 def _told(failed: list[str], total: int) -> str:
@@ -277,7 +285,7 @@ def _show(tables: JobTables, laws: JobLaws, path: Path) -> None:
         ],
         title="alone",
     )
-    beside = list(tables.beside.items())
+    beside = list(tables.ratios.items())
     if beside:
         typer.echo()
         print_table(
@@ -329,7 +337,7 @@ def _facts(tables: JobTables, laws: JobLaws, path: Path, failed: list[str]) -> d
         "alone": [{**one._asdict(), **asdict(found)} for one, found in tables.alone.items()],
         "pairs": [
             {"job": victim._asdict(), "beside": other._asdict(), **asdict(found)}
-            for (victim, other), found in tables.beside.items()
+            for (victim, other), found in tables.ratios.items()
         ],
         "laws": asdict(laws),
         "failed": failed,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -136,7 +135,7 @@ def fit_laws(tables: JobTables) -> JobLaws:
             one, by_workers, by_nodes, float(hurt), float(harm), tuple(own), bool(paired[k]),
             tables.gpus_per_worker(name),
         )  # fmt: skip
-    one_node = any(victim.nodes == 1 for victim, _ in tables.beside)
+    one_node = any(victim.nodes == 1 for victim, _ in tables.ratios)
     return JobLaws(models, average[0], average[1], one_node, r2)
 
 
@@ -161,7 +160,7 @@ def _ranks(tables: JobTables, names: list[str]) -> tuple[Floats, Floats, Bools, 
     K = len(names)
     total, count = np.zeros((K, K)), np.zeros((K, K))
     rows: list[tuple[int, int, float]] = []
-    for (victim, other), found in tables.beside.items():
+    for (victim, other), found in tables.ratios.items():
         if victim.model not in names or other.model not in names:
             continue  # its rows alone were taken out by hand
         a, b = names.index(victim.model), names.index(other.model)
@@ -225,8 +224,11 @@ def read_laws(path: Path | str) -> JobLaws:
 
 def _law(name: str, own: dict[str, Any]) -> JobLaw:
     one = _amount(name, own, "one")
-    placements = tuple((int(w), int(n), float(speed)) for w, n, speed in own["placements"])
-    good = one > 0 and all(w >= n >= 1 and 0 < v < math.inf for w, n, v in placements)
+    placements = tuple(tuple(place) for place in own["placements"])
+    good = one > 0 and all(
+        is_count(w) and is_count(n) and w >= n >= 1 and is_number(v) and v > 0
+        for w, n, v in placements
+    )
     exponents = own["by_workers"], own["by_nodes"]
     if not (good and all(is_number(x) and abs(x) < 20 for x in exponents)):
         raise ValueError(f"the speed of {name!r} is not what it must be")

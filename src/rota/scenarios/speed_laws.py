@@ -82,8 +82,8 @@ def _profile(settings: Settings, cluster: Cluster, _data: Path | None) -> Curves
         if law.gpus_per_worker != 1:  # jobs of scenarios have one GPU each worker
             raise ConfigError(
                 f"[speed] profile = {path!r}: job {name!r} was measured with gpus_per_worker = "
-                f"{law.gpus_per_worker}, and scenarios know speeds by GPUs of one worker each only; "
-                "profile without it, into another --out."
+                f"{law.gpus_per_worker}, and in scenarios a worker has one GPU; profile without "
+                "it, into another --out."
             )
     return laws.curves(sizes["max_nodes"], sizes["max_gpus"])
 
