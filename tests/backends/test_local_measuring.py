@@ -1,14 +1,20 @@
-"""Measurements of jobs that hang, begin late or report nonsense, on a clock of their own."""
+"""Measurements of jobs that hang, begin late or report nonsense, and on a full disk."""
 
 from __future__ import annotations
 
+import errno
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from children import eventually
+from elastic_jobs import PATIENCE_S, runs
+from local_jobs import Site, asked, sweep
 
+from rota.backends.local import StateDir
 from rota.backends.local import measuring as module
-from rota.backends.local.measuring import Measuring, Spans
+from rota.backends.local.measuring import Measuring, PlacedRequest, Spans
+from rota.core import Cluster
 from rota.elastic.protocol import Status
 from rota.errors import JobError
 
@@ -94,3 +100,41 @@ def test_a_first_step_just_at_the_limit_is_in_time(bench: Callable[..., Measurin
     late = bench(lambda now_s: (1, 1.0) if now_s > 3.25 else None)
     with pytest.raises(JobError, match="job 0: it has reported no step within 3 s"):
         late._until_trained([0])
+
+
+def test_on_a_full_disk_the_measured_jobs_are_ended_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agents: list[int] = []
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fills(bench: Measuring, _: object) -> None:
+        """Both jobs run, and from then on nothing can be written."""
+        site = Site.__new__(Site)
+        site.store = bench._store
+
+        def both_run() -> bool:
+            bench._pass_time()
+            agents[:] = site.agents()
+            return len(agents) == 2
+
+        eventually(both_run)
+        for name in ("keep", "end", "cancel"):
+            monkeypatch.setattr(StateDir, name, full)
+        full()
+
+    monkeypatch.setattr(Measuring, "_until_trained", fills)
+    request = asked(["sleep", "1000"], kind="elastic")
+    spans = Spans(1.0, 0.0, PATIENCE_S)
+    try:
+        with (
+            pytest.raises(OSError, match="No space left"),
+            Measuring(tmp_path / "state", Cluster.uniform(1, 2), spans) as bench,
+        ):
+            bench.rates([PlacedRequest(request, 1, 1)] * 2)
+        assert not any(map(runs, agents))
+    finally:
+        monkeypatch.undo()
+        sweep(Site(tmp_path / "state"))

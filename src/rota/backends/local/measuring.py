@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +11,7 @@ from rota.backends.local.local_backend import LocalBackend
 from rota.backends.local.state_dir import StateDir
 from rota.core.draft import Draft
 from rota.elastic.agent_forkserver import AgentForkServer
-from rota.errors import ConfigError, JobError
+from rota.errors import JobError
 from rota.perf.job_tables import window_rates
 
 if TYPE_CHECKING:
@@ -236,11 +236,15 @@ class Measuring:
         self._backend.wait(self._backend.now_s + LOOK_EVERY_S)
 
     def _clear(self) -> None:
-        """End all jobs, and wait until their processes are gone."""
+        """End all jobs, and wait until their processes are gone.
+
+        Nothing has to be written for that: it is done on a full disk, too.
+        """
         for job in self._backend.jobs:
-            with suppress(ConfigError):  # it is over already
-                self._store.cancel(job.uid)
-        while self._backend.jobs:
+            self._backend.cancel(job.uid)
+        if self._backend.jobs:
+            self._pass_time()
+        while any(job.held.open for job in self._backend.jobs):
             self._pass_time()
 
 
