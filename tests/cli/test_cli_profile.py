@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from local_jobs import Site, sweep
 from rota.backends.local import StateDir
 from rota.backends.local import measuring as module
 from rota.cli.app import run
+from rota.cli.signals import on_signals
 from rota.errors import ConfigError, JobError
 from rota.perf.job_laws import read_laws
 from rota.perf.job_tables import JobTables, PlacedModel
@@ -25,7 +27,7 @@ from rota.scenarios import load
 from rota.traces.presets import PRESETS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from rota.backends.local.measuring import PlacedRequest
@@ -55,6 +57,7 @@ class Made:
     def __init__(self, *_: Any, **__: Any) -> None:
         self.asked: list[tuple[str, ...]] = []
         self.fails: set[str] = set()
+        self.told: Callable[[], None] = lambda: None
 
     def __call__(self, *_: Any, **__: Any) -> Made:
         return self
@@ -67,6 +70,7 @@ class Made:
 
     def rates(self, placed: Sequence[PlacedRequest], tell: Any) -> list[list[float]]:
         tell(0.5)
+        self.told()
         self.asked.append(tuple(f"{p.request.name}{p.workers}@{p.nodes}" for p in placed))
         for one in placed:
             if one.request.name in self.fails:
@@ -294,6 +298,37 @@ def test_two_do_not_measure_into_one_folder(
         assert run(["profile", wrote(tmp_path, TWO), *NODES]) == 2
     assert f"Another `rota profile` (process {os.getpid()}) measures" in capsys.readouterr().err
     assert not made.asked
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_closed_terminal_ends_a_profile_unless_nohup_started_it(
+    number: signal.Signals, ignored: bool
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    lives = ignored and number == signal.SIGHUP
+    try:
+        with (
+            nullcontext() if lives else pytest.raises(KeyboardInterrupt),
+            on_signals(interrupt, signal.SIGTERM, signal.SIGHUP),
+        ):
+            signal.raise_signal(number)
+        assert signal.getsignal(number) == (signal.SIG_IGN if ignored else signal.SIG_DFL)
+    finally:
+        signal.signal(number, before)
+
+
+def test_nohup_is_heeded_while_it_measures(made: Made, tmp_path: Path) -> None:
+    before, seen = signal.signal(signal.SIGHUP, signal.SIG_IGN), list[Any]()
+    made.told = lambda: seen.append(signal.getsignal(signal.SIGHUP))
+    try:
+        assert run(["profile", wrote(tmp_path, TWO), *NODES, "--no-pairs"]) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert set(seen) == {signal.SIG_IGN}
 
 
 @pytest.mark.usefixtures("made")

@@ -15,6 +15,7 @@ from rota.cli.job_verbs import STATE
 from rota.cli.loading import note
 from rota.cli.options import AsJson, command, duration  # noqa: TC001
 from rota.cli.progress import LateBar
+from rota.cli.signals import on_signals
 from rota.cli.table import print_json, print_table
 from rota.dash.units import plural
 from rota.errors import ConfigError, JobError
@@ -195,15 +196,13 @@ def _measuring(
 
     preload = dict.fromkeys(name for request in jobs.values() for name in request.preload)
     spans = Spans(options.seconds, options.warm_up, options.step_limit)
-    before = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        with Measuring(
+    with (
+        on_signals(interrupt, signal.SIGTERM, signal.SIGHUP),
+        Measuring(
             options.out / "state", cluster, spans, real_gpus=real_gpus, preload=tuple(preload)
-        ) as bench:
-            yield bench
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        ) as bench,
+    ):
+        yield bench
 
 
 def _measure(
