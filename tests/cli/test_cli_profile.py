@@ -107,7 +107,9 @@ def test_every_job_is_measured_alone_and_beside_each_other_one(
     laws = read_laws(tmp_path / "profile")
     assert list(laws.models) == ["a", "big"]  # by model, where there is one
     assert laws.one_node
-    assert laws.models["a"].sensitivity * laws.models["big"].intensity == pytest.approx(0.5)
+    assert laws.models["a"].across.sensitivity * laws.models[
+        "big"
+    ].across.intensity == pytest.approx(0.5)
 
 
 def test_what_was_measured_is_not_measured_again(
@@ -355,7 +357,7 @@ def test_scenarios_and_the_daemon_take_a_profile(
     assert set(world.trace.models) == {"a", "big"}
     before = scenario.digest
     facts = json.loads((tmp_path / "mine" / "profile.json").read_text())
-    (tmp_path / "mine" / "profile.json").write_text(json.dumps({**facts, "sensitivity": 0.1}))
+    (tmp_path / "mine" / "profile.json").write_text(json.dumps({**facts, "one_node": False}))
     assert scenario.digest != before
     capsys.readouterr()
     words = ["simulate", "--scenario", str(tmp_path / "own" / "scenario.toml")]

@@ -196,7 +196,7 @@ def test_sensitivity_times_intensity_is_found_again(
     laws = fit_laws(tables_of(tmp_path_factory.mktemp("t"), told))
     for a, (hurt, _) in told.items():
         for b, (_, harm) in told.items():
-            found = laws.models[a].sensitivity * laws.models[b].intensity
+            found = laws.models[a].across.sensitivity * laws.models[b].across.intensity
             assert found == pytest.approx(hurt * harm, abs=1e-6)
     lost = np.outer(*np.array(models).T)
     if np.ptp(lost) > 1e-3:
@@ -212,8 +212,37 @@ def test_a_pair_that_was_not_measured_is_told_by_the_others(tmp_path: Path) -> N
     tables = tables_of(tmp_path, told)
     del tables.beside[PlacedModel("a", 2, 2), PlacedModel("b", 2, 2)]
     laws = fit_laws(tables)
-    found = laws.models["a"].sensitivity * laws.models["b"].intensity
+    found = laws.models["a"].across.sensitivity * laws.models["b"].across.intensity
     assert found == pytest.approx(0.2 * 0.3, abs=1e-4)
+
+
+def test_pairs_on_one_node_and_over_several_are_fitted_by_themselves(tmp_path: Path) -> None:
+    tables = tables_of(tmp_path, {"a": (0.4, 0.5), "b": (0.8, 0.9)})
+    placed = [PlacedModel(model, 2, 1) for model in "ab"]
+    for victim in placed:
+        for other in placed:  # who shares a node loses nothing
+            tables.beside[victim, other] = tables.alone[victim]
+    laws = fit_laws(tables)
+    assert laws.apart
+    assert laws.r2 == pytest.approx(1.0)
+    assert laws.models["a"].across.sensitivity * laws.models["b"].across.intensity == pytest.approx(
+        0.36
+    )
+    assert laws.models["a"].on_one.sensitivity * laws.models["b"].on_one.intensity == 0
+    found = laws.contention(["a", "b", "new"])
+    check_models(found, 3)
+    for nodes, lost in ((1, 0.0), (2, 0.36)):
+        a, b = found.kind[:2, nodes, 1]
+        assert found.hurt[a] * found.harm[b] == pytest.approx(lost)
+    assert read_laws(laws.write(tmp_path)) == laws
+
+
+def test_where_only_one_of_both_was_measured_it_holds_for_both(tmp_path: Path) -> None:
+    tables = tables_of(tmp_path, {"a": (0.4, 0.5), "b": (0.8, 0.9)})
+    laws = fit_laws(tables)
+    assert not laws.apart
+    assert laws.models["a"].on_one == laws.models["a"].across
+    assert laws.on_one == laws.across
 
 
 def test_jobs_that_were_not_paired_are_average_jobs(tmp_path: Path) -> None:
@@ -221,9 +250,9 @@ def test_jobs_that_were_not_paired_are_average_jobs(tmp_path: Path) -> None:
     tables.alone[PlacedModel("new", 2, 1)] = Throughput(7, 5, 0)
     laws = fit_laws(tables)
     new = laws.models["new"]
-    assert not new.paired
-    assert (new.sensitivity, new.intensity) == (laws.sensitivity, laws.intensity)
-    assert laws.sensitivity == pytest.approx(0.6, abs=1e-6)
+    assert not new.across.paired
+    assert new.across == laws.across
+    assert laws.across.sensitivity == pytest.approx(0.6, abs=1e-6)
     # One size says nothing of others: it scales as DeepShare's jobs do on average.
     usual = np.mean([job["by_gpus"] for job in shipped("deepshare").values()])
     assert new.by_workers == pytest.approx(usual, abs=1e-3)
@@ -235,7 +264,9 @@ def test_without_any_pair_jobs_are_like_those_that_ship(tmp_path: Path) -> None:
     tables.beside.clear()
     laws = fit_laws(tables)
     kinds = [kind for job in shipped("deepshare").values() for kind in job["kinds"]]
-    assert laws.models["a"].sensitivity == pytest.approx(np.mean([kind[2] for kind in kinds]))
+    assert laws.models["a"].across.sensitivity == pytest.approx(
+        np.mean([kind[2] for kind in kinds])
+    )
     assert laws.r2 is None
 
 
@@ -243,7 +274,7 @@ def test_a_job_that_gains_beside_others_counts_as_undisturbed(tmp_path: Path) ->
     tables = tables_of(tmp_path, {"a": (0.0, 0.0)})
     tables.beside = {pair: Throughput(1e6, 5, 0) for pair in tables.beside}
     laws = fit_laws(tables)
-    assert laws.models["a"].sensitivity * laws.models["a"].intensity == 0
+    assert laws.models["a"].across.sensitivity * laws.models["a"].across.intensity == 0
 
 
 def test_curves_are_as_measured_where_it_was_measured(tmp_path: Path) -> None:
@@ -281,7 +312,9 @@ def test_laws_know_how_many_gpus_a_worker_had(tmp_path: Path) -> None:
     "change",
     [
         {"format": 1}, {"models": {}}, {"models": []}, {"models": {"a": {}}}, {"one_node": 1},
-        {"sensitivity": -1}, {"intensity": math.nan}, {"r2": "good"},
+        {"on_one": {}}, {"across": 3}, {"r2": "good"},
+        {"across": {"sensitivity": -1, "intensity": 1, "paired": True}},
+        {"on_one": {"sensitivity": 1, "intensity": math.nan, "paired": True}},
     ],
 )  # fmt: skip
 def test_a_damaged_profile_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
@@ -291,9 +324,7 @@ def test_a_damaged_profile_is_refused(tmp_path: Path, change: dict[str, object])
         read_laws(path)
 
 
-@pytest.mark.parametrize(
-    "key", ["one", "by_workers", "placements", "sensitivity", "gpus_per_worker"]
-)
+@pytest.mark.parametrize("key", ["one", "by_workers", "placements", "across", "gpus_per_worker"])
 @pytest.mark.parametrize("value", [None, "x", math.nan, -1e30, [[1, 2, 3]], []])
 def test_a_damaged_law_of_a_model_is_refused(tmp_path: Path, key: str, value: object) -> None:
     path = fit_laws(tables_of(tmp_path, {"a": (0.4, 0.4)})).write(tmp_path)

@@ -10,7 +10,7 @@ import pytest
 
 from rota.core import Cluster, Job, Snapshot
 from rota.core.jobs import JobTable
-from rota.perf.job_laws import JobLaw, JobLaws
+from rota.perf.job_laws import JobLaw, JobLaws, JobRanks
 from rota.perf.learned_ranks import LearnedRanks
 from rota.policies import make_policy
 from rota.run.speeds import Speeds
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NAMES = ["known", "new", "also new"]
+KNOWN, AVERAGE = JobRanks(0.5, 0.8, paired=True), JobRanks(0.5, 0.5)
 LAWS = JobLaws(
-    {"known": JobLaw(1.0, 1.0, 0.0, 0.5, 0.8, (), True)}, 0.5, 0.5, one_node=False, r2=None
+    {"known": JobLaw(1.0, 1.0, 0.0, KNOWN, KNOWN, ())}, AVERAGE, AVERAGE, one_node=False, r2=None
 )
 OVER_BOTH = ((0, 1), (1, 1))
 
@@ -66,6 +67,11 @@ class World:
         )
 
 
+def ranks_of(learner: LearnedRanks, name: str, nodes: int = 2) -> tuple[float, float]:
+    found = learner.ranks(name, nodes)
+    return found.sensitivity, found.intensity
+
+
 def learned(models: list[str], ranks: dict[str, tuple[float, float]], **more: Any) -> LearnedRanks:
     learner, world = LearnedRanks(LAWS), World(ranks)
     world.play(learner, models[:1])  # the first one alone
@@ -75,24 +81,24 @@ def learned(models: list[str], ranks: dict[str, tuple[float, float]], **more: An
 
 def test_the_sensitivity_of_a_model_follows_from_the_intensity_of_another() -> None:
     learner = learned(["new", "known"], {"known": (0.5, 0.8), "new": (0.2, 0.3)})
-    assert learner.ranks("new")[0] == pytest.approx(0.2, abs=0.02)
-    assert learner.ranks("new")[1] == pytest.approx(0.5)  # job 1 was never alone
+    assert ranks_of(learner, "new")[0] == pytest.approx(0.2, abs=0.02)
+    assert ranks_of(learner, "new")[1] == pytest.approx(0.5)  # job 1 was never alone
 
 
 def test_the_intensity_of_a_model_follows_from_the_sensitivity_of_another() -> None:
     learner = learned(["known", "new"], {"known": (0.5, 0.8), "new": (0.2, 0.9)})
-    assert learner.ranks("new") == (pytest.approx(0.5), pytest.approx(0.9, abs=0.04))
+    assert ranks_of(learner, "new") == (pytest.approx(0.5), pytest.approx(0.9, abs=0.04))
 
 
 def test_a_profile_is_not_overruled_and_a_model_never_seen_is_average() -> None:
     learner = learned(["known", "new"], {"known": (0.9, 0.1), "new": (0.2, 0.9)})
-    assert learner.ranks("known") == (0.5, 0.8)
-    assert learner.ranks("also new") == (0.5, 0.5)
+    assert ranks_of(learner, "known") == (0.5, 0.8)
+    assert ranks_of(learner, "also new") == (0.5, 0.5)
 
 
 def test_times_in_which_jobs_change_tell_nothing() -> None:
     learner = learned(["new", "known"], {"known": (0.5, 0.8), "new": (0.2, 0.3)}, pause=True)
-    assert learner.ranks("new") == (0.5, 0.5)
+    assert ranks_of(learner, "new") == (0.5, 0.5)
 
 
 def test_jobs_on_one_node_count_only_if_that_was_measured() -> None:
@@ -107,7 +113,7 @@ def test_several_neighbours_multiply(truth: float) -> None:
     learner, world = LearnedRanks(LAWS), World(ranks)
     world.play(learner, ["new"])
     world.play(learner, ["new", "known", "known"], 1000)
-    assert learner.ranks("new")[0] == pytest.approx(truth, abs=0.03)
+    assert ranks_of(learner, "new")[0] == pytest.approx(truth, abs=0.03)
 
 
 @pytest.mark.parametrize(("step_s", "every_s"), [(1, 10), (8, 1), (12, 10), (30, 10), (60, 7)])
@@ -125,16 +131,16 @@ def test_long_steps_show_the_same_as_short_ones(step_s: int, every_s: int, lost:
             world.time_s = now_s
             world.done[0] = last_s + pace * min(now_s - shown_s, 2.0)  # as a backend guesses
             learner.see(world.snapshot(["new", "known"] if beside else ["new"]), NAMES, told=[0])
-    assert learner.ranks("new")[0] == pytest.approx(lost / 0.8, abs=0.03)
+    assert ranks_of(learner, "new")[0] == pytest.approx(lost / 0.8, abs=0.03)
 
 
 def test_ranks_stay_within_bounds_whatever_was_seen() -> None:
     learner = LearnedRanks(LAWS)
-    learner._sums["new"] = [-900.0, 600.0, 900.0, 600.0]  # a gain, and more than all
-    assert learner.ranks("new") == (0.0, 1.0)
+    learner._sums["new", True] = [-900.0, 600.0, 900.0, 600.0]  # a gain, and more than all
+    assert ranks_of(learner, "new") == (0.0, 1.0)
     again = LearnedRanks(LAWS)
     again.unpack(learner.pack())
-    assert again.ranks("new") == (0.0, 1.0)
+    assert ranks_of(again, "new") == (0.0, 1.0)
 
 
 def test_a_job_that_does_not_report_its_samples_is_a_neighbour_and_no_witness() -> None:
@@ -144,9 +150,20 @@ def test_a_job_that_does_not_report_its_samples_is_a_neighbour_and_no_witness() 
             learner.see(world.snapshot(models), NAMES, told=[1])
             world.time_s += 10.0
             world.done[0] = world.time_s  # a plain script: its progress is the time that it ran
-    assert learner.ranks("new") == (0.5, 0.5)
+    assert ranks_of(learner, "new") == (0.5, 0.5)
     told = learned(["new", "known"], {"known": (0.5, 0.8), "new": (0.2, 0.3)}, told=[0])
-    assert told.ranks("new")[0] == pytest.approx(0.2, abs=0.02)
+    assert ranks_of(told, "new")[0] == pytest.approx(0.2, abs=0.02)
+
+
+def test_what_is_learned_over_several_nodes_says_nothing_of_one() -> None:
+    learner = learned(["new", "known"], {"known": (0.5, 0.8), "new": (0.2, 0.3)})
+    assert ranks_of(learner, "new", 1) == (0.5, 0.5)
+    laws = replace(LAWS, on_one=JobRanks(0.1, 0.2), one_node=True)
+    learner.laws = laws
+    seen = learner.see(World({}).snapshot(["new"]), NAMES)
+    new, other = seen.kind[1, 1, 1], seen.kind[3, 1, 1]
+    assert (seen.hurt[new], seen.harm[other]) == (pytest.approx(0.1), pytest.approx(0.2))
+    assert seen.hurt[seen.kind[1, 2, 1]] == pytest.approx(0.2, abs=0.02)
 
 
 def test_what_was_learned_outlives_a_daemon(tmp_path: Path) -> None:
@@ -170,10 +187,10 @@ def test_what_was_learned_outlives_a_daemon(tmp_path: Path) -> None:
 def test_a_daemon_without_a_profile_keeps_what_was_learned_with_one(tmp_path: Path) -> None:
     path, said = tmp_path / "speeds.npz", list[str]()
     first = Speeds(path, said.append, LAWS)
-    first._ranks._sums["new"] = [0.0, 600.0, 0.0, 600.0]
+    first._ranks._sums["new", True] = [0.0, 600.0, 0.0, 600.0]
     first.keep()
     Speeds(path, said.append).keep()
-    assert Speeds(path, said.append, LAWS)._ranks.ranks("new") == first._ranks.ranks("new")
+    assert ranks_of(Speeds(path, said.append, LAWS)._ranks, "new") == ranks_of(first._ranks, "new")
     assert not said
 
 
@@ -181,10 +198,10 @@ def test_what_was_learned_with_another_profile_is_said_and_done_without(tmp_path
     path, said = tmp_path / "speeds.npz", list[str]()
     first = Speeds(path, said.append, LAWS)
     first.number("new")
-    first._ranks._sums["new"] = [0.0, 600.0, 0.0, 600.0]
+    first._ranks._sums["new", True] = [0.0, 600.0, 0.0, 600.0]
     first.keep()
-    after = Speeds(path, said.append, replace(LAWS, sensitivity=0.4))
-    assert after._ranks.ranks("new") == (0.4, 0.5)
+    after = Speeds(path, said.append, replace(LAWS, across=JobRanks(0.4, 0.5)))
+    assert ranks_of(after._ranks, "new") == (0.4, 0.5)
     assert after.models == {"new": 0}  # speeds alone do not depend on it
     assert len(said) == 1
     assert "with another --profile; it is learned anew" in said[0]
@@ -203,7 +220,7 @@ def test_a_policy_that_heeds_neighbours_can_use_it(tmp_path: Path, named: bool) 
 def test_damaged_sums_are_said_and_done_without(tmp_path: Path, sums: list[float]) -> None:
     path, said = tmp_path / "speeds.npz", list[str]()
     first = Speeds(path, laws=LAWS)
-    first._ranks._sums["new"] = sums
+    first._ranks._sums["new", True] = sums
     first.keep()
-    assert Speeds(path, said.append, LAWS)._ranks.ranks("new") == (0.5, 0.5)
+    assert ranks_of(Speeds(path, said.append, LAWS)._ranks, "new") == (0.5, 0.5)
     assert "is damaged" in said[0]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rota.backends.local.measuring import Measuring
     from rota.backends.local.request import Request
     from rota.cli.profile_plan import ProfilePlan
-    from rota.perf.job_laws import JobLaws
+    from rota.perf.job_laws import JobLaw, JobLaws
     from rota.perf.job_tables import JobTables, PlacedModel, Throughput
 
 MOST_FAILED = 3
@@ -300,20 +300,21 @@ def _show(tables: JobTables, laws: JobLaws, path: Path) -> None:
             title="beside another job, as part of its speed alone", left=2,
         )  # fmt: skip
     typer.echo()
-    models = list(laws.models.items())
-    usual = "other jobs" if any(law.paired for _, law in models) else "published jobs"
+    spans = {"1": 1, "2 or more": 2} if laws.apart else {"any": 2}
+    each: list[tuple[str, JobLaw | JobLaws]] = [*laws.models.items(), ("any other", laws)]
+    fitted = [(name, span, law.ranks(nodes)) for name, law in each for span, nodes in spans.items()]
+    usual = "other jobs" if any(ranks.paired for *_, ranks in fitted) else "published jobs"
     explained = "" if laws.r2 is None else f", R² {laws.r2:.2f}"
     print_table(
         [
-            ("job", [name for name, _ in models] + ["any other"]),
-            ("sensitivity", [f"{law.sensitivity:.3f}" for _, law in models]
-             + [f"{laws.sensitivity:.3f}"]),
-            ("intensity", [f"{law.intensity:.3f}" for _, law in models]
-             + [f"{laws.intensity:.3f}"]),
-            ("from", ["pairs" if law.paired else usual for _, law in models] + [usual]),
+            ("job", [name for name, *_ in fitted]),
+            *([("nodes", [span for _, span, _ in fitted])] if laws.apart else []),
+            ("sensitivity", [f"{ranks.sensitivity:.3f}" for *_, ranks in fitted]),
+            ("intensity", [f"{ranks.intensity:.3f}" for *_, ranks in fitted]),
+            ("from", ["pairs" if ranks.paired else usual for *_, ranks in fitted]),
         ],
         title=f"fitted: a job loses its sensitivity × the other's intensity{explained}",
-    )  # fmt: skip
+    )
     typer.echo(f"\nWritten to {path}.")
 
 
@@ -323,8 +324,8 @@ def _spread(found: Throughput) -> str:
 
 
 def _fitted(laws: JobLaws, victim: PlacedModel, other: PlacedModel) -> float:
-    hurt, harm = laws.models.get(victim.model), laws.models.get(other.model)
-    return 1.0 - (hurt or laws).sensitivity * (harm or laws).intensity
+    hurt = laws.models.get(victim.model, laws).ranks(victim.nodes).sensitivity
+    return 1.0 - hurt * laws.models.get(other.model, laws).ranks(other.nodes).intensity
 
 
 def _facts(tables: JobTables, laws: JobLaws, path: Path, failed: list[str]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from rota.core.layout import RUNNING
+from rota.perf.job_laws import JobRanks
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -52,8 +53,9 @@ class LearnedRanks:
 
     def __init__(self, laws: JobLaws) -> None:
         self.laws = laws
-        self._sums: dict[str, list[float]] = {}
-        # By model: Σ t·h·lost, Σ t·h² of what it lost; Σ t·s·lost, Σ t·s² of what others lost.
+        self._sums: dict[tuple[str, bool], list[float]] = {}
+        # By model, and whether it is over several nodes: Σ t·h·lost, Σ t·h² of what it lost;
+        # Σ t·s·lost, Σ t·s² of what others lost.
         self._last: dict[int, _Seen] = {}
         self._alone: dict[tuple[int, int, int], list[float]] = {}  # uid, nodes, workers: s, work
 
@@ -82,36 +84,47 @@ class LearnedRanks:
                 continue
             by_node = [[o for o in on_node[n] if o != j and sends[o]] for n, _ in share]
             self._look(snapshot, j, shares, by_node if sends[j] else [], names)
-        more = {name: self.ranks(name) for name in names if name not in self.laws.models}
+        more = {
+            name: (self.ranks(name, 1), self.ranks(name, 2))
+            for name in names
+            if name not in self.laws.models
+        }
         return self.laws.contention(names, more)
 
-    def ranks(self, name: str) -> tuple[float, float]:
-        """Sensitivity and intensity of a model."""
+    def ranks(self, name: str, nodes: int) -> JobRanks:
+        """Sensitivity and intensity of a model over so many nodes."""
         if law := self.laws.models.get(name):
-            return law.sensitivity, law.intensity
-        usual = self.laws.sensitivity, self.laws.intensity
-        suffered, h2, caused, s2 = self._sums.get(name, (0.0,) * _SUMS)
+            return law.ranks(nodes)
+        average = self.laws.ranks(nodes)
+        usual = average.sensitivity, average.intensity
+        suffered, h2, caused, s2 = self._sums.get((name, nodes > 1), (0.0,) * _SUMS)
         weight_s, weight_h = PRIOR_S * usual[1] ** 2, PRIOR_S * usual[0] ** 2
         found = (
             (suffered + weight_s * usual[0]) / max(h2 + weight_s, 1e-12),
             (caused + weight_h * usual[1]) / max(s2 + weight_h, 1e-12),
         )
         s, h = (min(max(0.0, x), max(1.0, most)) for x, most in zip(found, usual, strict=True))
-        return s, h
+        return JobRanks(s, h)
 
     def pack(self) -> dict[str, Records]:
         """What was learned, as arrays by name."""
         sums = np.array(list(self._sums.values()), np.float64).reshape(-1, _SUMS)
-        return {"names": np.array(list(self._sums), np.str_), "sums": sums}
+        return {
+            "names": np.array([name for name, _ in self._sums], np.str_),
+            "across": np.array([across for _, across in self._sums], np.bool_),
+            "sums": sums,
+        }
 
     def unpack(self, kept: Mapping[str, Records]) -> None:
         """Go on from what another has packed; KeyError or ValueError if that is something else."""
         sums = kept["sums"].astype(np.float64, casting="equiv")
-        if sums.shape != (len(kept["names"]), _SUMS) or not np.isfinite(sums).all():
+        across = kept["across"].astype(np.bool_, casting="equiv")
+        if sums.shape != (len(across), _SUMS) or not np.isfinite(sums).all():
             raise ValueError("these are no sums of what jobs lost")
         if (sums[:, 1::2] < 0).any():  # of squares; a loss may be below 0
             raise ValueError("a sum of squares is below 0")
-        self._sums = dict(zip(kept["names"].tolist(), sums.tolist(), strict=True))
+        keys = zip(kept["names"].tolist(), across.tolist(), strict=True)
+        self._sums = dict(zip(keys, sums.tolist(), strict=True))
 
     def _look(
         self,
@@ -146,38 +159,41 @@ class LearnedRanks:
         elif alone[0] >= ALONE_S:
             # Not clipped: what a long step seems to lose in one interval, it gains in the next.
             lost = 1.0 - work / span_s * alone[0] / alone[1]
-            self._learn(rows["model"], j, by_node, others, lost, span_s, names)
+            self._learn(rows["model"], j, shares, by_node, lost, span_s, names)
 
     def _learn(
         self,
         model: Records,
         j: int,
+        shares: Mapping[int, Share],
         by_node: Sequence[Sequence[int]],
-        others: set[int],
         lost: float,
         span_s: float,
         names: Sequence[str],
     ) -> None:
-        """Job j has lost part of its speed for a while beside these others."""
+        """Job j has lost part of its speed for a while beside others on its nodes."""
 
-        def name(k: int) -> str:
-            return names[model[k]] if 0 <= model[k] < len(names) else ""
+        def placed(k: int) -> tuple[str, int]:
+            return names[model[k]] if 0 <= model[k] < len(names) else "", len(shares[k])
 
-        s = self.ranks(name(j))[0]
-        h = max(_together(s, [self.ranks(name(o))[1] for o in there]) for there in by_node)
-        own = self._sums_of(name(j))
+        s = self.ranks(*placed(j)).sensitivity
+        h = max(
+            _together(s, [self.ranks(*placed(o)).intensity for o in there]) for there in by_node
+        )
+        own = self._sums_of(*placed(j))
         own[0] += span_s * h * lost
         own[1] += span_s * h * h
+        others = {o for there in by_node for o in there}
         if len(others) == 1:  # of several it is not known which one did it
-            other = self._sums_of(name(next(iter(others))))
+            other = self._sums_of(*placed(others.pop()))
             other[2] += span_s * s * lost
             other[3] += span_s * s * s
 
-    def _sums_of(self, name: str) -> list[float]:
+    def _sums_of(self, name: str, nodes: int) -> list[float]:
         """The sums of a model; jobs without one, or with a profile, tell nothing of it."""
         if not name or name in self.laws.models:
             return [0.0] * _SUMS
-        return self._sums.setdefault(name, [0.0] * _SUMS)
+        return self._sums.setdefault((name, nodes > 1), [0.0] * _SUMS)
 
 
 def _together(s: float, intensities: Sequence[float]) -> float:
