@@ -331,6 +331,21 @@ def test_what_can_never_run_is_refused_and_what_cannot_be_read_is_set_aside(tmp_
         assert not here.backend.jobs
 
 
+def test_only_jobs_that_report_samples_teach_how_jobs_slow_each_other_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with site(tmp_path / "state") as here:
+        here.submit(asked(["true"]))
+        trains = here.submit(asked(["true"], kind="elastic"))
+        here.until(lambda: len(here.backend.jobs) == 2)
+        seen, see = list[object](), here.backend._speeds.see
+        monkeypatch.setattr(
+            here.backend._speeds, "see", lambda *a, **k: (seen.append(k["told"]), see(*a, **k))[1]
+        )
+        here.backend.observe()
+        assert seen == [{trains}]
+
+
 def test_a_smaller_cluster_stops_who_does_not_fit(tmp_path: Path) -> None:
     with site(tmp_path / "state") as here:
         one, two = here.submit(asked(["sleep", "1000"])), here.submit(asked(["sleep", "1000"]))

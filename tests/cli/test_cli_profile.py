@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from children import child, eventually
 from elastic_jobs import PATIENCE_S, PRELOAD, runs, script
@@ -17,13 +19,15 @@ from local_jobs import Site, sweep
 from rota.backends.local import StateDir
 from rota.backends.local import measuring as module
 from rota.cli.app import run
-from rota.errors import JobError
+from rota.cli.signals import on_signals
+from rota.errors import ConfigError, JobError
 from rota.perf.job_laws import read_laws
 from rota.perf.job_tables import JobTables, PlacedModel
 from rota.scenarios import load
+from rota.traces.presets import PRESETS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from rota.backends.local.measuring import PlacedRequest
@@ -53,6 +57,7 @@ class Made:
     def __init__(self, *_: Any, **__: Any) -> None:
         self.asked: list[tuple[str, ...]] = []
         self.fails: set[str] = set()
+        self.told: Callable[[], None] = lambda: None
 
     def __call__(self, *_: Any, **__: Any) -> Made:
         return self
@@ -65,6 +70,7 @@ class Made:
 
     def rates(self, placed: Sequence[PlacedRequest], tell: Any) -> list[list[float]]:
         tell(0.5)
+        self.told()
         self.asked.append(tuple(f"{p.request.name}{p.workers}@{p.nodes}" for p in placed))
         for one in placed:
             if one.request.name in self.fails:
@@ -101,7 +107,9 @@ def test_every_job_is_measured_alone_and_beside_each_other_one(
     laws = read_laws(tmp_path / "profile")
     assert list(laws.models) == ["a", "big"]  # by model, where there is one
     assert laws.one_node
-    assert laws.models["a"].sensitivity * laws.models["big"].intensity == pytest.approx(0.5)
+    assert laws.models["a"].across.sensitivity * laws.models[
+        "big"
+    ].across.intensity == pytest.approx(0.5)
 
 
 def test_what_was_measured_is_not_measured_again(
@@ -120,6 +128,48 @@ def test_what_was_measured_is_not_measured_again(
     table.write_text("".join(table.read_text().splitlines(keepends=True)[:-1]))
     assert run(words) == 0
     assert made.asked == [("b4@2",)]
+
+
+@pytest.mark.parametrize("row", ["a,2,2,big,4,2", "big,4,2,a,2,2"])
+def test_a_pair_of_which_a_row_was_deleted_is_measured_again(
+    made: Made, tmp_path: Path, row: str
+) -> None:
+    words = ["profile", wrote(tmp_path, TWO), *NODES]
+    assert run(words) == 0
+    made.asked.clear()
+    table = tmp_path / "profile" / "pairs.csv"
+    lines = table.read_text().splitlines(keepends=True)
+    table.write_text("".join(line for line in lines if not line.startswith(row)))
+    assert run(words) == 0
+    assert made.asked == [("a2@2", "b4@2")]
+    assert sorted(table.read_text().splitlines(keepends=True)) == sorted(lines)
+
+
+@pytest.mark.parametrize("changed", ["cwd", "threads"])
+def test_another_folder_or_number_of_threads_is_another_job(
+    made: Made,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    changed: str,
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    words = ["profile", str(tmp_path / wrote(tmp_path, TWO)), *NODES]
+    words += ["--out", str(tmp_path / "profile")]
+    assert run(words) == 0
+    made.asked.clear()
+    before = (tmp_path / "profile" / "measured.json").read_bytes()
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as it is without
+    assert run(words) == 0
+    if changed == "cwd":
+        (tmp_path / "other").mkdir()
+        monkeypatch.chdir(tmp_path / "other")
+    else:
+        monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    assert run(words) == 2
+    assert f"job 'a' was measured with {changed} = " in capsys.readouterr().err
+    assert not made.asked
+    assert (tmp_path / "profile" / "measured.json").read_bytes() == before
 
 
 def test_options_choose_what_is_measured(made: Made, tmp_path: Path) -> None:
@@ -252,6 +302,37 @@ def test_two_do_not_measure_into_one_folder(
     assert not made.asked
 
 
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_closed_terminal_ends_a_profile_unless_nohup_started_it(
+    number: signal.Signals, ignored: bool
+) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    lives = ignored and number == signal.SIGHUP
+    try:
+        with (
+            nullcontext() if lives else pytest.raises(KeyboardInterrupt),
+            on_signals(interrupt, signal.SIGTERM, signal.SIGHUP),
+        ):
+            signal.raise_signal(number)
+        assert signal.getsignal(number) == (signal.SIG_IGN if ignored else signal.SIG_DFL)
+    finally:
+        signal.signal(number, before)
+
+
+def test_nohup_is_heeded_while_it_measures(made: Made, tmp_path: Path) -> None:
+    before, seen = signal.signal(signal.SIGHUP, signal.SIG_IGN), list[Any]()
+    made.told = lambda: seen.append(signal.getsignal(signal.SIGHUP))
+    try:
+        assert run(["profile", wrote(tmp_path, TWO), *NODES, "--no-pairs"]) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert set(seen) == {signal.SIG_IGN}
+
+
 @pytest.mark.usefixtures("made")
 def test_scenarios_and_the_daemon_take_a_profile(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -276,7 +357,7 @@ def test_scenarios_and_the_daemon_take_a_profile(
     assert set(world.trace.models) == {"a", "big"}
     before = scenario.digest
     facts = json.loads((tmp_path / "mine" / "profile.json").read_text())
-    (tmp_path / "mine" / "profile.json").write_text(json.dumps({**facts, "sensitivity": 0.1}))
+    (tmp_path / "mine" / "profile.json").write_text(json.dumps({**facts, "one_node": False}))
     assert scenario.digest != before
     capsys.readouterr()
     words = ["simulate", "--scenario", str(tmp_path / "own" / "scenario.toml")]
@@ -290,6 +371,42 @@ def test_scenarios_and_the_daemon_take_a_profile(
     assert "[speed] profile is missing" in capsys.readouterr().err
     assert run(["run", "--profile", "nowhere", "--drain", "--state", str(tmp_path / "s")]) == 2
     assert "nowhere: cannot be read" in capsys.readouterr().err
+
+
+def scenario_of(tmp_path: Path, preset: str = "poisson") -> Path:
+    """A scenario whose jobs are those of the folder `profile`."""
+    path = tmp_path / "scenario.toml"
+    path.write_text(f"""
+        version = 1
+        about = "own jobs"
+        workload = {{kind = "preset", preset = "{preset}", jobs = 200, largest_gang = 8}}
+        cluster = {{nodes = 2, gpus = 8}}
+        speed = {{family = "profile", profile = "profile"}}
+        contention = {{model = "ranks"}}
+    """)
+    return path
+
+
+@pytest.mark.usefixtures("made")
+def test_workers_with_several_gpus_are_refused_by_scenarios(tmp_path: Path) -> None:
+    text = TWO.replace("\nworkers = 4", "\nworkers = 1\ngpus_per_worker = 4")
+    assert run(["profile", wrote(tmp_path, text), *NODES, "--no-pairs"]) == 0
+    with pytest.raises(ConfigError, match="'big' was measured with gpus_per_worker = 4"):
+        load(scenario_of(tmp_path)).draw(0)
+
+
+@pytest.mark.usefixtures("made")
+def test_presets_draw_all_jobs_of_a_profile_whatever_they_are_called(tmp_path: Path) -> None:
+    text = TWO.replace('model = "big"', 'model = "ResNet-50"')  # which some presets know, too
+    assert run(["profile", wrote(tmp_path, text), *NODES, "--no-pairs"]) == 0
+    known = [
+        preset
+        for preset, entry in PRESETS.items()
+        if any(name == "ResNet-50" for name, _ in entry.workload.models)
+    ]
+    trace = load(scenario_of(tmp_path, known[0])).draw(0).trace
+    assert trace.models == ("a", "ResNet-50")
+    assert np.bincount(trace.model).min() > 50  # of 200
 
 
 # With real processes.

@@ -34,7 +34,8 @@ def tables_of(folder: Path, models: dict[str, tuple[float, float]]) -> JobTables
     for a, (hurt, _) in models.items():
         for b, (_, harm) in models.items():
             pair = PlacedModel(a, 2, 2), PlacedModel(b, 2, 2)
-            tables.beside[pair] = Throughput(1 - hurt * harm, 5, 0.01)
+            left = (1 - hurt * harm) * tables.alone[pair[0]].value
+            tables.beside[pair] = Throughput(left, 5, 0.01)
     return tables
 
 
@@ -103,6 +104,8 @@ def test_tables_are_read_as_they_were_written(tmp_path: Path) -> None:
         ("a,2,1,-3,5,0.1", "above 0"), ("a,0,1,3,5,0.1", "num_workers"),
         ("a,2,1,3,5", "is the file complete"), ("a,2,1,3,5,inf", "spread"), (",2,1,3,5,0", "empty"),
         ("a,2,1,3,5,0\na,2,1,4,5,0", "was measured in row 2 already"),
+        ("b,1,1,3,5,0\na,1,2,4,5,0", "row 3: 1 workers cannot be on 2 nodes"),
+        (f"a,{10**30},1,3,5,0", "num_workers"),
     ],
 )  # fmt: skip
 def test_a_damaged_table_is_refused_with_its_row(tmp_path: Path, row: str, word: str) -> None:
@@ -127,11 +130,58 @@ def test_rows_of_another_command_do_not_pass_for_those_of_this_one(tmp_path: Pat
     tables.add_alone(PlacedModel("a", 1, 1), Throughput(1, 5, 0))
     again = JobTables(tmp_path)
     again.claim({"a": {"command": ["y"], "threads": 0}, "b": {"command": ["x"]}})
+    with pytest.raises(InputError, match="was measured with threads = 0, and now has None"):
+        again.check({"a": {"command": ["y"]}})
     with pytest.raises(InputError, match="was measured with threads = 0, and now has 4"):
         again.claim({"a": {"command": ["y"], "threads": 4}})
-    (tmp_path / "measured.json").write_text("{")
-    with pytest.raises(DamagedError):
-        JobTables(tmp_path)
+    for text in ("{", '{"a": 3}'):
+        (tmp_path / "measured.json").write_text(text)
+        with pytest.raises(DamagedError):
+            JobTables(tmp_path).check({"a": {"command": ["y"]}})
+
+
+def test_rows_of_pairs_are_held_to_their_command_too(tmp_path: Path) -> None:
+    tables, one = JobTables(tmp_path), PlacedModel("a", 1, 1)
+    tables.claim({"a": {"command": ["x"]}})
+    tables.add_pair({(one, one): Throughput(50, 5, 0)})
+    with pytest.raises(InputError, match="was measured with command"):
+        JobTables(tmp_path).check({"a": {"command": ["y"]}})
+
+
+def test_who_only_looks_does_not_say_what_was_measured(tmp_path: Path) -> None:
+    first, second = JobTables(tmp_path), JobTables(tmp_path)
+    first.claim({"a": {"command": ["x"]}})
+    second.check({"a": {"command": ["y"]}})  # it would measure next, after a look for the lock
+    first.add_alone(PlacedModel("a", 1, 1), Throughput(1, 5, 0))
+    JobTables(tmp_path).check({"a": {"command": ["x"]}})
+    with pytest.raises(InputError, match="was measured with command"):
+        JobTables(tmp_path).claim({"a": {"command": ["y"]}})
+
+
+def test_ratios_are_to_the_speed_alone_that_was_measured_last(tmp_path: Path) -> None:
+    tables, a, b = JobTables(tmp_path), PlacedModel("a", 1, 1), PlacedModel("b", 1, 1)
+    tables.add_alone(a, Throughput(100, 5, 0))
+    tables.add_pair({(a, b): Throughput(50, 5, 0), (b, a): Throughput(20, 5, 0)})
+    assert {pair: one.value for pair, one in tables.ratios.items()} == {(a, b): 0.5}
+    tables.add_alone(a, Throughput(200, 5, 0))
+    assert tables.ratios[a, b].value == 0.25
+
+
+def test_a_table_whose_rows_were_all_deleted_is_empty(tmp_path: Path) -> None:
+    tables, one = JobTables(tmp_path), PlacedModel("a", 1, 1)
+    tables.add_alone(one, Throughput(100, 5, 0))
+    tables.add_pair({(one, one): Throughput(50, 5, 0)})
+    for path in tmp_path.glob("*.csv"):
+        path.write_text(path.read_text().splitlines(keepends=True)[0])
+    again = JobTables(tmp_path)
+    assert (again.alone, again.beside) == ({}, {})
+
+
+def test_laws_are_the_same_from_tables_as_measured_and_as_read(tmp_path: Path) -> None:
+    tables, one = JobTables(tmp_path), PlacedModel("a", 1, 1)
+    tables.add_alone(one, Throughput(123.456789, 5, 0.123456))
+    tables.add_pair({(one, one): Throughput(81.23456789, 5, 0.1)})
+    assert fit_laws(tables) == fit_laws(JobTables(tmp_path))
 
 
 # Fits.
@@ -146,7 +196,7 @@ def test_sensitivity_times_intensity_is_found_again(
     laws = fit_laws(tables_of(tmp_path_factory.mktemp("t"), told))
     for a, (hurt, _) in told.items():
         for b, (_, harm) in told.items():
-            found = laws.models[a].sensitivity * laws.models[b].intensity
+            found = laws.models[a].across.sensitivity * laws.models[b].across.intensity
             assert found == pytest.approx(hurt * harm, abs=1e-6)
     lost = np.outer(*np.array(models).T)
     if np.ptp(lost) > 1e-3:
@@ -162,8 +212,37 @@ def test_a_pair_that_was_not_measured_is_told_by_the_others(tmp_path: Path) -> N
     tables = tables_of(tmp_path, told)
     del tables.beside[PlacedModel("a", 2, 2), PlacedModel("b", 2, 2)]
     laws = fit_laws(tables)
-    found = laws.models["a"].sensitivity * laws.models["b"].intensity
+    found = laws.models["a"].across.sensitivity * laws.models["b"].across.intensity
     assert found == pytest.approx(0.2 * 0.3, abs=1e-4)
+
+
+def test_pairs_on_one_node_and_over_several_are_fitted_by_themselves(tmp_path: Path) -> None:
+    tables = tables_of(tmp_path, {"a": (0.4, 0.5), "b": (0.8, 0.9)})
+    placed = [PlacedModel(model, 2, 1) for model in "ab"]
+    for victim in placed:
+        for other in placed:  # who shares a node loses nothing
+            tables.beside[victim, other] = tables.alone[victim]
+    laws = fit_laws(tables)
+    assert laws.apart
+    assert laws.r2 == pytest.approx(1.0)
+    assert laws.models["a"].across.sensitivity * laws.models["b"].across.intensity == pytest.approx(
+        0.36
+    )
+    assert laws.models["a"].on_one.sensitivity * laws.models["b"].on_one.intensity == 0
+    found = laws.contention(["a", "b", "new"])
+    check_models(found, 3)
+    for nodes, lost in ((1, 0.0), (2, 0.36)):
+        a, b = found.kind[:2, nodes, 1]
+        assert found.hurt[a] * found.harm[b] == pytest.approx(lost)
+    assert read_laws(laws.write(tmp_path)) == laws
+
+
+def test_where_only_one_of_both_was_measured_it_holds_for_both(tmp_path: Path) -> None:
+    tables = tables_of(tmp_path, {"a": (0.4, 0.5), "b": (0.8, 0.9)})
+    laws = fit_laws(tables)
+    assert not laws.apart
+    assert laws.models["a"].on_one == laws.models["a"].across
+    assert laws.on_one == laws.across
 
 
 def test_jobs_that_were_not_paired_are_average_jobs(tmp_path: Path) -> None:
@@ -171,9 +250,9 @@ def test_jobs_that_were_not_paired_are_average_jobs(tmp_path: Path) -> None:
     tables.alone[PlacedModel("new", 2, 1)] = Throughput(7, 5, 0)
     laws = fit_laws(tables)
     new = laws.models["new"]
-    assert not new.paired
-    assert (new.sensitivity, new.intensity) == (laws.sensitivity, laws.intensity)
-    assert laws.sensitivity == pytest.approx(0.6, abs=1e-6)
+    assert not new.across.paired
+    assert new.across == laws.across
+    assert laws.across.sensitivity == pytest.approx(0.6, abs=1e-6)
     # One size says nothing of others: it scales as DeepShare's jobs do on average.
     usual = np.mean([job["by_gpus"] for job in shipped("deepshare").values()])
     assert new.by_workers == pytest.approx(usual, abs=1e-3)
@@ -185,15 +264,17 @@ def test_without_any_pair_jobs_are_like_those_that_ship(tmp_path: Path) -> None:
     tables.beside.clear()
     laws = fit_laws(tables)
     kinds = [kind for job in shipped("deepshare").values() for kind in job["kinds"]]
-    assert laws.models["a"].sensitivity == pytest.approx(np.mean([kind[2] for kind in kinds]))
+    assert laws.models["a"].across.sensitivity == pytest.approx(
+        np.mean([kind[2] for kind in kinds])
+    )
     assert laws.r2 is None
 
 
 def test_a_job_that_gains_beside_others_counts_as_undisturbed(tmp_path: Path) -> None:
     tables = tables_of(tmp_path, {"a": (0.0, 0.0)})
-    tables.beside = {key: Throughput(1.2, 5, 0) for key in tables.beside}
+    tables.beside = {pair: Throughput(1e6, 5, 0) for pair in tables.beside}
     laws = fit_laws(tables)
-    assert laws.models["a"].sensitivity * laws.models["a"].intensity == 0
+    assert laws.models["a"].across.sensitivity * laws.models["a"].across.intensity == 0
 
 
 def test_curves_are_as_measured_where_it_was_measured(tmp_path: Path) -> None:
@@ -216,11 +297,24 @@ def test_laws_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read_laws(tmp_path) == laws
 
 
+def test_laws_know_how_many_gpus_a_worker_had(tmp_path: Path) -> None:
+    tables = tables_of(tmp_path, {"a": (0.4, 0.4), "b": (0.8, 0.8)})
+    tables.claim({"a": {"gpus_per_worker": 4}})
+    laws = fit_laws(tables)
+    assert [law.gpus_per_worker for law in laws.models.values()] == [4, 1]
+    assert read_laws(laws.write(tmp_path)) == laws
+    (tmp_path / "measured.json").write_text('{"c": {"gpus_per_worker": -1}}')
+    with pytest.raises(DamagedError, match="gpus_per_worker of 'c' is -1"):
+        JobTables(tmp_path).gpus_per_worker("c")
+
+
 @pytest.mark.parametrize(
     "change",
     [
-        {"format": 2}, {"models": {}}, {"models": []}, {"models": {"a": {}}}, {"one_node": 1},
-        {"sensitivity": -1}, {"intensity": math.nan}, {"r2": "good"},
+        {"format": 1}, {"models": {}}, {"models": []}, {"models": {"a": {}}}, {"one_node": 1},
+        {"on_one": {}}, {"across": 3}, {"r2": "good"},
+        {"across": {"sensitivity": -1, "intensity": 1, "paired": True}},
+        {"on_one": {"sensitivity": 1, "intensity": math.nan, "paired": True}},
     ],
 )  # fmt: skip
 def test_a_damaged_profile_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
@@ -230,7 +324,7 @@ def test_a_damaged_profile_is_refused(tmp_path: Path, change: dict[str, object])
         read_laws(path)
 
 
-@pytest.mark.parametrize("key", ["one", "by_workers", "placements", "sensitivity"])
+@pytest.mark.parametrize("key", ["one", "by_workers", "placements", "across", "gpus_per_worker"])
 @pytest.mark.parametrize("value", [None, "x", math.nan, -1e30, [[1, 2, 3]], []])
 def test_a_damaged_law_of_a_model_is_refused(tmp_path: Path, key: str, value: object) -> None:
     path = fit_laws(tables_of(tmp_path, {"a": (0.4, 0.4)})).write(tmp_path)
@@ -241,6 +335,23 @@ def test_a_damaged_law_of_a_model_is_refused(tmp_path: Path, key: str, value: ob
         assert read_laws(path).models["a"].placements == ()
         return
     with pytest.raises(InputError, match="rota profile"):
+        read_laws(path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[[Infinity, 1, 2]]", "[[1e999, 1, 2]]", f"[[1, 1, {'9' * 400}]]", "[[1e30, 1, 2]]",
+        "[[2.7, 1.2, 3]]", '[["2", "1", "3"]]', "[[NaN, 1, 2]]", "[[2, 1]]", "[[true, 1, 2]]",
+        "[3]",
+    ],
+)  # fmt: skip
+def test_placements_that_are_none_are_refused(tmp_path: Path, text: str) -> None:
+    path = fit_laws(tables_of(tmp_path, {"a": (0.4, 0.4)})).write(tmp_path)
+    facts = json.loads(path.read_text())
+    facts["models"]["a"]["placements"] = "@"
+    path.write_text(json.dumps(facts).replace('"@"', text))
+    with pytest.raises(InputError, match="make it again with `rota profile`"):
         read_laws(path)
 
 

@@ -16,6 +16,7 @@ from rota.cli import foreign
 from rota.cli.job_verbs import STATE, State  # noqa: TC001
 from rota.cli.loading import named_policies, note
 from rota.cli.options import command, duration
+from rota.cli.signals import on_signals
 from rota.cli.table import shown
 from rota.errors import ConfigError, JournalError
 
@@ -259,15 +260,8 @@ def _stopped_by_signals(backend: LocalBackend) -> Iterator[None]:
             raise KeyboardInterrupt
         backend.stopped = True
 
-    numbers = [signal.SIGTERM, signal.SIGINT]
-    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as `nohup` has it
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, stop) for number in numbers}
-    try:
+    with on_signals(stop, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Speaker:

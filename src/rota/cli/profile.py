@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rota.cli.job_verbs import STATE, State  # noqa: TC001
+from rota.cli.job_verbs import STATE
 from rota.cli.loading import note
 from rota.cli.options import AsJson, command, duration  # noqa: TC001
 from rota.cli.progress import LateBar
+from rota.cli.signals import on_signals
 from rota.cli.table import print_json, print_table
 from rota.dash.units import plural
 from rota.errors import ConfigError, JobError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from rota.backends.local.measuring import Measuring
     from rota.backends.local.request import Request
     from rota.cli.profile_plan import ProfilePlan
-    from rota.perf.job_laws import JobLaws
+    from rota.perf.job_laws import JobLaw, JobLaws
     from rota.perf.job_tables import JobTables, PlacedModel, Throughput
 
 MOST_FAILED = 3
@@ -69,7 +70,13 @@ class ProfileOptions:
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Where tables and fitted laws are written.")
     ] = Path("profile")
-    state: State = STATE
+    state: Annotated[
+        Path,
+        typer.Option(
+            "--state", metavar="DIR", envvar="ROTA_STATE",
+            help="Refuse to measure while a daemon runs on this state directory.",
+        ),
+    ] = STATE  # fmt: skip
     as_json: AsJson = False
 
     def __post_init__(self) -> None:
@@ -105,12 +112,13 @@ def profile(options: ProfileOptions) -> None:
             f"{plural(len(plan.crowded), 'pair')} cannot share nodes, such as {a} and {b}; with "
             "more --gpus they could."
         )
-    tables = _tables(options, jobs)
+    tables = _tables(options, jobs, claim=False)
     failed: list[str] = []
     if _left(plan, tables):
         _refuse_daemon(options.state)
         with _measuring(options, jobs, cluster, real_gpus=real) as bench:
-            tables = _tables(options, jobs)  # another process may have added to them until now
+            # Another process may have added to them until now.
+            tables = _tables(options, jobs, claim=True)
             failed = _measure(bench, plan, jobs, tables, options)
     total = len(plan.alone) + len(plan.pairs)
     if not tables.alone:
@@ -125,13 +133,15 @@ def profile(options: ProfileOptions) -> None:
         raise JobError(_told(failed, total))
 
 
-def _tables(options: ProfileOptions, jobs: Mapping[str, Request]) -> JobTables:
+def _tables(options: ProfileOptions, jobs: Mapping[str, Request], *, claim: bool) -> JobTables:
+    """What was measured before, of just these jobs; only who will measure may `claim` them."""
     from rota.perf.job_tables import JobTables
 
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         tables = JobTables(options.out)
-        tables.claim({model: _identity(request) for model, request in jobs.items()})
+        facts = {model: _identity(request) for model, request in jobs.items()}
+        (tables.claim if claim else tables.check)(facts)
     except OSError as error:
         raise ConfigError(
             f"The folder {options.out} cannot be written: {error.strerror}; choose another --out."
@@ -141,14 +151,16 @@ def _tables(options: ProfileOptions, jobs: Mapping[str, Request]) -> JobTables:
 
 def _identity(request: Request) -> dict[str, Any]:
     """What a measurement depends on beside its placement."""
-    keys = ("gpus_per_worker", "cpus_per_worker", "threads")
-    return {"command": list(request.command)} | {key: getattr(request, key) for key in keys}
+    keys = ("cwd", "gpus_per_worker", "cpus_per_worker")
+    threads = request.threads or request.env.get("OMP_NUM_THREADS", 1)
+    facts = {"command": list(request.command), "threads": str(threads)}
+    return facts | {key: getattr(request, key) for key in keys}
 
 
 def _left(plan: ProfilePlan, tables: JobTables) -> int:
     """How many measurements are still to be made."""
     alone = sum(placed not in tables.alone for placed in plan.alone)
-    return alone + sum(pair not in tables.beside for pair in plan.pairs)
+    return alone + sum(not tables.has_pair(*pair) for pair in plan.pairs)
 
 
 def _refuse_daemon(state: Path) -> None:
@@ -184,15 +196,13 @@ def _measuring(
 
     preload = dict.fromkeys(name for request in jobs.values() for name in request.preload)
     spans = Spans(options.seconds, options.warm_up, options.step_limit)
-    before = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        with Measuring(
+    with (
+        on_signals(interrupt, signal.SIGTERM, signal.SIGHUP),
+        Measuring(
             options.out / "state", cluster, spans, real_gpus=real_gpus, preload=tuple(preload)
-        ) as bench:
-            yield bench
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        ) as bench,
+    ):
+        yield bench
 
 
 def _measure(
@@ -229,11 +239,11 @@ def _measure(
                     failed.append(f"{one} alone: {error}")
                 done += 1
         for a, b in plan.pairs:
-            if (a, b) in tables.beside:
+            if tables.has_pair(a, b):
                 continue
             if a in tables.alone and b in tables.alone:
                 try:
-                    tables.add_pair(_ratios(a, b, rates(a, b), tables))
+                    tables.add_pair(_both(a, b, rates(a, b)))
                 except JobError as error:
                     failed.append(f"{a} beside {b}: {error}")
             else:
@@ -242,18 +252,15 @@ def _measure(
     return failed
 
 
-def _ratios(
-    a: PlacedModel, b: PlacedModel, found: list[list[float]], tables: JobTables
-) -> dict[tuple[PlacedModel, PlacedModel], Any]:
-    """What is left of each beside the other; of two of a kind, both count as one."""
+def _both(
+    a: PlacedModel, b: PlacedModel, found: list[list[float]]
+) -> dict[tuple[PlacedModel, PlacedModel], Throughput]:
+    """The speed of each beside the other; of two of a kind, both count as one."""
     from rota.perf.job_tables import Throughput
 
     if a == b:
-        return {(a, a): Throughput.of(found[0] + found[1]).against(tables.alone[a])}
-    return {
-        (a, b): Throughput.of(found[0]).against(tables.alone[a]),
-        (b, a): Throughput.of(found[1]).against(tables.alone[b]),
-    }
+        return {(a, a): Throughput.of(found[0] + found[1])}
+    return {(a, b): Throughput.of(found[0]), (b, a): Throughput.of(found[1])}
 
 
 def _told(failed: list[str], total: int) -> str:
@@ -277,7 +284,7 @@ def _show(tables: JobTables, laws: JobLaws, path: Path) -> None:
         ],
         title="alone",
     )
-    beside = list(tables.beside.items())
+    beside = list(tables.ratios.items())
     if beside:
         typer.echo()
         print_table(
@@ -293,20 +300,21 @@ def _show(tables: JobTables, laws: JobLaws, path: Path) -> None:
             title="beside another job, as part of its speed alone", left=2,
         )  # fmt: skip
     typer.echo()
-    models = list(laws.models.items())
-    usual = "other jobs" if any(law.paired for _, law in models) else "published jobs"
+    spans = {"1": 1, "2 or more": 2} if laws.apart else {"any": 2}
+    each: list[tuple[str, JobLaw | JobLaws]] = [*laws.models.items(), ("any other", laws)]
+    fitted = [(name, span, law.ranks(nodes)) for name, law in each for span, nodes in spans.items()]
+    usual = "other jobs" if any(ranks.paired for *_, ranks in fitted) else "published jobs"
     explained = "" if laws.r2 is None else f", R² {laws.r2:.2f}"
     print_table(
         [
-            ("job", [name for name, _ in models] + ["any other"]),
-            ("sensitivity", [f"{law.sensitivity:.3f}" for _, law in models]
-             + [f"{laws.sensitivity:.3f}"]),
-            ("intensity", [f"{law.intensity:.3f}" for _, law in models]
-             + [f"{laws.intensity:.3f}"]),
-            ("from", ["pairs" if law.paired else usual for _, law in models] + [usual]),
+            ("job", [name for name, *_ in fitted]),
+            *([("nodes", [span for _, span, _ in fitted])] if laws.apart else []),
+            ("sensitivity", [f"{ranks.sensitivity:.3f}" for *_, ranks in fitted]),
+            ("intensity", [f"{ranks.intensity:.3f}" for *_, ranks in fitted]),
+            ("from", ["pairs" if ranks.paired else usual for *_, ranks in fitted]),
         ],
         title=f"fitted: a job loses its sensitivity × the other's intensity{explained}",
-    )  # fmt: skip
+    )
     typer.echo(f"\nWritten to {path}.")
 
 
@@ -316,8 +324,8 @@ def _spread(found: Throughput) -> str:
 
 
 def _fitted(laws: JobLaws, victim: PlacedModel, other: PlacedModel) -> float:
-    hurt, harm = laws.models.get(victim.model), laws.models.get(other.model)
-    return 1.0 - (hurt or laws).sensitivity * (harm or laws).intensity
+    hurt = laws.models.get(victim.model, laws).ranks(victim.nodes).sensitivity
+    return 1.0 - hurt * laws.models.get(other.model, laws).ranks(other.nodes).intensity
 
 
 def _facts(tables: JobTables, laws: JobLaws, path: Path, failed: list[str]) -> dict[str, Any]:
@@ -329,7 +337,7 @@ def _facts(tables: JobTables, laws: JobLaws, path: Path, failed: list[str]) -> d
         "alone": [{**one._asdict(), **asdict(found)} for one, found in tables.alone.items()],
         "pairs": [
             {"job": victim._asdict(), "beside": other._asdict(), **asdict(found)}
-            for (victim, other), found in tables.beside.items()
+            for (victim, other), found in tables.ratios.items()
         ],
         "laws": asdict(laws),
         "failed": failed,

@@ -1,7 +1,7 @@
 """What was measured of a user's own jobs: alone by placement, and beside each other.
 
     FOLDER/isolated.csv   samples per second of a job alone, by workers and nodes
-    FOLDER/pairs.csv      what is left of job a's speed beside job b on the same nodes
+    FOLDER/pairs.csv      samples per second of job a beside job b on the same nodes
     FOLDER/measured.json  what the jobs in the tables ran, so that others do not pass for them
 
 Every row has the number of windows it is the median of, and their relative spread. Files are
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from rota.errors import InputError
-from rota.files import read_file, replace_bytes, replace_file
+from rota.errors import DamagedError, InputError
+from rota.files import is_count, read_file, replace_bytes, replace_file
 from rota.perf.profile_file import ProfileColumn, read_profile
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ _COLUMNS: Final[dict[str, dict[str, ProfileColumn]]] = {
             for who in "ab"
             for name, kind in _SIDE.items()
         },
-        "ratio_a": ProfileColumn("share"),
+        "samples_per_s_a": ProfileColumn("time"),
         "windows": ProfileColumn("count"),
         "spread": ProfileColumn("rate"),
     },
@@ -76,6 +76,11 @@ class Throughput:
         middle = float(np.median(rates))
         spread = 1.4826 * float(np.median(np.abs(np.asarray(rates) - middle))) / middle
         return cls(middle, len(rates), spread)
+
+    def rounded(self) -> Throughput:
+        """As tables have it."""
+        value, windows, spread = _cells(self)
+        return Throughput(float(value), windows, float(spread))
 
     def against(self, alone: Throughput) -> Throughput:
         """What is left of `alone`."""
@@ -114,8 +119,9 @@ class JobTables:
         }
         self.beside: dict[tuple[PlacedModel, PlacedModel], Throughput] = {
             (PlacedModel(*map(_plain, key[:3])), PlacedModel(*map(_plain, key[3:]))): found
-            for key, found in self._read(PAIRS, 6, "ratio_a")
+            for key, found in self._read(PAIRS, 6, "samples_per_s_a")
         }
+        """Speed of the first one beside the second one."""
         self._jobs: dict[str, Any] = read_file(folder / MEASURED) or {}
 
     @property
@@ -123,37 +129,74 @@ class JobTables:
         """All models that were measured alone, in the order of the table."""
         return list(dict.fromkeys(placed.model for placed in self.alone))
 
-    def claim(self, jobs: Mapping[str, Mapping[str, Any]]) -> None:
-        """Note what jobs run; refuse one whose rows were measured with something else."""
+    def gpus_per_worker(self, model: str) -> int:
+        """GPUs that each worker of a model had."""
+        facts = self._jobs.get(model, {})
+        count: Any = facts.get("gpus_per_worker", 1) if isinstance(facts, dict) else None
+        if not is_count(count):
+            raise DamagedError(self.folder / MEASURED, f"gpus_per_worker of {model!r} is {count!r}")
+        return int(count)
+
+    @property
+    def ratios(self) -> dict[tuple[PlacedModel, PlacedModel], Throughput]:
+        """What is left of a job's speed beside another one, where its speed alone is known."""
+        return {
+            pair: found.against(self.alone[pair[0]])
+            for pair, found in self.beside.items()
+            if pair[0] in self.alone
+        }
+
+    def has_pair(self, a: PlacedModel, b: PlacedModel) -> bool:
+        """Whether both were measured beside each other."""
+        return (a, b) in self.beside and (b, a) in self.beside
+
+    def check(self, jobs: Mapping[str, Mapping[str, Any]]) -> None:
+        """Refuse a job whose rows were measured with something else."""
+        measured = {*self.models, *(placed.model for pair in self.beside for placed in pair)}
         for model, facts in jobs.items():
-            before = self._jobs.get(model)
-            if before is None or before == facts or model not in self.models:
-                continue
-            key = next(key for key in facts if before.get(key) != facts[key])
-            raise InputError(
-                f"{self.folder}: job {model!r} was measured with {key} = {before.get(key)!r}, and "
-                f"now has {facts[key]!r}; give it another name, or choose another --out."
-            )
+            before = self._jobs.get(model, facts)
+            if not isinstance(before, dict):
+                raise DamagedError(self.folder / MEASURED, f"{model!r} is {str(before)[:40]!r}")
+            changed = [key for key in {**before, **facts} if before.get(key) != facts.get(key)]
+            if changed and model in measured:
+                key = changed[0]
+                raise InputError(
+                    f"{self.folder}: job {model!r} was measured with {key} = {before.get(key)!r}, "
+                    f"and now has {facts.get(key)!r}; give it another name, or choose another "
+                    "--out."
+                )
         self._jobs |= {model: dict(facts) for model, facts in jobs.items()}
+
+    def claim(self, jobs: Mapping[str, Mapping[str, Any]]) -> None:
+        """Check what jobs run, and write it down; only for who holds the lock of the folder."""
+        self.check(jobs)
         replace_file(self.folder / MEASURED, self._jobs)
 
     def add_alone(self, placed: PlacedModel, found: Throughput) -> None:
         """Write down the speed of a job alone."""
-        self.alone[placed] = found
+        self.alone[placed] = found.rounded()
         self._write(ISOLATED, [(*placed, *_cells(one)) for placed, one in self.alone.items()])
 
-    def add_pair(self, ratios: Mapping[tuple[PlacedModel, PlacedModel], Throughput]) -> None:
-        """Write down what is left of each of two jobs beside the other one, both at once."""
-        self.beside |= ratios
+    def add_pair(self, found: Mapping[tuple[PlacedModel, PlacedModel], Throughput]) -> None:
+        """Write down the speed of each of two jobs beside the other one, both at once."""
+        self.beside |= {pair: one.rounded() for pair, one in found.items()}
         self._write(PAIRS, [(*a, *b, *_cells(one)) for (a, b), one in self.beside.items()])
 
     def _read(self, name: str, key: int, value: str) -> list[tuple[tuple[Any, ...], Throughput]]:
         path = self.folder / name
         if not path.exists():
             return []
-        profile = read_profile(path, _COLUMNS[name])
+        profile = read_profile(path, _COLUMNS[name], may_be_empty=True)
         columns = list(_COLUMNS[name])[:key]
         profile.refuse_twins(*columns)
+        for at in range(0, key, 3):
+            _, workers, nodes = columns[at : at + 3]
+            if (few := profile[workers] < profile[nodes]).any():
+                row = int(few.argmax())
+                raise InputError(
+                    f"{path}, row {profile.line[row]}: {profile[workers][row]} workers cannot be "
+                    f"on {profile[nodes][row]} nodes; mend the row or take it out."
+                )
         cells = [profile[column].tolist() for column in (*columns, value, "windows", "spread")]
         return [(row[:key], Throughput(*row[key:])) for row in zip(*cells, strict=True)]
 

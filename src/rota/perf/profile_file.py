@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from rota.core.types import Ints
 
+_BELOW: Final = 1_000_000_000
+"""All counts are smaller."""
 Kind: TypeAlias = Literal["text", "count", "flag", "rate", "time", "share", "real"]
 
 
@@ -93,8 +95,8 @@ def _number(low: float, what: str, *, above: bool = False) -> Callable[[str], fl
 
 def _count(cell: str) -> int:
     value = int(cell)
-    if value < 1:
-        raise ValueError("must be 1 or more")
+    if not 1 <= value < _BELOW:
+        raise ValueError(f"must be 1 or more, and below {_BELOW}")
     return value
 
 
@@ -115,7 +117,9 @@ _READ: Final[dict[str, Callable[[str], Any]]] = {
 }
 
 
-def read_profile(path: Path, columns: Mapping[str, ProfileColumn]) -> Profile:
+def read_profile(
+    path: Path, columns: Mapping[str, ProfileColumn], *, may_be_empty: bool = False
+) -> Profile:
     """Read these columns of a CSV file, plain or gzipped; refuse it at the first bad cell."""
     header, rows = _rows(path)
     missing = [name for name in columns if name not in header]
@@ -132,7 +136,7 @@ def read_profile(path: Path, columns: Mapping[str, ProfileColumn]) -> Profile:
             )
         for name, column in columns.items():
             cells[name].append(_cell(path, line, name, column, row[header.index(name)].strip()))
-    if not rows:
+    if not (rows or may_be_empty):
         raise InputError(f"{path}: the file has a header but no measurements.")
     arrays = {name: np.array(values) for name, values in cells.items()}
     return Profile(str(path), arrays, np.array([line for line, _ in rows], np.int64))

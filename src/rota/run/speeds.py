@@ -16,7 +16,7 @@ from rota.perf.estimate import Estimator
 from rota.perf.learned_ranks import LearnedRanks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
     from pathlib import Path
 
     from rota.core.snapshot import Snapshot
@@ -31,7 +31,7 @@ class Speeds:
     """An estimator for jobs with servers and one for those without, in one file.
 
     With the laws of a profile, it also knows how jobs slow each other down, and learns that of
-    models without one.
+    models without one. What was learned holds for these laws only; without any, it is kept.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class Speeds:
     ) -> None:
         self.path, self._say = path, say
         self._ranks = None if laws is None else LearnedRanks(laws)
+        self._untouched: dict[str, Records] = {}  # of ranks, for a daemon that has a profile again
         self.models: dict[str, int] = {}
         """Models by name, with the numbers that snapshots call them by."""
         self._by: dict[bool, Estimator] = {}
@@ -53,7 +54,7 @@ class Speeds:
         except (
             OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile,
         ) as error:  # fmt: skip
-            self.models, self._by = {}, {}
+            self.models, self._by, self._untouched = {}, {}, {}
             self._ranks = None if laws is None else LearnedRanks(laws)
             why = error.strerror if isinstance(error, OSError) else None
             wrong = (
@@ -65,12 +66,18 @@ class Speeds:
         """The number of a model; −1 if it has no name."""
         return self.models.setdefault(model, len(self.models)) if model else -1
 
-    def see(self, snapshot: Snapshot, *, by_nodes: bool) -> Snapshot:
-        """The same snapshot with the curves that can be known by now."""
+    def see(
+        self, snapshot: Snapshot, *, by_nodes: bool, told: Collection[int] | None = None
+    ) -> Snapshot:
+        """The same snapshot with the curves that can be known by now.
+
+        `told` are the jobs (uid) whose progress was measured; None: all. The progress of others is
+        the time they ran, and says nothing of what their neighbours cost them.
+        """
         if by_nodes not in self._by:
             self._by[by_nodes] = Estimator(by_nodes=by_nodes)
         if self._ranks is not None:
-            contention = self._ranks.see(snapshot, list(self.models))
+            contention = self._ranks.see(snapshot, list(self.models), told)
             rows = snapshot.jobs.rows.copy()
             rows["curve"] = rows["model"]  # by which the estimator finds what it knows of a job
             snapshot = replace(snapshot, jobs=JobTable(rows), contention=contention)
@@ -85,8 +92,10 @@ class Speeds:
         arrays: dict[str, Records] = {"models": np.array(list(self.models), np.str_)}
         for by_nodes, estimator in self._by.items():
             arrays |= {f"{int(by_nodes)}.{name}": a for name, a in estimator.pack().items()}
+        ranks = self._untouched
         if self._ranks is not None:
-            arrays |= {f"r.{name}": a for name, a in self._ranks.pack().items()}
+            ranks = {**self._ranks.pack(), "laws": np.array(self._ranks.laws.digest)}
+        arrays |= {f"r.{name}": a for name, a in ranks.items()}
         packed = io.BytesIO()
         np.savez(packed, allow_pickle=False, **arrays)
         try:
@@ -108,5 +117,12 @@ class Speeds:
                     estimator.unpack(own)
                     self._by[by_nodes] = estimator
             ranks = {name[2:]: kept[name] for name in kept if name.startswith("r.")}
-            if ranks and self._ranks is not None:
-                self._ranks.unpack(ranks)
+        if self._ranks is None:
+            self._untouched = ranks
+        elif ranks and str(ranks.get("laws")) == self._ranks.laws.digest:
+            self._ranks.unpack(ranks)
+        elif ranks:
+            self._say(
+                f"{self.path}: how models without a profile slow each other down was learned with "
+                "another --profile; it is learned anew"
+            )

@@ -139,7 +139,10 @@ class Scenario:
         laws = self.physics(data, machines)
         if trace is None:
             try:
-                trace = draw_jobs(self.name, self.settings["workload"], seed, machines, laws.curves)
+                trace = draw_jobs(
+                    self.name, self.settings["workload"], seed, machines, laws.curves,
+                    alike=self.settings["speed"]["family"] == "profile",
+                )  # fmt: skip
             except ConfigError as error:
                 raise ConfigError(f"{self.file}: {error}") from None
         return World(machines, trace, replace(self.when, **(when or {})), laws)

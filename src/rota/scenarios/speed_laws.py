@@ -76,8 +76,16 @@ def _gavel(settings: Settings, cluster: Cluster, _data: Path | None) -> Curves:
 def _profile(settings: Settings, cluster: Cluster, _data: Path | None) -> Curves:
     from rota.perf.job_laws import read_laws
 
-    sizes = _sizes(settings, cluster)
-    return read_laws(settings["speed"]["profile"]).curves(sizes["max_nodes"], sizes["max_gpus"])
+    sizes, path = _sizes(settings, cluster), settings["speed"]["profile"]
+    laws = read_laws(path)
+    for name, law in laws.models.items():
+        if law.gpus_per_worker != 1:  # jobs of scenarios have one GPU each worker
+            raise ConfigError(
+                f"[speed] profile = {path!r}: job {name!r} was measured with gpus_per_worker = "
+                f"{law.gpus_per_worker}, and in scenarios a worker has one GPU; profile without "
+                "it, into another --out."
+            )
+    return laws.curves(sizes["max_nodes"], sizes["max_gpus"])
 
 
 def _sizes(settings: Settings, cluster: Cluster) -> dict[str, Any]:

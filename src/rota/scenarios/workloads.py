@@ -21,12 +21,21 @@ if TYPE_CHECKING:
 
 
 def draw_jobs(
-    name: str, wanted: Mapping[str, Any], seed: int, cluster: Cluster, curves: Curves | None
+    name: str,
+    wanted: Mapping[str, Any],
+    seed: int,
+    cluster: Cluster,
+    curves: Curves | None,
+    *,
+    alike: bool = False,
 ) -> Trace:
-    """The jobs of a seed; their work is measured by `curves`, where the kind of job has any."""
+    """The jobs of a seed; their work is measured by `curves`, where the kind of job has any.
+
+    With `alike` presets draw all models of `curves` equally often, whatever they are called.
+    """
     options = {key: value for key, value in wanted.items() if key not in ("kind", "max_each")}
     if wanted["kind"] == "preset":
-        return _preset(name, options, seed, cluster, curves)
+        return _preset(name, options, seed, cluster, curves, alike=alike)
     assert curves is not None  # settings without speeds for these kinds are refused
     if wanted["kind"] == "deepshare":
         plan = deepshare_jobs.GangWorkload(gpus=cluster.total_gpus, **options)
@@ -61,7 +70,13 @@ def _dl2_speeds(curves: Curves, most: int, *, extrapolate: bool) -> dl2_jobs.Kin
 
 
 def _preset(
-    name: str, options: dict[str, Any], seed: int, cluster: Cluster, curves: Curves | None
+    name: str,
+    options: dict[str, Any],
+    seed: int,
+    cluster: Cluster,
+    curves: Curves | None,
+    *,
+    alike: bool,
 ) -> Trace:
     """Jobs of a calibrated generator, with gangs that the cluster can hold."""
     usual, largest = PRESETS[options.pop("preset")], options.pop("largest_gang", None)
@@ -77,7 +92,8 @@ def _preset(
     )
     rng = np.random.default_rng(seed)
     trace = generate(workload, rng)
-    return trace if curves is None else _with_curves(trace, workload.models, curves, rng)
+    families = () if alike else workload.models
+    return trace if curves is None else _with_curves(trace, families, curves, rng)
 
 
 def _with_curves(
@@ -86,7 +102,7 @@ def _with_curves(
     """The trace with models that have a speed at each job's size, wherever it is placed.
 
     A family of the preset, such as ResNet-18, stands for all batch sizes it was measured with.
-    Curves without any of these families, such as those of a user's own jobs, are drawn alike.
+    Without any of these families among them, all curves are drawn alike.
     """
     share = np.zeros(len(curves.names))
     for family, weight in families:

@@ -77,8 +77,7 @@ class LocalBackend:
         self.stopped = False
         """Set it to have `wait` return False; jobs go on."""
         self._say, self._said = say, dict[int, str]()
-        self._has = dict(enumerate(cluster.gpus.tolist()))
-        self._pool = Calls()
+        self._has, self._pool = dict(enumerate(cluster.gpus.tolist())), Calls()
         devices = device_names(cluster, real_gpus)
         self._means = Means(self._pool, lambda seat: seat_env(cluster, devices, seat), fork_server)
         self._jobs: dict[int, LiveJob] = {}
@@ -110,7 +109,8 @@ class LocalBackend:
             self.cluster, jobs, self.now_s, self._users, self._speeds.number, self.min_run_s
         )
         by_nodes = not jobs or any(job.request.kind != "servers" for job in jobs)
-        return self._speeds.see(snapshot, by_nodes=by_nodes)
+        told = {job.uid for job in jobs if job.request.kind != "plain"}
+        return self._speeds.see(snapshot, by_nodes=by_nodes, told=told)
 
     def apply(self, plan: Plan) -> None:
         """Write down what every job shall hold; `wait` brings it about."""
@@ -200,6 +200,11 @@ class LocalBackend:
         """Whether the user of a job has put it on hold."""
         return (job := self._jobs.get(uid)) is not None and job.on_hold
 
+    def cancel(self, uid: int) -> None:
+        """End a job that is not over."""
+        self._jobs[uid].cancelled = True
+        self._active.add(uid)
+
     def note_waits(self, reasons: Mapping[int, WaitReason]) -> None:
         """Have `rota queue` say why jobs wait; starting jobs are added."""
         try:
@@ -266,12 +271,10 @@ class LocalBackend:
         """Take note of what users want of their jobs; True if that calls for a decision."""
         news = False
         for uid in self._wishes.found(self._jobs):
-            if (job := self._jobs.get(uid)) is None:
-                continue
-            if not job.cancelled and self.store.cancelled(uid):
-                job.cancelled = True
-                self._active.add(uid)
-            news |= self._obey_hold(job)
+            if (job := self._jobs.get(uid)) is not None:
+                if self.store.cancelled(uid):
+                    self.cancel(uid)
+                news |= self._obey_hold(job)
         return news
 
     def _obey_hold(self, job: LiveJob) -> bool:
@@ -330,7 +333,9 @@ class LocalBackend:
         job.submit_s = min(job.submit_s, self.now_s)
         row = JobTable.of([asked(job)]).rows[0]
         if not job.held.seats and (why := too_large(self.cluster, row, request.workers)):
-            self._refuse(uid, f"it never fits: {why}")
+            ended = Ended("failed", self.now_s, f"it never fits: {why}")
+            self.store.end(uid, ended)
+            self._note_end(uid, ended)
             return
         others = [seat for other in self._jobs.values() for seat in other.held.seats.values()]
         if trouble := misplaced(list(job.held.seats.values()), others, self._has):
@@ -338,11 +343,6 @@ class LocalBackend:
             job.take((), (), {}, self.now_s)
         self._jobs[uid] = job
         self._obey_hold(job)
-
-    def _refuse(self, uid: int, why: str) -> None:
-        ended = Ended("failed", self.now_s, why)
-        self.store.end(uid, ended)
-        self._note_end(uid, ended)
 
     def _blocked(self, job: LiveJob, seat: Seat) -> bool:
         """Whether processes of another run may still be on a seat."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from rota.backends.local.local_backend import LocalBackend
 from rota.backends.local.state_dir import StateDir
 from rota.core.draft import Draft
 from rota.elastic.agent_forkserver import AgentForkServer
-from rota.errors import ConfigError, JobError
+from rota.errors import JobError
 from rota.perf.job_tables import window_rates
 
 if TYPE_CHECKING:
@@ -58,11 +58,34 @@ class Spans:
     """How long a measurement takes, in seconds."""
 
     measure_s: float
-    """Longer, where steps are so long that no two end in it."""
+    """It goes on until every job has ended one more step."""
     warm_up_s: float
     """Training that does not count, after all jobs have begun."""
     step_s: float
     """In which a job must make a step, the first and any other."""
+
+
+@dataclass
+class _Watched:
+    """A job while it is measured."""
+
+    changes: int
+    """Of its members, at the beginning."""
+    stepped_s: float
+    """When it was last seen to have made a step, or when it began to be watched."""
+    samples: int | None = None
+    points: list[tuple[float, float]] = field(default_factory=list)
+    """Samples and seconds, as reported after the warm-up."""
+
+    def look(self, job: LiveJob, now_s: float, *, counts: bool) -> None:
+        """Note what it has reported by now."""
+        if (status := job.status) is None:
+            return
+        if self.samples not in (None, status.samples):
+            self.stepped_s = now_s
+        self.samples = status.samples
+        if counts:
+            self.points.append((float(status.samples), float(status.busy_s)))
 
 
 class Measuring:
@@ -140,42 +163,42 @@ class Measuring:
 
     def _until_trained(self, uids: Sequence[int]) -> None:
         until_s = time.monotonic() + self._spans.step_s
-        while not all(job.meter.settled for job in self._jobs(uids)):
-            self._pass_time()
+        while late := [job for job in self._jobs(uids) if not job.meter.settled]:
             if time.monotonic() > until_s:
-                late = next(job for job in self._jobs(uids) if not job.meter.settled)
                 raise JobError(
-                    f"{late.request.title}: it has reported no step within "
+                    f"{late[0].request.title}: it has reported no step within "
                     f"{self._spans.step_s:g} s; does its script use rota.elastic and call step()? "
                     "If it needs longer to begin, say so with --step-limit."
                 )
+            self._pass_time()
 
     def _watch(self, uids: Sequence[int], tell: Callable[[float], None]) -> list[list[float]]:
+        """Until every job has made a step after the time to measure: one that hangs never does."""
         spans, began_s = self._spans, time.monotonic()
-        points: list[list[tuple[float, float]]] = [[] for _ in uids]
-        changes = [_changes(job) for job in self._jobs(uids)]
+        watched = [_Watched(_changes(job), began_s) for job in self._jobs(uids)]
+        counts_s = began_s + spans.warm_up_s
         least_s = spans.warm_up_s + spans.measure_s
-        while True:
+        while not all(own.stepped_s >= began_s + least_s for own in watched):
             self._pass_time()
-            past_s = time.monotonic() - began_s
-            tell(min(1.0, past_s / least_s))
-            for own, job, before in zip(points, self._jobs(uids), changes, strict=True):
-                if _changes(job) != before or not job.meter.settled:
+            now_s = time.monotonic()
+            tell(min(1.0, (now_s - began_s) / least_s))
+            for own, job in zip(watched, self._jobs(uids), strict=True):
+                if _changes(job) != own.changes or not job.meter.settled:
                     self._tell_change(job)
-                status = job.status
-                if past_s >= spans.warm_up_s and status is not None:
-                    own.append((float(status.samples), float(status.busy_s)))
-            if past_s < least_s:
-                continue
-            found = [window_rates(own) for own in points]
-            if all(found):
-                return found
-            if past_s > least_s + spans.step_s:
-                slow, in_s = self._jobs(uids)[found.index([])], past_s - spans.warm_up_s
+                own.look(job, now_s, counts=now_s >= counts_s)
+                if now_s - own.stepped_s > spans.step_s:
+                    raise JobError(
+                        f"{job.request.title}: it made no step for {now_s - own.stepped_s:.0f} s; "
+                        "if its steps take that long, say so with --step-limit."
+                    )
+        found = [window_rates(own.points) for own in watched]
+        for job, rates in zip(self._jobs(uids), found, strict=True):
+            if not rates:
                 raise JobError(
-                    f"{slow.request.title}: no two steps ended in {in_s:.0f} s; "
-                    "if its steps take that long, say so with --step-limit."
+                    f"{job.request.title}: the samples or times that it reported do not grow from "
+                    "step to step; measure again."
                 )
+        return found
 
     def _tell_change(self, job: LiveJob) -> None:
         """Raise the error for a job that has changed: it ends, or has lost a worker."""
@@ -213,11 +236,15 @@ class Measuring:
         self._backend.wait(self._backend.now_s + LOOK_EVERY_S)
 
     def _clear(self) -> None:
-        """End all jobs, and wait until their processes are gone."""
+        """End all jobs, and wait until their processes are gone.
+
+        Nothing has to be written for that: it is done on a full disk, too.
+        """
         for job in self._backend.jobs:
-            with suppress(ConfigError):  # it is over already
-                self._store.cancel(job.uid)
-        while self._backend.jobs:
+            self._backend.cancel(job.uid)
+        if self._backend.jobs:
+            self._pass_time()
+        while any(job.held.open for job in self._backend.jobs):
             self._pass_time()
 
 
