@@ -1,9 +1,9 @@
 """Measure a decision of the policies that place by contention, from 4 to 1,000 nodes.
 
 40 jobs wait, and nodes of 8 GPUs are about 80 % full with jobs on random nodes, on as few as they
-fit on or on twice as many, in racks of 8 that share uplinks (links) or without (ranks). Weights of
-`deepshare` are random, and such that it places all it can. Seconds are of the wall clock, on one
-core; the first rounds, which compile, do not count.
+fit on or on twice as many, in racks of 8 that share uplinks (links) or without (ranks).
+`deepshare` is the network that ships. Seconds are of the wall clock, on one core; the first rounds,
+which compile, do not count.
 """
 
 from __future__ import annotations
@@ -13,13 +13,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from rota.core import Cluster, Job, Snapshot
-from rota.learn.deploy import as_policy
 from rota.perf.sharing import deepshare_curves, link_contention, rank_contention
 from rota.policies import make_policy
-from rota.systems.registry import system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,17 +55,6 @@ def crowded(cluster: Cluster, curves: Curves, laws: Contention, rng: Any) -> Sna
     return Snapshot.of(cluster, jobs, held, curves=curves, contention=laws)
 
 
-def deepshare() -> Any:
-    """The learned policy, its weights random."""
-    kind = system("deepshare")
-    lens = kind.make_lens(kind.lens_settings())
-    torch.manual_seed(0)
-    network = kind.make_network(kind.network_settings(), lens)
-    with torch.no_grad():  # as drawn, it would rather wait than place
-        network.score[-1].weight.mul_(-1.0)
-    return as_policy(kind, lens, network, "deepshare")
-
-
 def decide_s(policy: Any, nodes: int, rounds: int, *, racks: bool) -> tuple[Floats, float]:
     """Seconds of each decision, and how many jobs one starts on the average."""
     cluster = Cluster.uniform(nodes, 8, per_rack=8)
@@ -90,7 +76,7 @@ def decisions() -> Iterator[tuple[str, str, int, float, float, float]]:
     """Policy, contention, nodes, median and 99th percentile in ms, and jobs started."""
     policies = {
         "contention-greedy": make_policy("contention-greedy:fraction=1,threshold=0.2"),
-        "deepshare": deepshare(),
+        "deepshare": make_policy("deepshare"),
         "contention-rollout": make_policy("contention-rollout"),
     }
     for name, policy in policies.items():
