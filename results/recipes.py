@@ -18,7 +18,10 @@ from rota.systems.registry import SYSTEMS
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "learning.md"
 BEGIN, END = "<!-- reference of recipes -->", "<!-- end of reference -->"
-TYPES = {int: "whole number", float: "number", bool: "true or false", str: "text"}
+TYPES = {
+    int: "whole number", float: "number", bool: "true or false", str: "text",
+    tuple[int, ...]: "list of whole numbers", tuple[str, ...]: "list of texts",
+}  # fmt: skip
 OWN = ("lens", "network")
 """Tables that every system has its own settings for."""
 
@@ -43,7 +46,7 @@ def table(settings: type[Any]) -> str:
     lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for one in fields(settings):
         default = "required" if one.default is MISSING else f"`{_toml(one.default)}`"
-        kind = TYPES.get(hints[one.name], "list of texts")
+        kind = TYPES[hints[one.name]]
         meaning = told[one.name].replace("|", "\\|")
         lines.append(f"| `{one.name}` | {kind} | {default} | {meaning} |")
     return "\n".join(lines)

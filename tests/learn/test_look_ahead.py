@@ -130,8 +130,9 @@ def test_a_system_without_foresight_cannot_use_it() -> None:
 
 def test_one_training_learns_from_several_scenarios(tmp_path: Any) -> None:
     recipe = load_recipe("deepshare", [
-        "world.scenario=deepshare", 'world.also=["contention-arrivals"]', "world.clusters=2",
-        "world.pool=2", "world.validate=1000:1002", 'world.against=["contention-greedy"]',
+        "world.scenario=deepshare", 'world.also=["contention-arrivals"]', "world.turns=[2, 1]",
+        "world.clusters=2", "world.pool=2", "world.validate=1000:1002",
+        'world.against=["contention-greedy"]',
         "clone.samples=40", "clone.clusters=2", "clone.epochs=1", "clone.again=0",
         "look_ahead.steps=2", "look_ahead.batches=1", "run.updates=2", "run.validate_every=2",
     ])  # fmt: skip
@@ -159,7 +160,7 @@ def test_scenarios_that_do_not_go_together_are_refused(
     tmp_path: Any, change: str, words: str
 ) -> None:
     with pytest.raises(RotaError, match=words):
-        Trainer(load_recipe("deepshare", ["world.scenario=deepshare", change]), tmp_path / "run")
+        Trainer(load_recipe("deepshare", ["world.turns=[]", change]), tmp_path / "run")
 
 
 def test_scenario_files_of_one_name_are_refused(tmp_path: Any) -> None:
@@ -170,4 +171,26 @@ def test_scenario_files_of_one_name_are_refused(tmp_path: Any) -> None:
         )
     both = f'world.also=["{tmp_path}/a/site.toml", "{tmp_path}/b/site.toml"]'
     with pytest.raises(ConfigError, match="two scenarios that are called 'site'"):
-        Trainer(load_recipe("deepshare", ["world.scenario=deepshare", both]), tmp_path / "run")
+        Trainer(load_recipe("deepshare", ["world.turns=[]", both]), tmp_path / "run")
+
+
+def test_scenarios_take_turns_in_proportion() -> None:
+    equal = ["world.turns=[]"]
+    assert load_recipe("deepshare", equal).world.cycle == (0, 1, 2, 3, 4, 5)
+    two = ['world.also=["contention-arrivals"]', "world.turns=[3, 1]"]
+    assert load_recipe("deepshare", two).world.cycle == (0, 0, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("turns", "words"),
+    [
+        ("[1, 2]", "must be 6 whole numbers from 1"),
+        ("[1, 1, 1, 1, 1, 0]", "must be 6 whole numbers from 1"),
+        ("[1, 1, 1, 1, 1, 1.5]", "must be a list of whole numbers"),
+        ("[1, 1, 1, 1, 1, true]", "must be a list of whole numbers"),
+        ("3", "must be a list of whole numbers"),
+    ],
+)
+def test_turns_that_make_no_sense_are_refused(turns: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        load_recipe("deepshare", [f"world.turns={turns}"])

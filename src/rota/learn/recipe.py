@@ -28,6 +28,9 @@ class WorldConfig:
     """A scenario's name or file."""
     also: tuple[str, ...] = ()
     """Further scenarios to learn from, in turn; validations are geometric means over all."""
+    turns: tuple[int, ...] = ()
+    """How often updates learn from `scenario` and from each of `also`, in proportion, such as
+    [3, 1]; empty: from all equally often."""
     changes: tuple[str, ...] = ()
     """Changed settings of the scenario, such as "workload.epoch_error=0.1"."""
     reward: str = "progress"
@@ -87,10 +90,24 @@ class WorldConfig:
             )
         if len({self.scenario, *self.also}) <= len(self.also):
             raise ConfigError(f"also = {list(self.also)} names a scenario twice; name each once.")
+        if self.turns and (
+            len(self.turns) != 1 + len(self.also) or not all(1 <= n <= 1000 for n in self.turns)
+        ):
+            raise ConfigError(
+                f"turns = {list(self.turns)} must be {1 + len(self.also)} whole numbers from 1 to "
+                "1,000, one for the scenario and one for each of `also`; or [] for equal turns."
+            )
         if self.parts < 2:
             raise ConfigError(
                 f"parts = {self.parts} must be 2 or more: some to learn from, some to validate."
             )
+
+    @property
+    def cycle(self) -> tuple[int, ...]:
+        """Which scenario each update learns from, again and again; the turns of one far apart."""
+        turns = self.turns or (1,) * (1 + len(self.also))
+        at = [((k + 0.5) / many, i) for i, many in enumerate(turns) for k in range(many)]
+        return tuple(i for _, i in sorted(at))
 
     @property
     def rewards(self) -> Reward:
@@ -179,9 +196,8 @@ class Recipe:
 
     def others(self) -> list[Recipe]:
         """The same for each of the further scenarios."""
-        worlds = (
-            replace(self.world, scenario=name, also=(), changes=()) for name in self.world.also
-        )
+        alone = replace(self.world, also=(), turns=(), changes=())
+        worlds = (replace(alone, scenario=name) for name in self.world.also)
         return [replace(self, world=world) for world in worlds]
 
     def facts(self) -> dict[str, Any]:

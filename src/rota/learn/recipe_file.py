@@ -12,7 +12,7 @@ import json
 import re
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, get_args, get_type_hints
 
 from rota.errors import ConfigError, UnknownNameError
 from rota.learn.learners import LEARNING, settings_tables
@@ -161,6 +161,7 @@ def filled(kind: type[Any], content: Mapping[str, Any], where: Where, table: str
 
 
 _WANTS: Final = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+_LISTED: Final = {int: "whole numbers", str: "texts"}
 
 
 def _value(value: Any, hint: Any, where: str) -> Any:
@@ -170,9 +171,10 @@ def _value(value: Any, hint: Any, where: str) -> Any:
         if isinstance(value, hint) and (hint is bool) == isinstance(value, bool):
             return value
         raise ConfigError(f"{where} = {value!r} must be {_WANTS[hint]}.")
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+    of = get_args(hint)[0]
+    if isinstance(value, list) and all(type(item) is of for item in value):
         return tuple(value)
-    raise ConfigError(f"{where} = {value!r} must be a list of texts.")
+    raise ConfigError(f"{where} = {value!r} must be a list of {_LISTED[of]}.")
 
 
 def _find(source: str | Path, beside: Path | None = None) -> Path:

@@ -161,6 +161,7 @@ class Trainer:
 
     def _reinforce(self, began_s: float) -> None:
         run, world = self.recipe.run, self.recipe.world
+        cycle = world.cycle
         envs = [worlds.training_env(self._rng) for worlds in self.every]
         if self._rl_began_s is None:
             self._rl_began_s = monotonic() - began_s
@@ -171,7 +172,7 @@ class Trainer:
             left = self._left(monotonic() - began_s)
             if left <= 0 or (run.patience and self.stale >= run.patience):
                 break
-            facts, rate = self._improve(envs[self.update % len(envs)], left)
+            facts, rate = self._improve(envs[cycle[self.update % len(cycle)]], left)
             self.elapsed_s = monotonic() - began_s
             self._log.scalars("rl", {**facts, "rate": rate}, self.update)
             validates = self.update % run.validate_every == 0 or self.update == run.updates

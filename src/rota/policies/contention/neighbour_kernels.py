@@ -90,15 +90,21 @@ class Scratch(NamedTuple):
     order: Ints  # (N,)
     twin: Ints  # (N,) the next lower node with the same content, −1: none
     loss: Floats  # (N,) what the jobs of a node lose by the newcomer
+    gain: Floats  # (N,) what a node would add to a set that grows, NaN: to be worked out
     up_ratio: Floats  # (I + 1, R + 1) by option: what an uplink leaves the newcomer
     up_loss: Floats  # (I + 1, R + 1) by option: what the jobs on an uplink lose by the newcomer
     up_weighed: Ints  # (I + 1,) up to which change a row of these is true
     rack_ratio: Floats  # (R + 1,) what uplinks leave the newcomer with a further node in a rack
     rack_loss: Floats  # (R + 1,) what others lose on uplinks by a further node in a rack
     opened: Ints  # (R + 1,) when the newcomer began to use an uplink, by the clock of `seen`
-    by_rack: Ints  # (N,) nodes that have room, rack by rack
+    by_rack: Ints  # (N,) nodes, rack by rack
     ends: Ints  # (R + 1,) where the nodes of a rack end there
-    home: Ints  # (N,) nodes of a set within a rack
+    rack_changed: Ints  # (R + 1,) when what a node of a rack is worth last changed
+    home: Ints  # (I + 1, N) by option: the best set within each rack, where its nodes are listed
+    home_score: Floats  # (I + 1, R + 1) its score, −inf: none
+    home_limit: Floats  # (I + 1, R + 1) what gained less than this was given up
+    home_when: Ints  # (I + 1,) up to which change a row of these is true
+    home_weight: Floats  # (I + 1,) the weight of the job that they are true for
     rank: Ints  # (P,) options, those first that scored most in the last scan
     bound: Floats  # (P,) what each scores at best
     last: Floats  # (P,) what each scored in the last scan
