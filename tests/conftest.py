@@ -27,6 +27,18 @@ settings.register_profile("explore", max_examples=2000, print_blob=True, **_COMM
 settings.load_profile("steady")
 
 
+WAITING = ("tests/elastic/", "tests/backends/", "tests/testing/test_fuzz.py")
+"""Where most of the time is spent waiting for processes and time limits."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with tests that wait: one worker gets them, and the others use the cores meanwhile.
+
+    In the end they would be waited for.
+    """
+    items.sort(key=lambda item: not item.nodeid.startswith(WAITING))
+
+
 # -- how many kernels were compiled, over all workers of a run -----------------------------------
 
 

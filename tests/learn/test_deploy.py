@@ -13,14 +13,18 @@ from rota.envs.book import new_book
 from rota.envs.lens import new_arrays
 from rota.envs.lens_policy import MOST_EDITS
 from rota.envs.view import view_of_snapshot
-from rota.learn.deploy import as_policy
+from rota.errors import CheckpointError
+from rota.learn import checkpoint
+from rota.learn.deploy import as_policy, begin_with, load_network
+from rota.learn.recipe_file import load_recipe
 from rota.run.loop import rounds
 from rota.scenarios import load
 from rota.sim import Simulator
-from rota.systems.registry import system
+from rota.systems.registry import WEIGHTS, system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 ORIGINAL = {
     "ordinal": True, "rescale": False, "keep_capped": True, "mask_room": False, "bundle": False,
@@ -116,3 +120,36 @@ def test_logits_are_those_of_torch_but_for_rounding(form: str) -> None:
         np.testing.assert_allclose(
             player.logits[there], logits[0].numpy()[there], rtol=1e-5, atol=1e-5 * scale
         )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"version": 2}, "version 2 of 'deepshare'.* this rota has version 1"),
+        ({"version": None}, "version None of 'deepshare'"),
+        ({"lens": {"name": "deepshare", "most": 16.5}}, r"\[lens\] most = 16.5 must be a whole"),
+        ({"lens": {"name": "deepshare", "most": 0}}, r"\[lens\] lens.most=0 must be from 1"),
+        ({"lens": {"name": "deepshare", "mots": 16}}, "mots"),
+        ({"network": {"width": "64"}}, r"\[network\] width = '64' must be a whole number"),
+        ({"network": 3}, "network must be a table"),
+    ],
+)
+def test_a_checkpoint_with_settings_of_another_kind_is_refused(
+    changes: dict[str, Any], words: str, tmp_path: Path
+) -> None:
+    facts, weights = checkpoint.read(WEIGHTS / "deepshare.ckpt")
+    path = tmp_path / "changed.ckpt"
+    checkpoint.write(path, {**facts, **changes}, weights)
+    with pytest.raises(CheckpointError, match=words):
+        load_network(path)
+
+
+def test_a_training_does_not_begin_with_weights_of_another_version(tmp_path: Path) -> None:
+    facts, weights = checkpoint.read(WEIGHTS / "deepshare.ckpt")
+    path = tmp_path / "changed.ckpt"
+    checkpoint.write(path, {**facts, "version": 2}, weights)
+    recipe = load_recipe("deepshare", [f"run.start={path}"])
+    lens = recipe.built_by.make_lens(recipe.lens)
+    network = recipe.built_by.make_network(recipe.network, lens)
+    with pytest.raises(CheckpointError, match="version 2 of 'deepshare'"):
+        begin_with(network, recipe.built_by.make_critic(recipe.network, lens), str(path), recipe)

@@ -97,6 +97,15 @@ def test_goes_on_from_a_state_of_a_version_that_had_fewer_settings(tmp_path: Pat
     assert again.update == 2
 
 
+def test_does_not_go_on_from_a_state_of_another_version_of_its_system(tmp_path: Path) -> None:
+    trainer(tmp_path, "run.updates=1", "run.validate_every=1").run()
+    state = tmp_path / "out" / RESUME
+    facts, arrays = checkpoint.read(state)
+    checkpoint.write(state, facts | {"version": 7}, arrays)
+    with pytest.raises(CheckpointError, match="version 7"):
+        trainer(tmp_path, "run.updates=2", "run.validate_every=1", resume=True)
+
+
 def test_refuses_to_mix_trainings(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no last\.resume"):
         trainer(tmp_path, resume=True)

@@ -61,6 +61,8 @@ class About:
     """Its validation, for people."""
     package: str = OURS
     """The package that the system comes from."""
+    version: int = 1
+    """The version of the system."""
     rota: str = __version__
     format: int = FORMAT
 
@@ -110,6 +112,15 @@ class Checkpoint:
             if name.startswith(_CRITIC)
         }
         return replace(self, weights=mine)
+
+    def expect_version(self, version: int) -> None:
+        """Refuse weights of another version of their system."""
+        if self.about.version != version:
+            raise CheckpointError(
+                f"{self.file}: The checkpoint was trained for version {self.about.version!r} of "
+                f"{self.about.system!r} (rota {self.about.rota}); this rota has version {version}, "
+                "which sees or does something else. Train it again."
+            )
 
     def expect(self, *, lens: str | None = None, system: str | None = None) -> None:
         """Refuse weights that were trained to see, or to do, something else."""

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from rota.envs import LensPolicy
-from rota.errors import CheckpointError, InputError, UnknownNameError
+from rota.errors import CheckpointError, ConfigError, InputError, UnknownNameError
 from rota.learn import checkpoint
 from rota.learn.inference import infer
 from rota.learn.lens_reader import LensReader
+from rota.learn.recipe_file import Where, filled
 from rota.plugins import OURS, canonical
 from rota.systems.registry import LEARNED, trained
 
@@ -36,14 +37,15 @@ def load_network(path: Path) -> tuple[System, Any, nn.Module]:
     found = checkpoint.load(path)
     kind = _system_of(found)
     found.expect(lens=kind.name)
-    settings = {key: value for key, value in found.about.lens.items() if key != "name"}
+    found.expect_version(kind.version)
+    seen = {key: value for key, value in found.about.lens.items() if key != "name"}
+    tables = {"lens": seen, "network": found.about.network}
     try:
-        lens = kind.make_lens(kind.lens_settings(**settings))
-        network = kind.make_network(kind.network_settings(**found.about.network), lens)
-    except TypeError as error:
-        raise CheckpointError(
-            f"{path}: The checkpoint has settings that this rota does not know: {error}."
-        ) from None
+        lens = kind.make_lens(filled(kind.lens_settings, tables, Where(str(path)), "lens"))
+        settings = filled(kind.network_settings, tables, Where(str(path)), "network")
+    except ConfigError as error:
+        raise CheckpointError(str(error)) from None
+    network = kind.make_network(settings, lens)
     found.player().fill(network)
     return kind, lens, network
 
@@ -83,6 +85,7 @@ def begin_with(network: nn.Module, critic: nn.Module, name: str, recipe: Recipe)
     if path is None:
         raise UnknownNameError("trained policy (or PATH.ckpt)", name, trained())
     found = checkpoint.load(path, lens=recipe.system, system=recipe.system)
+    found.expect_version(recipe.built_by.version)
     here = recipe.facts()
     for table, theirs in (("lens", found.about.lens), ("network", found.about.network)):
         for key, own in here[table].items():

@@ -171,7 +171,7 @@ def _value(value: Any, hint: Any, where: str) -> Any:
         if isinstance(value, hint) and (hint is bool) == isinstance(value, bool):
             return value
         raise ConfigError(f"{where} = {value!r} must be {_WANTS[hint]}.")
-    of = get_args(hint)[0]
+    of = int if int in get_args(hint) else str
     if isinstance(value, list) and all(type(item) is of for item in value):
         return tuple(value)
     raise ConfigError(f"{where} = {value!r} must be a list of {_LISTED[of]}.")

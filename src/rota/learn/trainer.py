@@ -269,7 +269,7 @@ class Trainer:
         return About(
             system=recipe.system, lens={"name": recipe.system, **facts["lens"]},
             network=facts["network"], training=facts, step=self.update, scores=scores,
-            package=LEARNED.package(recipe.system),
+            package=LEARNED.package(recipe.system), version=recipe.built_by.version,
         )  # fmt: skip
 
     def _keep(self, name: str) -> None:
@@ -290,6 +290,7 @@ class Trainer:
             "best": self.best, "stale": self.stale, "scored": self._scored, "learner": facts,
             "rl_began_s": self._rl_began_s,
             "rng": self._rng.bit_generator.state, "recipe": self.recipe.facts(),
+            "version": self.recipe.built_by.version,
         }  # fmt: skip
         checkpoint.write(self.folder / RESUME, progress, arrays)
         self._keep(LAST)
@@ -303,7 +304,9 @@ class Trainer:
             for name, array in arrays.items()
             if name.startswith("weights.")
         }
-        found = checkpoint.Checkpoint(self._about(), named, str(state))
+        about = replace(self._about(), version=facts.get("version", 1))
+        found = checkpoint.Checkpoint(about, named, str(state))
+        found.expect_version(self.recipe.built_by.version)
         found.player().fill(self.network)
         found.critic().fill(self.critic)
         adam = {name: array for name, array in arrays.items() if name.startswith("adam.")}

@@ -42,6 +42,9 @@ class System:
     """What values states while it learns, from the same; no policy needs it."""
     agents: tuple[LearnedAgent, ...] = EDITOR
     """Who decides."""
+    version: int = 1
+    """Raised when what it sees or does comes to mean something else in the same form: networks
+    that were trained before are then refused."""
     make_explorer: Callable[..., Any] | None = None
     """What may overrule its actions in training, from settings, lens, batch and generator."""
     check_rules: Callable[[tuple[str, ...]], None] | None = None

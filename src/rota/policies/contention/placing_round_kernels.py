@@ -7,7 +7,7 @@ from rota.jit import kernel
 from rota.jit_reference import by_reference
 from rota.policies.contention.neighbour_kernels import Found, GreedySettings, Occupancy, Options
 from rota.policies.contention.occupy_kernels import Rooms, occupy, trimmed
-from rota.policies.contention.rollout_kernels import fill, look_ahead
+from rota.policies.contention.rollout_kernels import copy_fixed, fill, look_ahead
 from rota.policies.contention.spread_kernels import PlacementTables
 
 
@@ -45,8 +45,7 @@ def rollout_round(
         rows, o.weight, o.size, o.sign, o.queue, near_end[: o.end.size], o.type, o.span, o.kind,
         o.speed,
     ))  # fmt: skip
-    for n in range(nodes.size):  # what no play changes
-        future.gpus[n], future.type[n], future.rack[n] = room.gpus[n], room.type[n], room.rack[n]
+    copy_fixed(future, room)
     quota = max(1, -(-window // max(1, m.counts.placed[0])))
     look_ahead(
         tables.law, o, near, room, future, m.scratch, settings, by_reference(listed),

@@ -213,6 +213,13 @@ def play(
 
 
 @part
+def copy_fixed(room: Occupancy, other: Occupancy) -> None:
+    """Copy to `room` what no play changes, so `restore` need not."""
+    for n in range(other.gpus.size):
+        room.gpus[n], room.type[n], room.rack[n] = other.gpus[n], other.type[n], other.rack[n]
+
+
+@part
 def forget_play(room: Occupancy, other: Occupancy) -> None:
     """Have all nodes of `room` weighed anew: what is remembered of them may be of `other`."""
     clock = room.changed.size - 1

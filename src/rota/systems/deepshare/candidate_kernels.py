@@ -20,6 +20,7 @@ from rota.policies.contention.occupy_kernels import (
     occupy,
     trimmed,
 )
+from rota.policies.contention.rollout_kernels import copy_fixed
 from rota.policies.contention.spread_kernels import size_of
 from rota.systems.deepshare.move_kernels import (
     MoveMemory,
@@ -86,10 +87,7 @@ def open_rounds(view: View, book: Book, which: Bools) -> bool:
             view.now_s[b],
         ):  # fmt: skip
             return False
-        trial = book.own.moving.trial
-        for n in range(m.room.gpus.size):  # what no move changes
-            trial.gpus[b, n], trial.type[b, n] = m.room.gpus[n], m.room.type[n]
-            trial.rack[b, n] = m.room.rack[n]
+        copy_fixed(entry_of(book.own.moving.trial, b), m.room)
         find(view, book, m, entry_of(book.own.found, b), b)
     return True
 

@@ -28,7 +28,13 @@ from rota.policies.contention.occupy_kernels import (
     Rooms,
     sized,
 )
-from rota.policies.contention.rollout_kernels import fill, next_end_s, restore, run_for
+from rota.policies.contention.rollout_kernels import (
+    copy_fixed,
+    fill,
+    next_end_s,
+    restore,
+    run_for,
+)
 from rota.policies.contention.spread_kernels import (
     add_type,
     largest_of,
@@ -218,9 +224,7 @@ def foresee(view: View, book: Book, rules: Floats, t: PlayMemory, out: Floats) -
         lay_out(view, m, t, room, view.live[b], b)
         weigh_by_part(view, t, b)
         o = sized(t.options, view.jobs[b], t.many[0], t.many[1])
-        for n in range(room.free.size):
-            t.trial.gpus[n], t.trial.type[n] = room.gpus[n], room.type[n]
-            t.trial.rack[n] = room.rack[n]
+        copy_fixed(t.trial, room)
         jobs = running + t.many[2]
         for q in range(t.many[0]):
             jobs += t.end[q] - t.base.head[q]
