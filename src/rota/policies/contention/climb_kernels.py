@@ -20,7 +20,7 @@ from rota.policies.contention.greedy_kernels import (
     offer,
     try_all,
 )
-from rota.policies.contention.grow_kernels import grow
+from rota.policies.contention.grow_kernels import grow, weigh_links
 from rota.policies.contention.neighbour_kernels import (
     Found,
     GreedySettings,
@@ -115,6 +115,19 @@ def grow_at_home(
 
 
 @part
+def may_cross(
+    law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
+    p: int, j: int, row: int, limit: float,
+) -> bool:  # fmt: skip
+    """Whether a set over several racks could gain `limit`, by what the spine leaves it alone."""
+    weigh_links(law, options, room, scratch, settings.min_ratio, options.kind[p], row)
+    spine = room.up_load.size - 1
+    whole = scratch.bound[p] * options.size[j] ** (1.0 + settings.size)
+    left = whole * max(law.floor, scratch.up_ratio[row, spine]) - scratch.up_loss[row, spine]
+    return bool(left >= limit)
+
+
+@part
 def climb(
     law: Law, options: Options, room: Occupancy, scratch: Scratch, settings: GreedySettings,
     p: int, j: int, row: int, able: int, found: Found, most: int,
@@ -127,6 +140,9 @@ def climb(
         scratch.last[p] = at_home
         if at_home > -np.inf:  # the first of two equals is preferred
             offer(found, most, at_home, p, j, scratch.pick, span)
+            limit = least_gain(options, settings, found, most, j)
+        if not may_cross(law, options, room, scratch, settings, p, j, row, limit):
+            return
         able = list_able(room, scratch, row)
         score = grow(law, options, room, scratch, settings, p, j, row, able, limit, True)
         scratch.last[p] = max(scratch.last[p], score)

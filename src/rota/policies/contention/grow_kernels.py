@@ -48,6 +48,7 @@ def weigh_links(
     As with nodes (`part_kernels`), only those are weighed again that have changed.
     """
     rows = scratch.up_weighed.size
+    scratch.seen[scratch.hit.size] += 1  # nothing is placed yet
     for u in range(room.up_load.size):
         if row == rows - 1 or room.up_changed[u] > scratch.up_weighed[row]:
             scratch.up_ratio[row, u] = on_uplink(law, room, k, u, law.traffic_gbps[k])
@@ -158,10 +159,10 @@ def best_node(
         if again or np.isnan(gain):
             gain = gain_of(law, options, room, scratch, p, j, row, n, own, alone, away)
             scratch.gain[n] = gain
+        if at >= 0 and gain <= top - TIE:
+            continue
         # Between equals the fuller node, so that room stays for others.
-        if (at < 0 or gain > top - TIE) and (
-            at < 0 or gain > top + TIE or room.free[n] < room.free[scratch.able[at]]
-        ):
+        if at < 0 or gain > top + TIE or room.free[n] < room.free[scratch.able[at]]:
             at, top = a, gain
     return at
 
@@ -189,7 +190,7 @@ def grow(
     """The score of one set out of scratch.able[:able], then in scratch.pick.
 
     The best node first, then the best beside it, and so on. −inf once the gain is below `limit`.
-    With `racks`, the nodes may be in several, between which are uplinks.
+    With `racks`, the nodes may be in several, between which are uplinks that have been weighed.
     """
     span, k, job, least = options.span[p], options.kind[p], options.jobs[j], settings.min_ratio
     scratch.seen[scratch.hit.size] += 1
@@ -211,8 +212,7 @@ def grow(
         if too_little(scratch, room, at, i, able, away, limit + loss):
             return -np.inf
         n = scratch.able[at]
-        if racks and i == 0:  # many sets are given up before it is needed
-            weigh_links(law, options, room, scratch, least, k, row)
+        if i == 0:
             home = room.rack[n]
         scratch.able[at] = scratch.able[i]
         scratch.able[i] = scratch.pick[i] = n
