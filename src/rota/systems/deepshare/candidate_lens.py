@@ -42,7 +42,8 @@ class CandidateLens:
     places: ClassVar[bool] = True
     window: ClassVar[int] = 1
     candidates: ClassVar[tuple[str, ...]] = ("candidate",)
-    _run: Caller = field(default_factory=Caller, init=False, repr=False, compare=False)
+    run: Caller = field(default_factory=Caller, init=False, repr=False, compare=False)
+    """Calls its kernels."""
 
     @property
     def actions(self) -> int:
@@ -80,24 +81,24 @@ class CandidateLens:
         return kernels.CandidateMemory(rooms, found, moving, starts, blind, eager)
 
     def open(self, view: View, book: Book, which: Bools) -> None:
-        if not self._run(kernels.open_rounds, view, book, which):
+        if not self.run(kernels.open_rounds, view, book, which):
             raise PolicyError("A node lists more jobs than there is memory for.")
 
     def encode(self, view: View, book: Book, out: Arrays) -> None:
-        self._run(encode, view, book, out["candidate"], out["cluster"], out["many"])
+        self.run(encode, view, book, out["candidate"], out["cluster"], out["many"])
 
     def mask(self, view: View, book: Book, out: Bools) -> None:
         del view
         own = book.own
-        self._run(kernels.mask, own.rooms.room.run, own.found.option, own.starts, own.eager, out)
+        self.run(kernels.mask, own.rooms.room.run, own.found.option, own.starts, own.eager, out)
 
     def act(self, view: View, book: Book, actions: Ints, ended: Bools) -> None:
-        self._run(kernels.act, view, book, actions, ended)
+        self.run(kernels.act, view, book, actions, ended)
 
     def script(self, view: View, book: Book, wanted: Wanted, out: Ints) -> None:
         """The next placement that a teacher wants; to wait if none of those shown is wanted."""
-        self._run(kernels.script, view, book, wanted, out)
+        self.run(kernels.script, view, book, wanted, out)
 
     def towards(self, view: View, book: Book, wanted: Wanted, out: Bools) -> None:
         """All placements that a teacher wants; to wait if none of those shown is wanted."""
-        self._run(kernels.towards, view, book, wanted, out)
+        self.run(kernels.towards, view, book, wanted, out)

@@ -44,7 +44,7 @@ class CandidateNetwork(nn.Module):
         from rota.systems.deepshare.round_player import RoundPlayer
 
         weights = {name: array.detach().numpy() for name, array in self.named_parameters()}
-        return RoundPlayer(weights, lens.actions - 1)
+        return RoundPlayer(weights, lens.actions - 1, lens.run)
 
 
 class CandidateCritic(nn.Module):

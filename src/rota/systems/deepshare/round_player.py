@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rota.jit_call import Caller
 from rota.systems.deepshare.feature_kernels import CANDIDATE, CLUSTER
 from rota.systems.deepshare.round_kernels import CandidateScorer, play_candidates
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from rota.core.types import Floats
     from rota.envs.book import Book
     from rota.envs.view import View
+    from rota.jit_call import Caller
 
 
 class RoundPlayer:
@@ -24,8 +24,11 @@ class RoundPlayer:
     Logits differ from torch's by rounding, so an action may differ where two score the same.
     """
 
-    def __init__(self, weights: Mapping[str, Floats], most: int) -> None:
-        """`weights` are the network's parameters by name, in torch's layout."""
+    def __init__(self, weights: Mapping[str, Floats], most: int, run: Caller) -> None:
+        """`weights` are the network's parameters by name, in torch's layout.
+
+        run  the lens's, which has written view and book of a round down already
+        """
         each, score = weights["each.0.weight"].T, weights["score.0.weight"].T
         width = each.shape[1]
         kept = (
@@ -38,7 +41,7 @@ class RoundPlayer:
             *(np.array(array, np.float32, order="C") for array in kept),
             *(np.zeros(shape, np.float32) for shape in shapes),
         ])  # fmt: skip
-        self._mask, self._run = np.zeros(most + 1, np.bool_), Caller()
+        self._mask, self._run = np.zeros(most + 1, np.bool_), run
         self.logits = self._scorer.logits
         """The logits (K + 1,) of the last edit."""
 
