@@ -20,6 +20,13 @@ FILE: Final = "rota-compiling.lock"
 LONGEST_WAIT_S: Final = 120.0
 """After this time a process compiles for itself: the other one may have been suspended."""
 _PAUSE_S: Final = 0.05
+_counts = [0, 0]
+
+
+def compilations() -> tuple[int, int]:
+    """How many kernels this process has begun to compile or to wait for, and how many it has."""
+    begun, ended = _counts
+    return begun, ended
 
 
 @contextmanager
@@ -29,6 +36,16 @@ def alone(folder: str, what: str, longest_wait_s: float = LONGEST_WAIT_S) -> Ite
     Where no lock can be had (a folder that cannot be written, a file system without locks) all
     goes on without one: the worst is that two processes do the same work.
     """
+    _counts[0] += 1
+    try:
+        with _locked(folder, what, longest_wait_s) as held:
+            yield held
+    finally:
+        _counts[1] += 1
+
+
+@contextmanager
+def _locked(folder: str, what: str, longest_wait_s: float) -> Iterator[bool]:
     try:
         import fcntl
 

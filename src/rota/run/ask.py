@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rota.core.decision import Decision
 from rota.errors import DecisionError, PolicyError, RotaError
+from rota.jit_lock import compilations
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,11 +79,14 @@ class Watch:
 
     It works in the main thread only. One alarm signal rings every `seconds`; a body that was
     already running at the signal before is interrupted. Setting an alarm per body would cost more
-    than most bodies do.
+    than most bodies do. Time in which kernels are compiled does not count: on a busy machine that
+    takes long, and it ends.
     """
 
     def __init__(self, seconds: float) -> None:
-        self.seconds, self._entered, self._left, self._seen = seconds, 0, 0, -1
+        self.seconds, self._entered, self._left = seconds, 0, 0
+        self._seen: tuple[int, ...] = ()
+        """What the last signal met: the body, and the compilations before."""
         self._armed = threading.current_thread() is threading.main_thread()
         self._before: Any = None
 
@@ -96,10 +100,11 @@ class Watch:
         self._left += 1
 
     def _ring(self, _number: int, _frame: FrameType | None) -> None:
-        inside = self._entered > self._left
-        if inside and self._seen == self._entered:
+        begun, ended = compilations()
+        now = (self._entered, begun) if self._entered > self._left and begun == ended else ()
+        if now and now == self._seen:
             raise TooSlow
-        self._seen = self._entered if inside else -1
+        self._seen = now
 
     def stop(self) -> None:
         """Switch the alarm off and restore the signal's handler, unless it was replaced since."""
