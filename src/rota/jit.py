@@ -64,6 +64,11 @@ class _WithoutEnvironment:
         """Nothing to set: the part exists only inside its kernels."""
 
 
+def _in_short() -> bool:
+    """Whether LLVM takes a short way: after it no loop would be vectorised."""
+    return KNOWN and not config.LOOP_VECTORIZE
+
+
 def _shorten(codegen: Any, module: Any) -> None:
     """Do what makes LLVM code much shorter; the rest is done when a kernel is whole."""
     module.data_layout = codegen._data_layout
@@ -85,7 +90,7 @@ class _PartLibrary(JITCodeLibrary):  # type: ignore[misc]
         return _WithoutEnvironment(self._codegen)
 
     def _optimize_functions(self, ll_module: Any) -> None:
-        if KNOWN:
+        if _in_short():
             _shorten(self._codegen, ll_module)
         else:
             super()._optimize_functions(ll_module)
@@ -109,14 +114,14 @@ class _KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
         for function in self._final_module.functions:
             if function.linkage.name == "linkonce_odr" and not function.is_declaration:
                 function.linkage, function.name = "internal", f"{function.name}.own"
-        if KNOWN and not config.LOOP_VECTORIZE:
+        if _in_short():
             passes, settings = self._codegen._module_pass_manager()
             passes.run(self._final_module, settings)
         else:
             super()._optimize_final_module()
 
     def _optimize_functions(self, ll_module: Any) -> None:
-        if KNOWN:
+        if _in_short():
             _shorten(self._codegen, ll_module)
         else:
             super()._optimize_functions(ll_module)
