@@ -9,8 +9,8 @@ Six things here differ from a plain `numba.njit`, each because it was measured t
   an `allocating_part`.
 - Parts are neither optimised nor turned into machine code on their own: they only ever run
   inside a kernel, which is optimised as a whole. That halves the time of the first run.
-- LLVM works at level 2, once, and does not vectorise: but for the layers of networks
-  (`wide_kernel`) nothing here gains from more (measured), and the first run waits a fifth less.
+- LLVM works at level 2, once, and does not vectorise: the first run waits a fifth less, and only
+  the layers of networks gain from more (measured). They are `wide_kernel`s: level 3, all passes.
 - A kernel's parts belong to it alone, so that LLVM may drop what a part does not use of its
   arguments. A state is hundreds of words; kernels hand it on by reference (`jit_reference`).
 - Processes that need the same kernel at once do not all compile it (`jit_lock`), Numba does not

@@ -136,7 +136,7 @@ class _PartLowering(NativeLowering):  # type: ignore[misc]
 def _little_effort(wide: bool) -> Iterator[None]:
     """Let LLVM do what pays here; set for our code only, not for others in the process."""
     before = config.OPT, config.LOOP_VECTORIZE
-    config.OPT, config.LOOP_VECTORIZE = min(before[0], type(before[0])(2)), int(wide)
+    config.OPT, config.LOOP_VECTORIZE = min(before[0], type(before[0])(3 if wide else 2)), int(wide)
     try:
         yield
     finally:
