@@ -17,6 +17,10 @@ NAMES = [
     "contention-greedy:threshold=2,min_ratio=0.9,size=0.5",
     "contention-rollout:fraction=1",
     "contention-rollout:window=1,k=2",
+    "least-loss",
+    "least-loss:stops=0,drift=1",
+    "least-loss:moves=0,lengths=0",
+    "least-loss:margin=1,gain=0,wake=60",
 ]
 
 

@@ -108,10 +108,12 @@ def new_rooms(
     )  # fmt: skip
 
 
-def rooms_for(snapshot: Snapshot, rows: Records, laws: PlacementTables) -> Rooms:
-    """Memory for one snapshot."""
+def rooms_for(
+    snapshot: Snapshot, rows: Records, laws: PlacementTables, *, again: bool = False
+) -> Rooms:
+    """Memory for one snapshot; with `again`, running jobs may be placed anew too."""
     J, nodes = len(rows), snapshot.nodes
-    waiting = rows["share_len"] == 0
+    waiting = (rows["share_len"] == 0) | again
     jobs_on = int(np.bincount(snapshot.shares["node"], minlength=1).max())
     # A newcomer takes a GPU or more of every node it is on, unless its workers need none.
     light = int((rows["gpus_per_worker"][waiting] == 0).sum())
@@ -153,9 +155,7 @@ def write_started(rooms: Rooms, draft: Draft) -> None:
     """Give the jobs that were started what they were started on."""
     room, begin = rooms.room, int(rooms.counts.ran[0])
     for job in room.run[begin : room.run[-1]].tolist():
-        nodes = room.node[job, : room.span[job]].tolist()
-        row = draft.rows[job]
-        draft.place(job, _split(int(row["workers"]), nodes), _split(int(row["servers"]), nodes))
+        place_evenly(draft, job, room.node[job, : room.span[job]].tolist())
 
 
 def odd_jobs(rooms: Rooms, rows: Records) -> Ints:
@@ -190,6 +190,13 @@ def _signs(count: int) -> Ints:
     x = np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     return (x ^ (x >> np.uint64(27))).view(np.int64)
+
+
+def place_evenly(draft: Draft, job: int, nodes: list[int]) -> None:
+    """Give a job what it asks for, in equal parts on these nodes."""
+    row = draft.rows[job]
+    workers, servers = _split(int(row["workers"]), nodes), _split(int(row["servers"]), nodes)
+    draft.place(job, workers, servers)
 
 
 def _split(count: int, nodes: list[int]) -> list[tuple[int, int]]:

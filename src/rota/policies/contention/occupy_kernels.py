@@ -149,18 +149,22 @@ def seat(
 def see_drift(t: PlacementTables, types: JobTypes, room: Occupancy, rows: Records) -> None:
     """Compare the pace of running jobs with what tables say they should have.
 
-    A job is as slow as the slowest of its nodes, so a node is as fast as the best of its jobs was
-    seen to be, at least.
+    A job is as slow as the slowest of its nodes. So a job on one node tells how fast that is; of m
+    nodes of a job that is too slow, each is the slow one with probability 1 / m.
     """
     room.drift[:] = 0.0
-    for i in range(room.run[room.run.size - 1]):
-        j = room.run[i]
-        # Tables are relative to the mean spread of a job, its pace to the best.
-        expected = rate_of(t.law, room, j) / types.best[types.of[j]]
-        if rows[j]["pace"] > 0.0:
+    for alone in range(2):
+        for i in range(room.run[room.run.size - 1]):
+            j = room.run[i]
+            if rows[j]["pace"] <= 0.0 or (room.span[j] == 1) != (alone == 1):
+                continue
+            # Tables are relative to the mean spread of a job, its pace to the best.
+            seen = rows[j]["pace"] * types.best[types.of[j]] / rate_of(t.law, room, j)
+            if seen < 1.0:
+                seen = seen ** (1.0 / room.span[j])
             for e in range(room.span[j]):
                 n = room.node[j, e]
-                room.drift[n] = max(room.drift[n], rows[j]["pace"] / expected)
+                room.drift[n] = seen if alone == 1 else max(room.drift[n], seen)
     for n in range(room.drift.size):
         room.drift[n] = room.drift[n] if room.drift[n] > 0.0 else 1.0
 
