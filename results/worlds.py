@@ -37,7 +37,7 @@ GREEDY = {
     "`contention-rollout`": "contention-rollout",
 }
 BLIND = ("fifo-skip", "gittins", "las", "tiresias", "srsf@oracle", "srtf@oracle")
-TYPED = ("fifo-skip", "srtf", "pollux", "gavel-max-min", "gavel-min-jct")
+TYPED = ("fifo-skip", "srtf", "pollux", "gavel-max-min", "gavel-min-jct", "least-loss")
 
 
 def played(scenario: str, policies: Sequence[str], seeds: range) -> dict[str, Floats]:

@@ -18,7 +18,7 @@ from rota.scenarios import load
         ("dl2-small-published", 0, "hull-greedy"),
         ("elastic-unknown", 0, "hull-greedy"),
         ("contention-arrivals", 20, "contention-rollout"),
-        ("das-small", 20, "gavel-min-jct"),
+        ("das-small", 20, "least-loss"),
         ("rigid-blind", 20, "gittins"),
         ("gang-nonpreemptive", 20, "srtf"),
     ],

@@ -31,7 +31,7 @@ def fitting_rules(scenario: Scenario, world: World) -> tuple[str, ...]:
         drf = "drf" if "drf" in scenario.aliases else "drf-bundles"
         return drf, "optimus", "hull-greedy"
     if world.physics.curves is not None and len(world.cluster.gpu_types) > 1:
-        return "fifo-skip", "srtf", "gavel-min-jct"
+        return "srtf", "gavel-min-jct", "least-loss"
     if world.physics.contention is not None:
         return "fifo-skip", "contention-greedy:threshold=0.2", "contention-rollout"
     if world.when.hide_durations:

@@ -1,7 +1,7 @@
 """A round of `least-loss`: short jobs first, in the place where all together lose least time.
 
-Once waiting jobs have started, running jobs move, or two of them change places, if that saves more
-time than it costs.
+Once waiting jobs have started, jobs move, and others away from their new nodes if need be, if that
+saves more time than it costs.
 """
 
 from __future__ import annotations
@@ -47,8 +47,14 @@ MOST_MOVERS: Final = 16
 
 @part
 def may_move(r: LossRound, rows: Records, j: int, now_s: float) -> bool:
-    """Whether job j may be moved, was not yet in this round, and has gone on since it last was."""
-    return bool(r.fixed[j] == 0 and r.touched[j] == 0 and now_s >= rows[j]["resume_s"])
+    """Whether job j may be moved: it has gone on since it last was, or is placed anew now."""
+    return bool(r.fixed[j] == 0 and (r.touched[j] == 1 or now_s >= rows[j]["resume_s"]))
+
+
+@part
+def move_cost(r: LossRound, rows: Records, j: int) -> float:
+    """What a move of job j costs; nothing if it is placed anew in this round anyway."""
+    return 0.0 if r.touched[j] == 1 else float(rows[j]["resize_s"])
 
 
 @part
@@ -62,7 +68,7 @@ def list_movers(
         if not may_move(r, rows, j, now_s):
             continue
         loss = loss_of(law, room, r.loss, j, settings.horizon_s)
-        if loss <= rows[j]["resize_s"]:
+        if loss <= move_cost(r, rows, j):
             continue
         at = min(count, MOST_MOVERS)
         while at > 0 and loss > loss_of(law, room, r.loss, r.mover[at - 1], settings.horizon_s):
@@ -86,7 +92,7 @@ def move_one(
     restore(trial, room)
     leave(law, o, trial, where_in(trial, j))
     after = find_place(law, o, trial, scratch, m, types[j], j, horizon_s)
-    after += total_loss(law, trial, m, horizon_s) + o.jobs[j]["resize_s"]
+    after += total_loss(law, trial, m, horizon_s) + move_cost(r, o.jobs, j)
     if not after < before - settings.gain_s:
         return False
     leave(law, o, room, where_in(room, j))
@@ -189,9 +195,9 @@ def displace_one(
             restore(trial, room)
             gone = clear_nodes(law, o, trial, r, p, j)
             settled = settle_anew(law, o, trial, scratch, types, r, p, j, gone, horizon_s)
-            cost = o.jobs[j]["resize_s"]
+            cost = move_cost(r, o.jobs, j)
             for i in range(gone):
-                cost += o.jobs[r.victim[i]]["resize_s"]
+                cost += move_cost(r, o.jobs, r.victim[i])
             gains = settled and (
                 before - total_loss(law, trial, m, horizon_s) - cost > settings.gain_s
             )
@@ -216,11 +222,9 @@ def rearrange(
     law: Law, o: Options, room: Occupancy, trial: Occupancy, scratch: Scratch, types: Ints,
     r: LossRound, now_s: float, settings: LossSettings,
 ) -> None:  # fmt: skip
-    """Move the jobs that lose most, or let them change places with others."""
+    """Move the jobs that lose most, and others away for them if need be."""
     for i in range(list_movers(law, room, r, o.jobs, now_s, settings)):
         j = r.mover[i]
-        if r.touched[j] == 1:  # it was the other one of two
-            continue
         moved = move_one(law, o, room, trial, scratch, types, r, j, settings)
         if settings.displaces and not moved:
             displace_one(law, o, room, trial, scratch, types, r, j, now_s, settings)
