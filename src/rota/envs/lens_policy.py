@@ -66,9 +66,13 @@ class LensMemory:
 
     def of(self, lens: Lens, view: View) -> Any:
         """The memory for a view, and for others of its shape in the same cluster."""
-        shape = view.jobs.shape, view.nodes.shape
-        if shape != self._shape or view.laws is not self._laws:
-            self._own, self._shape, self._laws = lens.memory(view), shape, view.laws
+        shape, laws = (view.jobs.shape, view.nodes.shape), view.laws
+        if shape != self._shape or laws is not self._laws:
+            own = lens.memory(view)
+            same = self._own is not None and laws is self._laws and shape[1] == self._shape[1]
+            if same and hasattr(lens, "carry"):
+                lens.carry(self._own, own)
+            self._own, self._shape, self._laws = own, shape, laws
         return self._own
 
 
