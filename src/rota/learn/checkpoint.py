@@ -183,7 +183,7 @@ def write(path: Path, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
     """Write arrays and a JSON text into one file, all at once."""
     text = json.dumps({"format": FORMAT, **facts}, allow_nan=False)
     content = _encode(
-        {name: np.ascontiguousarray(array) for name, array in arrays.items()}, {_KEY: text}
+        {name: np.require(array, requirements="C") for name, array in arrays.items()}, {_KEY: text}
     )
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rota.plugins import Registry
 from rota.systems.agents import EDITOR, LearnedAgent, follow_jobs
+from rota.systems.das import das_settings as das
 from rota.systems.deepshare import candidate_settings as candidate
 from rota.systems.deepshare import paper_settings as paper
 from rota.systems.dl2 import dl2_settings as dl2
@@ -83,6 +84,11 @@ SYSTEMS: Final = {
             "deepshare-paper", "DeepShare (Ryu and Eo, ICPADS 2023) as published: pairs of nodes.",
             paper.PaperLensConfig, paper.PaperNetworkConfig, paper.paper_lens, paper.paper_network,
             paper.paper_critic,
+        ),
+        System(
+            "das-paper", "DAS (KDD 2023): one agent orders jobs, one places them; none is stopped.",
+            das.OrderPlaceLensConfig, das.TwoAgentsConfig, das.order_place_lens, das.two_agents,
+            das.both_seen, (LearnedAgent(name="ordering"), LearnedAgent(name="placing")),
         ),
     )
 }  # fmt: skip
