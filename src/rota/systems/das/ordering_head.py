@@ -1,4 +1,4 @@
-"""The ordering agent's head: jobs hear of the machines, then of each other, and get a logit each."""
+"""The ordering agent's head: jobs hear of the machines, then of each other."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ class Communicate(nn.Module):
     def forward(self, jobs: Tensor, machines: Tensor, present: Tensor) -> Tensor:
         """Jobs (B, J, Dj), mixed channel by channel with what machines (B, M, Dm) have to say."""
         message = self.message(self.squeeze(machines, present))[:, None].expand_as(jobs)
-        gate: Tensor = self.gate(torch.cat([jobs, message], -1)).sigmoid()
-        return gate * message + (1 - gate) * jobs
+        gate = self.gate(torch.cat([jobs, message], -1)).sigmoid()
+        told: Tensor = gate * message + (1 - gate) * jobs
+        return told
 
 
 class OrderingHead(nn.Module):
@@ -76,7 +77,7 @@ class OrderingHead(nn.Module):
             rank = present.cumsum(-1) - 1
         inner = jobs + positions(rank, jobs.shape[-1], jobs.dtype)
         inner = inner.masked_fill(~present[..., None], 0.0)
-        # Everybody hears himself, so a row without jobs is no softmax over nothing.
+        # Padding attends to itself, so a row without jobs is no softmax over nothing.
         itself = torch.eye(jobs.shape[1], dtype=torch.bool, device=jobs.device)
         hears = (present[:, None, :] | itself)[:, None]
         for block in self.blocks:
@@ -88,7 +89,7 @@ class OrderingHead(nn.Module):
 class JobAttention(nn.Module):
     """One layer of the encoder: attention, then two linear layers, each normalised before.
 
-    torch's own encoder gives NaN in rows that are all padding, and warns of its fast path.
+    torch's own encoder gives NaN in rows that are all padding, once it is in evaluation mode.
     """
 
     def __init__(self, width: int, heads: int) -> None:
@@ -112,7 +113,7 @@ class JobAttention(nn.Module):
 
 
 def positions(rank: Tensor, width: int, dtype: torch.dtype) -> Tensor:
-    """Sines and cosines (..., width) of a job's place in the queue, from fast waves to slow ones."""
+    """Sines and cosines (..., width) of a job's place in the queue, fast waves to slow ones."""
     half = (width + 1) // 2
     pace = LONGEST ** (-torch.arange(half, dtype=dtype, device=rank.device) / half)
     angle = rank[..., None].to(dtype) * pace

@@ -93,7 +93,8 @@ class WalkHead(nn.Module):
         lowest = torch.finfo(inner.dtype).min
         start = self.start(inner).squeeze(-1).masked_fill(~present, lowest).softmax(-1) * present
         scale = ((1 - self.decay) / inner.shape[-1]).sqrt()
-        return scale * walk_features(P, inner, start, self.decay, self.terms)
+        scaled: Tensor = scale * walk_features(P, inner, start, self.decay, self.terms)
+        return scaled
 
     def forward(
         self, job: Tensor, machines: Tensor, room: Tensor, present: Tensor, past: PlacementHistory

@@ -83,6 +83,7 @@ def safe_cholesky(matrix: Tensor) -> Tensor:
     A matrix that fails gets a jitter on its diagonal, ten times as much with each try; others of
     the batch stay as they are, so that no result depends on what else is in the batch.
     """
+    factor: Tensor
     factor, failed = torch.linalg.cholesky_ex(matrix)
     if not failed.any():
         return factor

@@ -64,8 +64,9 @@ def transition(
     score = score.masked_fill(~there, torch.finfo(score.dtype).min / 4)
     if form == "symmetric":
         return _symmetric(score).masked_fill(~(there | there.mT), 0.0)
-    steps = score.softmax(-1).masked_fill(~there, 0.0)
-    return steps * room[..., None, :] if form == "sub" else steps
+    if form == "sub":
+        there = there & room[..., None, :]
+    return score.softmax(-1).masked_fill(~there, 0.0)
 
 
 def _symmetric(score: Tensor) -> Tensor:
