@@ -88,7 +88,8 @@ class TwoAgents(nn.Module):
             seen["pair"], seen["machines"], job[:, None].expand(-1, usable.shape[1], -1)
         ], -1)  # fmt: skip
         fit: Tensor = self.fit(told).squeeze(-1)
-        return self.place(job, machines, room, usable, past).logits.clamp_min(FORBIDDEN) + fit
+        scores: Tensor = self.place(job, machines, room, usable, past).logits
+        return scores.clamp_min(FORBIDDEN) + fit
 
 
 class BothSeen(nn.Module):

@@ -47,7 +47,7 @@ class TwoAgentsConfig:
     terms: int = 4
     """Steps of the walks over machines."""
     form: str = "sub"
-    """Transition matrices: "sub" (a walk dies where there is no room), "symmetric", "stochastic"."""
+    """Transition matrices: "sub" (walks die where there is no room), "symmetric", "stochastic"."""
     communicate: bool = True
     """Whether jobs hear of the machines (MC in the paper)."""
     kernel: bool = True
