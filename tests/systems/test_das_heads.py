@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from rota.systems.das.placement_head import PlacementScores
 
+torch.set_num_threads(1)  # these tensors are too small to be shared out among cores
+
 JOB, MACHINE, WIDTH = 5, 3, 8
 KINDS = (*FORMS, "attention")
 

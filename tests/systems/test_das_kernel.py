@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from rota.systems.das.walk import Form
 
+torch.set_num_threads(1)  # these tensors are too small to be shared out among cores
+
 TERMS = 60  # 0.5^61 / (1 − 0.5) < 1e-18: what is left out is below rounding
 
 forms = st.sampled_from(FORMS)

@@ -55,7 +55,7 @@ def transition(
     """
     if form not in FORMS:
         raise UnknownNameError("form of transition", form, FORMS)
-    score = query @ key.mT / math.sqrt(query.shape[-1])
+    score = query / math.sqrt(query.shape[-1]) @ key.mT
     there = present[..., :, None] & present[..., None, :]
     if edges is not None:
         itself = torch.eye(score.shape[-1], dtype=torch.bool, device=score.device)
