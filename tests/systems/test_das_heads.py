@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from rota.systems.das.placement_head import PlacementScores
 
+torch.set_num_threads(1)  # these tensors are too small to be shared out among cores
+
 JOB, MACHINE, WIDTH = 5, 3, 8
 KINDS = (*FORMS, "attention")
 
@@ -138,13 +140,21 @@ def test_without_history_only_the_prior_is_left(form: str) -> None:
     scores = scene.scores(head)
     every = head.features(
         scene.job, scene.machines[:, None], scene.room[:, None], scene.present[:, None]
-    )[:, 0]  # type: ignore[operator]
+    )[:, 0]
 
     assert not scores.mean.any()
     prior = every.square().sum(-1, keepdim=True).expand_as(scores.variance)
     torch.testing.assert_close(scores.variance, prior)
     assert (prior > 0).all()
     assert ((scores.logits == 0) == scene.room).all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_state_without_machines_has_no_features(form: str) -> None:
+    scene = Scene(3)
+    nobody = torch.zeros_like(scene.past.seen)
+    head = placement_head(form)
+    assert not head.features(scene.job, scene.past.machines, scene.past.room, nobody).any()
 
 
 @pytest.mark.parametrize("kind", KINDS)

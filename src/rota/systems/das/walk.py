@@ -55,7 +55,7 @@ def transition(
     """
     if form not in FORMS:
         raise UnknownNameError("form of transition", form, FORMS)
-    score = query @ key.mT / math.sqrt(query.shape[-1])
+    score = query / math.sqrt(query.shape[-1]) @ key.mT
     there = present[..., :, None] & present[..., None, :]
     if edges is not None:
         itself = torch.eye(score.shape[-1], dtype=torch.bool, device=score.device)
@@ -99,7 +99,8 @@ def walk_features(
     two graphs misses at most λ^(terms + 1) / (1 − λ) · ∏ ‖start‖₁ max|value| per column.
     """
     if present is not None:
-        start, value = start * present, value.masked_fill(~present[..., None], 0.0)
+        start = start.masked_fill(~present, 0.0)
+        value = value.masked_fill(~present[..., None], 0.0)
         P = P.masked_fill(~(present[..., :, None] & present[..., None, :]), 0.0)
     walks = [start[..., None, :]]
     for _ in range(terms):
