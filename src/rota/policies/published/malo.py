@@ -54,12 +54,17 @@ class AntLions:
         """The best candidate of a search that begins with those in `first`."""
         D = first.shape[1]
         draws = generator(self.seed, snapshot).random((self.evals, D + EXTRA_DRAWS))
-        colony = Colony(
-            np.zeros((LIONS, D)), np.zeros(LIONS), np.zeros(D), np.zeros(D), np.zeros(2)
-        )
-        colony.lions[: len(first)] = first
+        colony = new_colony(first)
         hunt(queue, decoded, colony, len(first), self.weight, draws)
         return colony.elite
+
+
+def new_colony(first: Floats) -> Colony:
+    """Memory for a search that begins with these candidates (K, D)."""
+    lions = np.zeros((LIONS, first.shape[1]))
+    lions[: len(first)] = first
+    ant, elite = np.zeros((2, first.shape[1]))
+    return Colony(lions, np.zeros(LIONS), ant, elite, np.zeros(2))
 
 
 POLICIES: Final = {

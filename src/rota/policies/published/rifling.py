@@ -32,7 +32,7 @@ from rota.policies.settings import PolicyEntry, Setting
 if TYPE_CHECKING:
     from rota.core.decision import Decision
     from rota.core.snapshot import Snapshot
-    from rota.core.types import Bools, Floats, Ints, Records
+    from rota.core.types import Bools, Floats, Ints
     from rota.policies.published.key_decoding_kernels import Decoded, KeyedQueue
 
 SIZES: Final = (1, 2, 5)
@@ -111,7 +111,7 @@ class Rifling:
         """Give jobs, in order of arrival, the best class that has room for them."""
         queue = keyed_queue(snapshot, jobs)
         decoded, rng, used = room_to_decode(queue), generator(self.seed, snapshot), 0
-        free = queue.free
+        free, everywhere = queue.free, np.arange(len(queue.free))
         for j, row in enumerate(groups(snapshot, jobs).tolist()):
             draws = rng.random(1 + self._value.shape[1])
             if queue.workers[j] * queue.gpus[j] > free.sum():
@@ -119,7 +119,7 @@ class Rifling:
             rank = np.argsort(-self._value[row], kind="stable")
             if draws[0] < self.epsilon:
                 rank = np.argsort(draws[1:])
-            kind = classes(snapshot.nodes, snapshot.nodes["gpus"] - free)
+            kind = classes(snapshot, everywhere, snapshot.nodes["gpus"] - free)
             span = _place(queue, decoded, j, used, [*(kind == one for one in rank), kind >= 0])
             if span:
                 used, free = used + span, decoded.free.copy()
@@ -146,26 +146,38 @@ def groups(snapshot: Snapshot, jobs: Ints) -> Ints:
     return rows
 
 
-def classes(nodes: Records, held: Ints) -> Ints:
-    """The column of the table for each of these nodes (N,) if so many of its GPUs are held."""
-    column: Ints = nodes["type"] * LEVELS + np.digitize(held / np.maximum(1, nodes["gpus"]), LOADS)
+def classes(snapshot: Snapshot, node: Ints, held: Ints) -> Ints:
+    """The column of the table for each of these nodes if so many of its GPUs are held.
+
+    Empty nodes come first, so that of classes of equal value the emptiest is taken.
+    """
+    level = np.digitize(held / np.maximum(1, snapshot.nodes["gpus"][node]), LOADS)
+    column: Ints = level * len(snapshot.cluster.gpu_types) + snapshot.nodes["type"][node]
     return column
 
 
 def observed(snapshot: Snapshot) -> dict[int, tuple[int, int, float]]:
-    """Group, class and pace of each job that runs, by uid; of a gang, the class of most workers.
+    """Group, class and reward of each job that runs, by uid; of a gang, where most of it is.
 
-    How full a node is counts without the job itself, as it did when the job was placed.
+    The reward is the mean pace of all that runs on that node, by GPUs: a job answers for its
+    neighbours too. How full the node is counts without the job, as when it was placed.
     """
     jobs, nodes = snapshot.jobs, snapshot.nodes
     running = np.flatnonzero(jobs.running & np.isfinite(jobs.pace) & (jobs.share_len > 0))
     most = [max(snapshot.share(job), key=lambda entry: entry[1]) for job in running.tolist()]
     node = np.array([entry[0] for entry in most], np.int64)
     own = np.array([entry[1] for entry in most], np.int64) * jobs.gpus_per_worker[running]
-    kind = classes(nodes[node], (nodes["gpus"] - nodes["free"])[node] - own)
+    column = classes(snapshot, node, (nodes["gpus"] - nodes["free"])[node] - own)
+    # A worker without a GPU counts, too, else it had no pace.
+    weight = np.maximum(own, 1)
     pace = np.clip(jobs.pace[running], 0.0, 1.0)
-    rows = zip(groups(snapshot, running).tolist(), kind.tolist(), pace.tolist(), strict=True)
-    return dict(zip(jobs.uid[running].tolist(), rows, strict=True))
+    total = np.bincount(node, weight * pace, len(nodes)) / np.maximum(
+        1, np.bincount(node, weight, len(nodes))
+    )
+    found = zip(
+        groups(snapshot, running).tolist(), column.tolist(), total[node].tolist(), strict=True
+    )
+    return dict(zip(jobs.uid[running].tolist(), found, strict=True))
 
 
 def below_one(text: str) -> float:
