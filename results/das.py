@@ -1,4 +1,4 @@
-"""Play DAS's baselines, our rules and `least-loss` in the das worlds, and rewrite the table of them.
+"""Play the baselines of DAS, our rules and `least-loss` in the das worlds; rewrite their table.
 
 `make results-das`; takes some minutes. Seeds from 10 up, which no setting of a rule was chosen by;
 ratios are of the means over the same seeds, with 95 % bootstrap intervals.

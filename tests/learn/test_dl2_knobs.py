@@ -20,6 +20,7 @@ CASES = [
 ]
 TINY = (
     "world.train=3000:3002", "world.validate=1000:1001", "world.clusters=2", "world.pool=2",
+    "world.replicas=1",
     "clone.samples=24", "clone.epochs=1", "clone.clusters=2", "ppo.steps=3", "ppo.epochs=1",
     "actor_critic.steps=24", "actor_critic.memory=4", "actor_critic.batch=4",
     "actor_critic.batches=1", "run.threads=1",
@@ -50,8 +51,8 @@ def test_every_ablation_differs_and_can_be_trained(name: str, tmp_path: Path) ->
 
 def test_a_preset_for_every_knob_that_the_table_names() -> None:
     pages = Path(__file__).parents[2] / "docs" / "systems"
-    knobs, deepshare = ((pages / name).read_text() for name in ("dl2-knobs.md", "deepshare.md"))
+    text_of = {"dl2": "dl2-knobs.md", "deepshare": "deepshare.md", "das": "das.md"}
     for name in ABLATIONS:
-        text = deepshare if name.startswith("deepshare") else knobs
+        text = (pages / text_of[name.partition("-")[0]]).read_text()
         stem = name.rpartition("-")[0] if name.rpartition("-")[2].isdecimal() else name
         assert f"`{stem}" in text, name
