@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -18,6 +19,7 @@ from rota.policies import make_policy
 from rota.policies.contention.least_loss import LeastLoss
 from rota.scenarios import load
 from rota.sim import simulate
+from rota.traces import Trace
 
 FAST, SLOW = 0, 1
 LIKES_FAST, LIKES_BOTH = 0, 1
@@ -155,8 +157,29 @@ def test_it_asks_to_be_woken_while_jobs_run() -> None:
     assert LeastLoss().decide(Snapshot.of(Cluster.uniform(1, 4), [])).wake_s == np.inf
 
 
+def test_the_longer_nothing_happens_the_later_it_is_woken() -> None:
+    snapshot = two_types([job(4, 1e9)], {0: [(0, 4)]})
+    later = replace(snapshot, time_s=80_000.0)
+    assert LeastLoss().decide(later).wake_s == 90_000.0
+    trace = Trace.build("long", submit_s=[0], duration_s=[1e9], num_gpus=[1])
+    assert simulate(Cluster.uniform(1, 4), trace, LeastLoss()).rounds < 200
+
+
 @pytest.mark.parametrize(
-    "bad", ["horizon=0", "horizon=nan", "margin=0.9", "gain=-1", "drift=-1", "wake=0", "stops=2"]
+    "bad",
+    [
+        "fee=-1",
+        "fee=2e6",
+        "unknown=0",
+        "again=-1",
+        "horizon=0",
+        "horizon=nan",
+        "margin=0.9",
+        "gain=-1",
+        "drift=-1",
+        "wake=0",
+        "stops=2",
+    ],
 )
 def test_settings_that_mean_nothing_are_refused(bad: str) -> None:
     with pytest.raises(ConfigError, match=bad.partition("=")[0]):

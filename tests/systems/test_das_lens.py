@@ -52,7 +52,7 @@ def two_machines(*jobs: Job, held: Any = None) -> Snapshot:
 def test_one_agent_names_a_job_and_the_other_its_machines() -> None:
     steps: list[Any] = []
     snapshot = two_machines(Job(workers=6), Job(workers=2), Job(workers=9))
-    decision = LensPolicy(OrderPlaceLens(), watched(steps)).decide(snapshot)
+    decision = LensPolicy(OrderPlaceLens(informed=False), watched(steps)).decide(snapshot)
     assert [int(obs["agent"]) for obs, _, _ in steps] == [0, 1, 1, 0, 1]
     assert decision.share(0) == ((0, 4, 0), (1, 2, 0))
     assert decision.share(1) == ((1, 2, 0),)
@@ -60,6 +60,22 @@ def test_one_agent_names_a_job_and_the_other_its_machines() -> None:
     # The job of 9 workers fits nowhere, so it is not shown; then only the second is left.
     assert [mask.sum() for _, mask, _ in steps] == [2, 2, 1, 1, 1]
     assert [obs["waiting"].sum() for obs, _, _ in steps] == [2, 2, 2, 1, 1]
+
+
+def test_of_many_jobs_those_are_shown_that_need_least_or_the_oldest() -> None:
+    lengths = (500.0, 300.0, 100.0, 400.0, 200.0)
+    snapshot = two_machines(*(Job(workers=2, estimate_s=length) for length in lengths))
+    for informed, expected in ((True, {1, 2, 3, 4}), (False, {0, 1, 2, 3})):
+        lens = OrderPlaceLens(window=1, informed=informed)
+        decision = LensPolicy(lens, watched([])).decide(snapshot)
+        assert {j for j in range(5) if decision.share(j)} == expected
+
+
+def test_a_teacher_that_wants_a_job_that_is_not_shown_does_not_stop_everything() -> None:
+    snapshot = two_machines(Job(workers=2))
+    lens = OrderPlaceLens(wait=True)
+    decision = LensPolicy(lens, lambda *_: np.array([lens.window])).decide(snapshot)
+    assert decision.share(0)
 
 
 def test_machines_are_taken_in_any_order_but_shares_are_by_node() -> None:

@@ -15,6 +15,7 @@ from rota.jit import kernel, part
 from rota.jit_reference import by_reference
 from rota.policies.contention.greedy_kernels import has_room
 from rota.policies.contention.grow_kernels import sort_nodes
+from rota.policies.contention.loss_advice_kernels import advise
 from rota.policies.contention.loss_round_kernels import (
     LossRound,
     LossSettings,
@@ -241,7 +242,10 @@ def least_loss_round(
     if not occupy(tables, m, rows, order, order.size, nodes, shares, now_s):
         return False
     copy_fixed(other, m.room)
-    look_at_jobs(m, r, rows, order, now_s, settings)
+    look_at_jobs(m, r, rows, order, nodes, now_s, settings)
+    advise(m, r.loss, r.key, r.advice, rows, order, now_s, settings.horizon_s)
+    for i in range(m.room.run[m.room.run.size - 1]):
+        note_nodes(m.room, r.loss, m.room.run[i])
     r.queue[r.queue.size - 1] = 0
     for i in range(order.size):
         if rows[order[i]]["share_len"] == 0 and m.types.spreads[m.types.of[order[i]]] > 0:

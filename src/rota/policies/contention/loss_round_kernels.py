@@ -1,7 +1,7 @@
 """Who starts in a round of `least-loss`, and who makes room.
 
-Waiting jobs go by key, the GPU-seconds that they still need. One that finds no room takes that of
-running jobs with larger keys.
+Waiting jobs go by key, the GPU-seconds that they still need; advice may change it. One that finds
+no room takes that of running jobs with larger keys.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from rota.core.types import Floats, Ints, Records
 from rota.jit import part
 from rota.ledger.work_kernels import pinned, ran_s, remaining
 from rota.policies.contention.greedy_kernels import has_room
+from rota.policies.contention.loss_advice_kernels import LossAdvice
 from rota.policies.contention.neighbour_kernels import Law, Occupancy, Options, Scratch
-from rota.policies.contention.occupy_kernels import Rooms
+from rota.policies.contention.occupy_kernels import HOUR_S, Rooms
 from rota.policies.contention.rollout_kernels import begin, join, leave, restore, take
 from rota.policies.contention.spread_kernels import size_of
 from rota.policies.contention.time_loss_kernels import LossMemory, find_place
@@ -23,8 +24,9 @@ from rota.policies.contention.uplink_kernels import cross_racks
 
 SHORTEST_S: Final = 60.0
 """Less work left than this counts as this: below it estimates tell nothing."""
-UNKNOWN_S: Final = 1200.0
-"""A job of unknown length needs this long, and as long again as it has run."""
+
+DEAREST: Final = 1e9
+"""Prices beyond are not believed."""
 
 
 class LossSettings(NamedTuple):
@@ -38,6 +40,9 @@ class LossSettings(NamedTuple):
     lengths: bool
     gain_s: float
     drift: float
+    unknown_s: float
+    again: float
+    fee: float
 
 
 class LossRound(NamedTuple):
@@ -52,11 +57,12 @@ class LossRound(NamedTuple):
     victim: Ints  # (J,)
     mover: Ints  # (J,) running jobs, those first that lose most
     moved: Ints  # (J,) the spreads of jobs that would be placed anew
+    advice: LossAdvice
 
 
 @part
 def look_at_jobs(
-    rooms: Rooms, r: LossRound, rows: Records, order: Ints, now_s: float,
+    rooms: Rooms, r: LossRound, rows: Records, order: Ints, nodes: Records, now_s: float,
     settings: LossSettings,
 ) -> None:  # fmt: skip
     """Find out what every job still needs, and which may be touched."""
@@ -66,7 +72,8 @@ def look_at_jobs(
         job = rows[j]
         left_s = remaining(job, now_s)
         if not settings.lengths or not np.isfinite(left_s):
-            left_s = UNKNOWN_S + job["progress_s"] + job["pace"] * ran_s(job, now_s)
+            done_s = job["progress_s"] + job["pace"] * ran_s(job, now_s)
+            left_s = settings.unknown_s + settings.again * done_s
         m.need[j] = max(SHORTEST_S, left_s)
         m.best[j] = max(1e-9, types.best[types.of[j]])
         r.key[j] = m.need[j] * size_of(job)
@@ -74,8 +81,7 @@ def look_at_jobs(
         r.touched[j], r.spread[j] = 0, -1
     for n in range(room.free.size):
         m.factor[n] = room.drift[n] ** settings.drift
-    for i in range(room.run[room.run.size - 1]):
-        note_nodes(room, m, room.run[i])
+        m.price[n] = settings.fee * min(nodes[n]["price_per_gpu_h"], DEAREST) / HOUR_S
     last = rooms.counts.spreads[0]
     for q in range(rooms.counts.known[0] + 1):
         m.first[q] = last
@@ -87,10 +93,14 @@ def look_at_jobs(
 
 @part
 def note_nodes(room: Occupancy, m: LossMemory, j: int) -> None:
-    """Note how fast the slowest node of running job j is."""
-    m.slow[j] = np.inf
+    """Note how fast the slowest node of running job j is, and what its nodes cost."""
+    m.slow[j], m.dear[j], m.charge[j] = np.inf, 0.0, -np.inf
     for i in range(room.span[j]):
-        m.slow[j] = min(m.slow[j], m.factor[room.node[j, i]])
+        n = room.node[j, i]
+        m.slow[j] = min(m.slow[j], m.factor[n])
+        m.charge[j] = max(m.charge[j], m.toll[j, room.type[n]])
+        if m.price[n] > 0.0:
+            m.dear[j] += held_on(room, j, n) * m.price[n]
 
 
 @part

@@ -3,11 +3,14 @@
 A job that needs R more seconds in its best place and runs at pace p (1 there) ends R / p − R later.
 Over a horizon H it loses no more than H (1 − p): after that it may have been moved. The lesser of
 the two counts. A newcomer also costs what the jobs beside it lose.
+
+Where fees count, a second in which a job holds GPUs costs what they cost per second, in seconds
+that this is worth. Where somebody advises, a place also costs its toll.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -32,6 +35,9 @@ from rota.policies.contention.uplink_kernels import (
     opens_rack,
 )
 
+MOST_COST_S: Final = 1e300
+"""No place costs more, unless a job cannot run there."""
+
 
 class LossMemory(NamedTuple):
     """What losses are worked out from and in."""
@@ -46,6 +52,10 @@ class LossMemory(NamedTuple):
     pick: Ints  # (N,) a set of nodes
     place: Ints  # (N,) the best set so far
     chosen: Ints  # (1,) its spread
+    price: Floats  # (N,) what a GPU there costs per second, in seconds that this is worth
+    dear: Floats  # (J,) what a running job's GPUs cost per second, in the same unit
+    toll: Floats  # (J, T) seconds that a place on a GPU type costs beside, for each job
+    charge: Floats  # (J,) the toll of a running job: that of its dearest node
 
 
 @part
@@ -57,6 +67,13 @@ def lost_s(need_s: float, pace: float, horizon_s: float) -> float:
 
 
 @part
+def cost_s(need_s: float, pace: float, dear: float, horizon_s: float) -> float:
+    """The same with its fee, for as long as that counts; finite, as the job can run there."""
+    lost = lost_s(need_s, pace, horizon_s)
+    return min(MOST_COST_S, lost * (1.0 + dear) + dear * min(need_s, horizon_s))
+
+
+@part
 def pace_of(law: Law, room: Occupancy, m: LossMemory, j: int, low: float) -> float:
     """The pace of running job j if `low` is left to it of its speed; 1 is its best place."""
     return float(room.alone[j] * max(law.floor, low) * m.slow[j] / m.best[j])
@@ -64,8 +81,9 @@ def pace_of(law: Law, room: Occupancy, m: LossMemory, j: int, low: float) -> flo
 
 @part
 def loss_of(law: Law, room: Occupancy, m: LossMemory, j: int, horizon_s: float) -> float:
-    """The time that running job j loses where it is."""
-    return lost_s(m.need[j], pace_of(law, room, m, j, room.low[j]), horizon_s)
+    """The time that running job j loses where it is, with fee and toll."""
+    pace = pace_of(law, room, m, j, room.low[j])
+    return float(cost_s(m.need[j], pace, m.dear[j], horizon_s) + m.charge[j])
 
 
 @part
@@ -91,7 +109,8 @@ def lowered(
     if keep:
         scratch.hit[o], scratch.seen[o] = then, clock
     slower = lost_s(m.need[o], pace_of(law, room, m, o, then), horizon_s)
-    return float(slower - lost_s(m.need[o], pace_of(law, room, m, o, now), horizon_s))
+    before = lost_s(m.need[o], pace_of(law, room, m, o, now), horizon_s)
+    return float((slower - before) * (1.0 + m.dear[o]))
 
 
 @part
@@ -130,11 +149,13 @@ def place_cost(
     span, k, job = o.span[p], o.kind[p], o.jobs[j]
     scratch.seen[scratch.hit.size] += 1
     own, alone, slow, loss = 1.0, np.inf, np.inf, 0.0
+    dear, charge = 0.0, -np.inf
     for i in range(span):
         n = pick[i]
         held = workers_at(job["workers"], span, i) * job["gpus_per_worker"]
         alone = min(alone, o.speed[p, room.type[n]])
         own, slow = min(own, kept(law, room, k, n, -1)), min(slow, m.factor[n])
+        dear, charge = dear + held * m.price[n], max(charge, m.toll[j, room.type[n]])
         loss += others_lose(law, room, scratch, m, n, k, held, horizon_s, True)
     if k >= 0 and room.up_load.size > 0 and crosses(room, pick, span):
         own = min(own, kept_across(law, room, k, pick, span, law.traffic_gbps[k]))
@@ -145,7 +166,7 @@ def place_cost(
     if alone <= 0.0:
         return np.inf
     pace = alone * max(law.floor, own) * slow / m.best[j]
-    return float(loss + lost_s(m.need[j], pace, horizon_s))
+    return float(loss + cost_s(m.need[j], pace, dear, horizon_s) + charge)
 
 
 @part
@@ -189,13 +210,14 @@ def cheapest_nodes(
     """Pick the nodes that cost least by themselves, no slower than `slowest`; False: too few."""
     span, k, count = o.span[p], o.kind[p], 0
     held = workers_at(o.jobs[j]["workers"], span, 0) * o.jobs[j]["gpus_per_worker"]
+    gpus = o.jobs[j]["workers"] * o.jobs[j]["gpus_per_worker"]
     scratch.seen[scratch.hit.size] += 1
     for a in range(able):
         n = m.node[a]
         if o.speed[p, room.type[n]] < slowest:
             continue
         pace = slowest * max(law.floor, kept(law, room, k, n, -1)) * m.factor[n] / m.best[j]
-        cost = lost_s(m.need[j], pace, horizon_s)
+        cost = cost_s(m.need[j], pace, gpus * m.price[n], horizon_s) + m.toll[j, room.type[n]]
         cost += others_lose(law, room, scratch, m, n, k, held, horizon_s, False)
         at = min(count, span)  # the best so far are sorted; the fuller of two equals comes first
         while at > 0 and (

@@ -16,7 +16,8 @@ class OrderPlaceLensConfig:
     """What both agents of DAS see and may do."""
 
     window: int = 16
-    """Waiting jobs that are shown, the oldest of those that fit now."""
+    """Waiting jobs that are shown, of those that fit now: those that need fewest GPU-seconds; the
+    oldest if it is not informed."""
     machines: int = 16
     """Machines that are shown: all, or those that suit the job best."""
     past: int = 8

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rota.core.types import Bools, Ints
+import numpy as np
+
+from rota.core.types import Bools, Floats, Ints
 from rota.envs.drafting_kernels import draft_of
 from rota.jit import kernel, part
 from rota.jit_reference import entry_of
 from rota.ledger.edit_kernels import REFUSED, place
 from rota.ledger.node_kernels import room_on
+from rota.ledger.work_kernels import remaining
 from rota.policies.contention.neighbour_kernels import workers_at
-from rota.policies.contention.spread_kernels import kind_of, speed_of
+from rota.policies.contention.occupy_kernels import HOUR_S
+from rota.policies.contention.spread_kernels import kind_of, size_of, speed_of
 from rota.systems.das.machine_kernels import (
     MachineMemory,
     look_at_machines,
@@ -38,6 +42,8 @@ class OrderPlaceMemory(NamedTuple):
     passed: Ints  # (J,) whether a job does not fit any more in this round
     row: Ints  # (K,) the machines that are shown, −1: none
     waits: Ints  # (1,) whether it may end a round while a job fits
+    informed: Ints  # (1,) whether it knows lengths
+    key: Floats  # (W,) what the jobs that are shown were chosen by
     machines: MachineMemory
 
 
@@ -54,22 +60,37 @@ def fits_now(view: View, book: Book, b: int, j: int) -> bool:
 
 
 @part
+def key_of(job: Any, now_s: float, informed: int) -> float:
+    """What jobs are chosen by: GPU-seconds that they still need, or when they were submitted."""
+    if not informed:
+        return float(job["submit_s"])
+    left_s = remaining(job, now_s)
+    return size_of(job) * (left_s if np.isfinite(left_s) else HOUR_S)
+
+
+@part
 def show_jobs(view: View, book: Book, m: OrderPlaceMemory, b: int) -> None:
-    """List the waiting jobs that fit, in the order of their submission."""
-    shown = 0
+    """List the waiting jobs that fit, those with the least keys, the least first."""
+    shown, W = 0, book.rows.shape[1]
     for i in range(view.live[b]):
         j = view.order[b, i]
-        if shown == book.rows.shape[1]:
-            break
-        if view.jobs[b, j]["share_len"] > 0 or book.drafts.length[b, j] > 0 or m.passed[j]:
+        job = view.jobs[b, j]
+        if job["share_len"] > 0 or book.drafts.length[b, j] > 0 or m.passed[j]:
             continue
-        if fits_now(view, book, b, j):
-            book.rows[b, shown] = j
-            shown += 1
-        else:
+        key = key_of(job, view.now_s[b], m.informed[0])
+        if shown == W and not key < m.key[W - 1]:
+            continue
+        if not fits_now(view, book, b, j):
             m.passed[j] = 1  # within a round room only becomes less
+            continue
+        at = shown if shown < W else W - 1
+        while at > 0 and key < m.key[at - 1]:
+            m.key[at], book.rows[b, at] = m.key[at - 1], book.rows[b, at - 1]
+            at -= 1
+        m.key[at], book.rows[b, at] = key, j
+        shown = min(W, shown + 1)
     book.shown[b] = shown
-    for i in range(shown, book.rows.shape[1]):
+    for i in range(shown, W):
         book.rows[b, i] = -1
 
 
@@ -207,12 +228,23 @@ def show_rest(view: View, book: Book, m: OrderPlaceMemory, b: int) -> None:
 
 
 @part
+def may_wait(view: View, book: Book, m: OrderPlaceMemory, b: int) -> bool:
+    """Whether the round may end while a job fits: not if nothing runs, or it would be for ever."""
+    if m.waits[0] == 0:
+        return False
+    for i in range(view.live[b]):
+        if book.drafts.length[b, view.order[b, i]] > 0:
+            return True
+    return False
+
+
+@part
 def act_on(view: View, book: Book, m: OrderPlaceMemory, b: int, action: int) -> bool:
     """Apply an action; returns whether the round has ended."""
     book.edits[b] += 1
     if m.job[0] == NOBODY:
         shown = book.shown[b]
-        if shown == 0 or (action >= shown and m.waits[0] and action == book.rows.shape[1]):
+        if shown == 0 or (action == book.rows.shape[1] and may_wait(view, book, m, b)):
             return True
         begin_job(view, book, m, b, book.rows[b, action if action < shown else 0])
         return False
@@ -242,19 +274,10 @@ def mask(view: View, book: Book, out: Bools) -> None:
             for i in range(book.shown[b]):
                 out[b, i] = True
             end = book.rows.shape[1]
-            out[b, end] = book.shown[b] == 0 or (m.waits[0] == 1 and somebody_runs(view, book, b))
+            out[b, end] = book.shown[b] == 0 or may_wait(view, book, m, b)
             continue
         for k in range(m.row.size):
             out[b, k] = may_pick(view, book, m, b, k)
-
-
-@part
-def somebody_runs(view: View, book: Book, b: int) -> bool:
-    """Whether a job runs in the draft: else to wait would be for ever."""
-    for i in range(view.live[b]):
-        if book.drafts.length[b, view.order[b, i]] > 0:
-            return True
-    return False
 
 
 @kernel

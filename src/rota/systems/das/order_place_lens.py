@@ -66,16 +66,17 @@ class OrderPlaceLens:
         def ints(*shape: int) -> Ints:
             return np.zeros((B, *shape), np.int64)
 
-        waits = ints(1)
-        waits[:] = self.wait
+        waits, informed = ints(1), ints(1)
+        waits[:], informed[:] = self.wait, self.informed
         machines = MachineMemory(
             ints(N), np.zeros((B, N)), ints(N), np.zeros((B, N)),
             np.zeros((B, T, N, MACHINE), np.float32), np.zeros((B, T, N), np.float32),
             np.zeros((B, T, N), np.bool_), ints(2), np.full((B, 1), -np.inf),
         )  # fmt: skip
         return kernels.OrderPlaceMemory(
-            ints(1), ints(1), ints(1), ints(N), ints(N), ints(J), ints(K), waits, machines
-        )
+            ints(1), ints(1), ints(1), ints(N), ints(N), ints(J), ints(K), waits,
+            informed, np.zeros((B, self.window)), machines,
+        )  # fmt: skip
 
     def carry(self, old: kernels.OrderPlaceMemory, new: kernels.OrderPlaceMemory) -> None:
         """Take over what is remembered of the machines into memory for more jobs."""
