@@ -79,8 +79,8 @@ results-deepshare: $(VENV)/.dev ## Train DeepShare by candidates with three seed
 results-deepshare-paper: $(VENV)/.dev ## Train DeepShare as published, play it; rewrite docs/systems/deepshare.md
 	OMP_WAIT_POLICY=passive $(RUN)/python results/deepshare_paper.py
 
-results-das: $(VENV)/.dev ## Play DAS's baselines and our rules in the das worlds; some minutes
-	$(RUN)/python results/das.py
+results-das: $(VENV)/.dev ## Train DAS as published, play it, its baselines and our rules; rewrite docs/systems/das.md
+	OMP_WAIT_POLICY=passive $(RUN)/python results/das.py
 
 results-das-advice: $(VENV)/.dev ## Let the agents of the policy das learn by evolution; rewrite its weights; an hour
 	OMP_WAIT_POLICY=passive $(RUN)/python results/das_advice.py
