@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 
@@ -81,28 +82,48 @@ def generator(seed: int, snapshot: Snapshot) -> np.random.Generator:
     return np.random.default_rng([seed, int(np.float64(snapshot.time_s).view(np.uint64))])
 
 
-def start_searched(
-    snapshot: Snapshot, window: int, search: Callable[[KeyedQueue, Decoded, Floats], Floats]
-) -> Decision:
-    """Start the first `window` waiting jobs as the candidate that `search` finds says.
+@dataclass(frozen=True)
+class KeySearch:
+    """Starts the first `window` waiting jobs as the candidate that it finds says.
 
-    The jobs behind them take what is left, in order of submission. Nothing is searched if none
-    of the jobs has room now, as no order changes that.
+    The jobs behind them take what is left, in order of submission; none is stopped or moved.
     """
-    draft, waiting = Draft(snapshot), np.flatnonzero(snapshot.jobs.waiting)
-    jobs, others = waiting[:window], waiting[window:]
-    if len(jobs) and snapshot.nodes["up"].any():
-        queue = keyed_queue(snapshot, jobs)
-        decoded, first = room_to_decode(queue), first_candidates(queue)
-        value = np.zeros(2)
-        decode_one(queue, decoded, first[0], value)
-        if decoded.span.any():
-            decode_one(queue, decoded, search(queue, decoded, first), value)
-            write_places(draft, jobs, decoded)
-    if len(others):
-        Placer("worst-fit").fill(draft, others)
-    start_if_idle(draft)
-    return draft.commit()
+
+    compiles: ClassVar[bool] = True
+
+    name: str = "key-search"
+    oracle: bool = False
+    evals: int = 200
+    """Schedules tried per round; the same number always, so that results do not depend on load."""
+    weight: float = 0.5
+    """Weight of the fee; the rest is that of time."""
+    window: int = 64
+    """Waiting jobs that are searched; the others take what is left."""
+    seed: int = 0
+
+    def decide(self, snapshot: Snapshot) -> Decision:
+        """One round; nothing is searched if no job has room now, as no order changes that."""
+        draft, waiting = Draft(snapshot), np.flatnonzero(snapshot.jobs.waiting)
+        jobs, others = waiting[: self.window], waiting[self.window :]
+        if len(jobs) and snapshot.nodes["up"].any():
+            queue = keyed_queue(snapshot, jobs)
+            decoded, first = room_to_decode(queue), first_candidates(queue)
+            value = np.zeros(2)
+            decode_one(queue, decoded, first[0], value)
+            if decoded.span.any():
+                found = self.best(queue, decoded, first, generator(self.seed, snapshot))
+                decode_one(queue, decoded, found, value)
+                write_places(draft, jobs, decoded)
+        if len(others):
+            Placer("worst-fit").fill(draft, others)
+        start_if_idle(draft)
+        return draft.commit()
+
+    def best(
+        self, queue: KeyedQueue, decoded: Decoded, first: Floats, rng: np.random.Generator
+    ) -> Floats:
+        """The candidate that is found by a search that begins with those in `first`."""
+        raise NotImplementedError
 
 
 def write_places(draft: Draft, jobs: Ints, decoded: Decoded) -> None:

@@ -8,52 +8,34 @@ public: the encoding, the objective and all numbers here are ours.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from rota.policies.published.key_search import SEARCH_SETTINGS, generator, start_searched
+from rota.policies.published.key_search import SEARCH_SETTINGS, KeySearch
 from rota.policies.published.malo_kernels import EXTRA_DRAWS, LIONS, Colony, hunt
 from rota.policies.settings import PolicyEntry
 
 if TYPE_CHECKING:
-    from rota.core.decision import Decision
-    from rota.core.snapshot import Snapshot
     from rota.core.types import Floats
     from rota.policies.published.key_decoding_kernels import Decoded, KeyedQueue
 
 
 @dataclass(frozen=True)
-class AntLions:
+class AntLions(KeySearch):
     """Start jobs as the best of `evals` schedules says; never stop or move one.
 
     The score is (1 − weight) × mean time until done + weight × mean fee, both relative to those of
     the jobs in order of arrival.
     """
 
-    compiles: ClassVar[bool] = True
-
     name: str = "malo"
-    oracle: bool = False
-    evals: int = 200
-    """Schedules tried per round; the same number always, so that results do not depend on load."""
-    weight: float = 0.5
-    """Weight of the fee; the rest is that of time."""
-    window: int = 64
-    """Waiting jobs that are searched; the others take what is left."""
-    seed: int = 0
 
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """One round."""
-        return start_searched(snapshot, self.window, partial(self._best, snapshot))
-
-    def _best(
-        self, snapshot: Snapshot, queue: KeyedQueue, decoded: Decoded, first: Floats
+    def best(
+        self, queue: KeyedQueue, decoded: Decoded, first: Floats, rng: np.random.Generator
     ) -> Floats:
-        """The best candidate of a search that begins with those in `first`."""
-        D = first.shape[1]
-        draws = generator(self.seed, snapshot).random((self.evals, D + EXTRA_DRAWS))
+        """The best candidate that was tried."""
+        draws = rng.random((self.evals, first.shape[1] + EXTRA_DRAWS))
         colony = new_colony(first)
         hunt(queue, decoded, colony, len(first), self.weight, draws)
         return colony.elite

@@ -7,53 +7,35 @@ them, with an archive of all schedules that no other one beats in both time and 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from rota.policies.published.key_search import SEARCH_SETTINGS, generator, start_searched
+from rota.policies.published.key_search import SEARCH_SETTINGS, KeySearch
 from rota.policies.published.mosa_kernels import MOST_KEPT_POINTS, MOVE_DRAWS, Annealing, anneal
 from rota.policies.settings import PolicyEntry
 
 if TYPE_CHECKING:
-    from rota.core.decision import Decision
-    from rota.core.snapshot import Snapshot
     from rota.core.types import Floats
     from rota.policies.published.key_decoding_kernels import Decoded, KeyedQueue
 
 
 @dataclass(frozen=True)
-class ArchiveAnnealing:
+class ArchiveAnnealing(KeySearch):
     """Start jobs as one of the archive's schedules says; never stop or move one.
 
     Time and fee count from the least in the archive, 0, to the most, 1. So a weight of 0.5 takes
     the knee: the point farthest from the line between both ends.
     """
 
-    compiles: ClassVar[bool] = True
-
     name: str = "mosa"
-    oracle: bool = False
-    evals: int = 200
-    """Schedules tried per round; the same number always, so that results do not depend on load."""
-    weight: float = 0.5
-    """Weight of the fee when a schedule is picked; the rest is that of time."""
-    window: int = 64
-    """Waiting jobs that are searched; the others take what is left."""
-    seed: int = 0
 
-    def decide(self, snapshot: Snapshot) -> Decision:
-        """One round."""
-        return start_searched(snapshot, self.window, partial(self._best, snapshot))
-
-    def _best(
-        self, snapshot: Snapshot, queue: KeyedQueue, decoded: Decoded, first: Floats
+    def best(
+        self, queue: KeyedQueue, decoded: Decoded, first: Floats, rng: np.random.Generator
     ) -> Floats:
-        """The candidate that is picked after a search that begins with those in `first`."""
-        draws = generator(self.seed, snapshot).random((self.evals, MOVE_DRAWS))
+        """The candidate of the archive that the weight picks."""
         memory = new_archive(first.shape[1])
-        anneal(queue, decoded, memory, first, draws)
+        anneal(queue, decoded, memory, first, rng.random((self.evals, MOVE_DRAWS)))
         count = int(memory.filled[0])
         found: Floats = memory.kept[picked(memory.point[:count], self.weight)]
         return found
