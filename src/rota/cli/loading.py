@@ -73,7 +73,7 @@ def short_names(policies: Iterable[str]) -> dict[str, str]:
 
 def _short_name(policy: str, folders: int) -> str:
     """The name of a policy with so many of the folders above its file."""
-    where, mark, rest = policy.partition(".py:")
+    where, mark, rest = policy.partition(".ckpt:" if ".ckpt:" in policy else ".py:")
     if not mark and not policy.endswith(".ckpt"):
         return policy
     return f"{Path(*Path(where).parts[-1 - folders :])}{mark}{rest}"

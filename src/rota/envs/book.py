@@ -31,6 +31,7 @@ class Book(NamedTuple):
     rows: Ints  # (B, W) the jobs that the lens shows, −1: none
     shown: Ints  # (B,) the number of them
     edits: Ints  # (B,) actions since the round began
+    dollar_s: Floats  # (B,) the seconds of completion time that a dollar of fee is worth
     drafts: Any  # DraftBatch; None for a lens that counts, which is another type to the compiler
     own: Any  # what the lens itself works in: arrays (B, …), or tuples of them; None for none
 
@@ -47,7 +48,7 @@ def new_book(
         np.zeros((batch, jobs), np.int64), np.zeros((batch, jobs), np.int64),
         zeros(), zeros(), zeros(), zeros(), zeros(), zeros(),
         np.full((batch, window), -1, np.int64), np.zeros(batch, np.int64),
-        np.zeros(batch, np.int64), drafts, own,
+        np.zeros(batch, np.int64), zeros(), drafts, own,
     )  # fmt: skip
 
 

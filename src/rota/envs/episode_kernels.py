@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from rota.core.layout import DONE
+from rota.core.layout import DONE, WAITING
 from rota.core.types import Bools, Floats, Ints
 from rota.envs.pack_kernels import pack
-from rota.envs.rewards import DEEPSHARE, FADES, FEE, PROGRESS, SLOWDOWN, Score
+from rota.envs.rewards import DAS, DEEPSHARE, FADES, FEE, JOBS, PROGRESS, SLOWDOWN, Score
 from rota.jit import kernel, part
 from rota.ledger.work_kernels import ran_s
 from rota.sim.event_kernels import advance, tidy
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CloseRound: TypeAlias = "Callable[..., int]"
 """A kernel that ends rounds, made by `closing_with`."""
+LEAST_PRODUCT = 0.01
+"""Dollars × minutes that a job counts with at least in the reward of DAS, which they divide."""
 SMALL = 512
 """Shares in use before unused ones are removed; few, so that they stay in the processor's cache."""
 
@@ -34,6 +36,7 @@ class Ends(NamedTuple):
     terminated: Bools  # (B,) all jobs have ended
     truncated: Bools  # (B,) too many rounds, or nothing will ever happen again
     jct_s: Floats  # (B,) mean over the jobs of the episode; inf if one has not ended
+    cost_s: Floats  # (B,) the same with what their fees are worth
     unfinished: Ints  # (B,) jobs that have not ended
     makespan_s: Floats  # (B,)
     resizes: Ints  # (B,)
@@ -88,6 +91,10 @@ def reward_since(s: State, score: Score, b: int) -> float:
                     if unit_s <= 0.0:
                         unit_s = 1.0  # a job without work: count its wait in seconds
                 gain = gain / unit_s if gain < 0.0 else 0.0
+                if kind == JOBS and score.dollar_s[b] > 0.0:
+                    level = reached(job, true, FEE, to_s)
+                    gain += (level - score.level[b, j]) * score.dollar_s[b] / unit_s
+                    score.level[b, j] = level
         score.gains[b, j] = gain
         total += gain
         if not ended and j < oldest:
@@ -120,20 +127,55 @@ def reward_of_sharing(s: State, score: Score, b: int) -> float:
 
 
 @part
+def reward_of_starts(s: State, score: Score, b: int) -> float:
+    """DAS's reward for the round that begins now: a mean over jobs that start in it or wait.
+
+    Who starts brings 1 / (fee × completion time), in dollars and minutes, as long as it goes on as
+    it begins. Who waits is fined by what its GPUs would cost in an hour.
+    """
+    clock = s.clock[0]
+    now_s, dear = clock["now_s"], 0.0
+    for n in range(s.nodes.size):
+        dear += s.nodes[n]["price_per_gpu_h"] / s.nodes.size
+    total, many = 0.0, 0
+    for i in range(clock["live"]):
+        j = s.order[i]
+        job, true, gain = s.jobs[j], s.truth[j], 0.0
+        if job["status"] == WAITING:
+            gain = -score.fine * dear * job["gpus"]
+        elif job["since_s"] == now_s and job["pace"] > 0.0:
+            held_s = max(0.0, job["resume_s"] - now_s) + true["work_s"] / job["pace"]
+            minutes = (now_s + held_s - job["submit_s"]) / 60.0
+            gain = 1.0 / max(true["fee_rate"] * held_s * minutes, LEAST_PRODUCT)
+        else:
+            continue
+        score.gains[b, j] = gain
+        total += gain
+        many += 1
+    for j in range(score.gains.shape[1]):
+        score.gains[b, j] /= max(1, many)
+    total /= max(1, many)
+    score.total[b] += total
+    return total
+
+
+@part
 def sum_up(s: State, score: Score, plan: EpisodePlan, ends: Ends, b: int) -> None:
     """Write the results of an episode into `ends`."""
     clock = s.clock[0]
-    sum_s, last_s, ended = 0.0, clock["begin_s"], 0
+    sum_s, fees, last_s, ended = 0.0, 0.0, clock["begin_s"], 0
     for j in range(ends.jcts_s.shape[1]):
         ends.jcts_s[b, j] = np.nan
         if j < clock["jobs"] and s.truth[j]["done_s"] == s.truth[j]["done_s"]:
             ends.jcts_s[b, j] = s.truth[j]["done_s"] - s.jobs[j]["submit_s"]
             sum_s += ends.jcts_s[b, j]
+            fees += s.truth[j]["fee"]
             last_s = max(last_s, s.truth[j]["done_s"])
             ended += 1
     # A mean over ended jobs alone would reward a policy that lets the others starve.
     ends.unfinished[b] = clock["jobs"] - ended
     ends.jct_s[b] = sum_s / ended if ended == clock["jobs"] else np.inf
+    ends.cost_s[b] = ends.jct_s[b] + score.dollar_s[b] * fees / max(1, ended)
     ends.makespan_s[b] = last_s - clock["begin_s"]
     ends.resizes[b], ends.moves[b] = clock["resizes"], clock["moves"]
     ends.rounds[b] = clock["rounds"]
@@ -189,9 +231,12 @@ def closing_with(name: str, write: Callable[[State, Any, int], None]) -> CloseRo
             write(one, written, b)
             enact_draft(one, True)
             note_round(one)
-            reward, by_round = 0.0, score.kind == DEEPSHARE
-            if by_round:  # it looks at the round itself, not at what came of it
+            # Some look at the round itself, not at what came of it.
+            reward, by_round = 0.0, score.kind == DEEPSHARE or score.kind == DAS
+            if score.kind == DEEPSHARE:
                 reward = reward_of_sharing(one, score, b)
+            elif score.kind == DAS:
+                reward = reward_of_starts(one, score, b)
             more = advance(one)
             live[b], now_s[b] = clock["live"], clock["now_s"]
             ends.reward[b] = reward if by_round else reward_since(one, score, b)

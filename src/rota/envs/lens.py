@@ -26,8 +26,9 @@ class Lens(Protocol):
     the caller owns. A lens may have more: `candidates`, names of observations with one row per
     candidate, counted by the observation "many"; "agent" among its observations, the number of the
     agent that acts (`rota.systems.agents`); `choose`, `jobs_of` and `towards`, for learning;
-    `carry`, which takes over what it remembers of former rounds into memory for more jobs. A
-    `CriticLens` also shows a critic what no policy may see.
+    `carry`, which takes over what it remembers of former rounds into memory for more jobs; `fee`,
+    what a dollar is worth where it is used. A `CriticLens` also shows a critic what no policy may
+    see.
     """
 
     @property

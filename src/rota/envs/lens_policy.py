@@ -110,6 +110,7 @@ class LensPolicy:
         else:
             view, drafts = view_of_snapshot(snapshot), None
             book = new_book(1, jobs, lens.window)
+        book.dollar_s[:] = getattr(lens, "fee", 0.0)
         lens.open(view, book, np.ones(1, np.bool_))
         if not (self.play or self._edit)(view, book, MOST_EDITS):
             raise PolicyError(

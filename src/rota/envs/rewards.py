@@ -18,6 +18,7 @@ JOBS: Final = 1
 FEE: Final = 2
 SLOWDOWN: Final = 3
 DEEPSHARE: Final = 4
+DAS: Final = 5
 FADES: Final = 1.0 - 2.0 / 11.0
 """What the weight of a round's utilisation becomes with every later round: a span of ten."""
 HOUR_S: Final = 3600.0
@@ -28,6 +29,7 @@ KINDS: Final = {
     "fee": FEE,  # −dollars
     "slowdown": SLOWDOWN,  # −time / run time at the requested size; sums to −Σ slowdown
     "deepshare": DEEPSHARE,  # −speed lost to neighbours + recent utilisation, as DeepShare
+    "das": DAS,  # 1 / (fee × time) of each job that starts − a fine for each that waits, as DAS
 }
 
 
@@ -36,22 +38,40 @@ class Reward:
     """A kind of reward and its unit of time."""
 
     kind: str = "jobs"
-    """One of `progress`, `jobs`, `fee`, `slowdown` and `deepshare`."""
+    """One of `progress`, `jobs`, `fee`, `slowdown`, `deepshare` and `das`."""
     unit_s: float = 0.0
     """Seconds that count as 1 in `jobs`; 0: a slot, or an hour where there are no slots."""
     contention_weight: float = 0.5
     """In `deepshare`: of the part of their speed that running jobs lose to others, on average."""
     utilisation_weight: float = 0.5
     """In `deepshare`: of the part of the GPUs in use, averaged over about ten rounds."""
+    fine: float = 0.01
+    """In `das`: of what the GPUs that waiting jobs ask for cost in an hour."""
+    dollar_s: float = 0.0
+    """In `jobs`: the seconds that a dollar of fee counts as, at most. Every world has its own, see
+    `dollars`; 0: fees do not count."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise UnknownNameError("reward", self.kind, KINDS)
         if not 0 <= self.unit_s < np.inf:
             raise ConfigError(f"reward.unit_s={self.unit_s} must be 0 or more seconds.")
-        for name in ("contention_weight", "utilisation_weight"):
+        for name in ("contention_weight", "utilisation_weight", "fine", "dollar_s"):
             if not 0 <= getattr(self, name) < np.inf:
                 raise ConfigError(f"reward.{name}={getattr(self, name)} must be 0 or more.")
+        if self.dollar_s and self.kind != "jobs":
+            raise ConfigError(
+                f"reward.dollar_s={self.dollar_s} counts fees in the reward 'jobs' only, not in "
+                f"{self.kind!r}."
+            )
+
+    def dollars(self, seeds: Ints) -> Floats:
+        """What a dollar is worth in the worlds of these seeds: in one of four nothing, in others
+        from a fortieth of `dollar_s` up to it, evenly by its logarithm."""
+        if not self.dollar_s:
+            return np.zeros(len(seeds))
+        luck = np.array([np.random.default_rng([int(seed), 1]).random(2) for seed in seeds])
+        return np.where(luck[:, 0] < 0.25, 0.0, self.dollar_s * 40.0 ** (luck[:, 1] - 1.0))
 
 
 class Score(NamedTuple):
@@ -67,6 +87,8 @@ class Score(NamedTuple):
     contention_weight: float
     utilisation_weight: float
     recent: Floats  # (B, 2) utilisation summed with fading weights, and the sum of these
+    fine: float
+    dollar_s: Floats  # (B,) what a dollar of fee is worth
 
 
 def new_score(reward: Reward, batch: int, jobs: int, slot_s: float) -> Score:
@@ -75,5 +97,5 @@ def new_score(reward: Reward, batch: int, jobs: int, slot_s: float) -> Score:
         KINDS[reward.kind], reward.unit_s or slot_s or HOUR_S, np.full(batch, -np.inf),
         np.zeros(batch, np.int64), np.zeros((batch, jobs)), np.zeros((batch, jobs)),
         np.zeros(batch), reward.contention_weight, reward.utilisation_weight,
-        np.zeros((batch, 2)),
+        np.zeros((batch, 2)), reward.fine, np.zeros(batch),
     )  # fmt: skip

@@ -110,6 +110,8 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self.book = new_book(batch, pool.jobs, lens.window, drafts, own)
         self._close = close_placed_round if lens.places else close_round
         self.score = new_score(self._reward, batch, pool.jobs, pool.slot_s)
+        self.book = self.book._replace(dollar_s=self.score.dollar_s)
+        self._dollars = self._reward.dollars(pool.seeds)
         found = entries_by_episode(entries, batch, len(pool), seed)
         self.plan = EpisodePlan(found, *np.zeros((2, batch), np.int64))
         self.ends = no_ends(batch, pool.jobs)
@@ -198,6 +200,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
                 f"The new pool has {len(pool)} worlds, the old one {len(self.pool)}; draw as many."
             )
         self.pool, self._source = pool, source
+        self._dollars = self._reward.dollars(pool.seeds)
         for name in ("shares", "spare"):
             old, wanted = getattr(self.state, name), getattr(pool.state, name).shape[1]
             if wanted > old.shape[1]:
@@ -224,7 +227,9 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         self.book, self.score, self.plan, self.ends = map(
             some, (self.book, self.score, self.plan, self.ends)
         )
-        self.book = self.book._replace(own=rows_of(self.book.own, which))
+        self.book = self.book._replace(
+            own=rows_of(self.book.own, which), dollar_s=self.score.dollar_s
+        )
         used = None if self.book.drafts is None else self.book.drafts.used[which]
         self._bind_drafts(used)
         self.num_envs = len(which)
@@ -313,6 +318,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
             begin_episodes, self.state, self.view.live, self.view.now_s, self._words,
             self._source, self._done, self.score, self.plan,
         )  # fmt: skip
+        self.score.dollar_s[self._done] = self._dollars[self.plan.entry[self._done]]
 
     def _look(self) -> Arrays:
         self.lens.encode(self.view, self.book, self._obs)
@@ -335,7 +341,7 @@ class BatchEnv(VectorEnv[Any, Any, Any]):
         """How the episodes went that ended in this step; the values of other clusters are old."""
         ends = self.ends
         return {
-            "jct_s": ends.jct_s, "unfinished": ends.unfinished,
+            "jct_s": ends.jct_s, "cost_s": ends.cost_s, "unfinished": ends.unfinished,
             "makespan_s": ends.makespan_s, "resizes": ends.resizes, "moves": ends.moves,
             "rounds": ends.rounds, "return": ends.total,
             "entry": ends.played, "jcts_s": ends.jcts_s,

@@ -184,6 +184,8 @@ def greedy_jct_s(
 ) -> NDArray[np.float64]:
     """The mean JCT of each trace when the network plays it once by its likeliest actions.
 
+    If fees count in the reward, it is with what they are worth (`Reward.dollar_s`).
+
     `make_env` gives an environment with one cluster per trace. The JCT is infinite if a job does
     not end: because the episode is cut short, nothing more can happen, or a round does not end.
     """
@@ -225,7 +227,7 @@ def _first_jct_s(
         open_ = np.isnan(found[played])
         if "episode" in envs.info:
             first = envs.info["_episode"] & open_
-            found[played[first]] = envs.info["episode"]["jct_s"][first]
+            found[played[first]] = envs.info["episode"]["cost_s"][first]
         found[played[open_ & (envs.batch_env.book.edits >= MOST_EDITS)]] = np.inf
         left = np.flatnonzero(np.isnan(found[played]))
         if drops and 0 < len(left) <= _MANY_LEFT * len(played):

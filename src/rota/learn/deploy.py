@@ -17,28 +17,40 @@ from rota.plugins import OURS, canonical
 from rota.systems.registry import LEARNED, trained
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
     from torch import nn
 
     from rota.core.seams import Policy
     from rota.learn.recipe import Recipe
+    from rota.policies.settings import Setting
     from rota.systems.registry import System
 
 
-def load_policy(path: Path, name: str = "") -> Policy:
-    """The policy whose weights are in a checkpoint; it always takes the likeliest actions."""
-    return as_policy(*load_network(path), name or path.name)
+def load_policy(path: Path, name: str = "", settings: Mapping[str, Any] | None = None) -> Policy:
+    """The policy whose weights are in a checkpoint; it always takes the likeliest actions.
+
+    `settings` are of those that the system lets be set where it is used.
+    """
+    return as_policy(*load_network(path, settings), name or path.name)
 
 
-def load_network(path: Path) -> tuple[System, Any, nn.Module]:
-    """What a checkpoint holds: its system, its lens and the network."""
+def settings_at_use(path: Path) -> Mapping[str, Setting]:
+    """What may be set of a checkpoint's policy."""
+    return _system_of(checkpoint.load(path)).at_use
+
+
+def load_network(
+    path: Path, settings: Mapping[str, Any] | None = None
+) -> tuple[System, Any, nn.Module]:
+    """What a checkpoint holds: its system, its lens, with other settings if given, and network."""
     found = checkpoint.load(path)
     kind = _system_of(found)
     found.expect(lens=kind.name)
     found.expect_version(kind.version)
     seen = {key: value for key, value in found.about.lens.items() if key != "name"}
+    seen |= settings or {}
     tables = {"lens": seen, "network": found.about.network}
     try:
         lens = kind.make_lens(filled(kind.lens_settings, tables, Where(str(path)), "lens"))

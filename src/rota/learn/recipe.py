@@ -34,12 +34,17 @@ class WorldConfig:
     changes: tuple[str, ...] = ()
     """Changed settings of the scenario, such as "workload.epoch_error=0.1"."""
     reward: str = "progress"
-    """The reward of a round: "progress", "jobs" (−jobs × time), "fee", "slowdown", or "deepshare"
-    (−speed lost to neighbours + utilisation)."""
+    """The reward of a round: "progress", "jobs" (−jobs × time), "fee", "slowdown", "deepshare"
+    (−speed lost to neighbours + utilisation), or "das" (1 / (fee × time) of who starts)."""
     contention_weight: float = 0.5
     """Weight of lost speed in the reward "deepshare"."""
     utilisation_weight: float = 0.5
     """Weight of utilisation in the reward "deepshare"."""
+    fine: float = 0.01
+    """In the reward "das", for waiting jobs: of what their GPUs cost in an hour."""
+    dollar_s: float = 0.0
+    """In the reward "jobs": the seconds that a dollar of fee counts as, at most. Each trace has its
+    own worth, in one of four 0, and validations count fees too, so `against` must be []."""
     train: str = "3000:10000"
     """Seeds of traces to learn from, "A:B" without B."""
     validate: str = "1000:1050"
@@ -67,9 +72,15 @@ class WorldConfig:
     def __post_init__(self) -> None:
         if self.reward not in KINDS:
             raise ConfigError(f"reward = {self.reward!r} must be one of {', '.join(KINDS)}.")
-        for name in ("contention_weight", "utilisation_weight"):
+        for name in ("contention_weight", "utilisation_weight", "fine", "dollar_s"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise ConfigError(f"{name} = {getattr(self, name)} must be 0 or more.")
+        if self.dollar_s and (self.reward != "jobs" or self.against):
+            raise ConfigError(
+                f"dollar_s = {self.dollar_s} counts fees, which goes with reward = 'jobs' and "
+                f"against = [] only: rivals are compared by time alone. They are {self.reward!r} "
+                f"and {list(self.against)}."
+            )
         train, validate = (seeds_of(name, getattr(self, name)) for name in ("train", "validate"))
         if set(train) & set(validate):
             raise ConfigError(
@@ -114,7 +125,7 @@ class WorldConfig:
         """The reward with its settings."""
         return Reward(
             kind=self.reward, contention_weight=self.contention_weight,
-            utilisation_weight=self.utilisation_weight,
+            utilisation_weight=self.utilisation_weight, fine=self.fine, dollar_s=self.dollar_s,
         )  # fmt: skip
 
 

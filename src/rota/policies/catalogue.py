@@ -7,6 +7,7 @@ policy of one's own is, or a checkpoint.
 
 from __future__ import annotations
 
+import re
 from functools import cache, partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -28,9 +29,13 @@ if TYPE_CHECKING:
 
 FAMILIES: Final = ("elastic", "published", "gpu_types", "contention")
 """Folders of policies with classes of their own. Every module there may list some as POLICIES."""
+CHECKPOINT: Final = re.compile(r"(?P<file>.+\.ckpt)(?::(?P<settings>.*))?", re.DOTALL)
+"""The name of a policy in a file, with or without settings."""
 LOAD_CHECKPOINT: Final = "rota.learn.deploy:load_policy"
+AT_USE: Final = "rota.learn.deploy:settings_at_use"
 SHIPPED: Final = "rota.systems.registry:trained"
 SUMMARY: Final = "rota.systems.registry:about_preset"
+SHIPPED_AT_USE: Final = "rota.systems.registry:settings_at_use"
 """What further rooms know of trained policies; imported when such a policy is asked for."""
 
 
@@ -38,10 +43,10 @@ def make_policy(name: str) -> Policy:
     """The policy called `name`, made with the settings that the name carries.
 
     It may also be a checkpoint, `PATH.ckpt`, or a policy of your own, `FILE.py:Name` or
-    `module:Name`, with settings too: `FILE.py:Name:setting=value`.
+    `module:Name`, with settings too: `PATH.ckpt:setting=value`, `FILE.py:Name:setting=value`.
     """
-    if name.endswith(".ckpt"):
-        return _load_checkpoint(Path(name), name)
+    if (kept := CHECKPOINT.fullmatch(name)) is not None:
+        return _load_checkpoint(Path(kept["file"]), name, kept["settings"] or "")
     own = parse_own(name)
     if own is not None and (own.where not in CATALOGUE or find_spec(own.where) is not None):
         entry = entry_of(load_own(own), name)
@@ -98,24 +103,28 @@ def speed_aware() -> dict[str, PolicyEntry]:
 @cache
 def _trained() -> dict[str, PolicyEntry]:
     """The trained policies that rota ships."""
-    summary = resolve(SUMMARY)
+    summary, takes = resolve(SUMMARY), resolve(SHIPPED_AT_USE)
     return {
         name: PolicyEntry(
-            summary(name), "rota train", partial(_load_checkpoint, path), kind="trained"
+            summary(name), "rota train", partial(_load_checkpoint, path), takes(name),
+            kind="trained",
         )
         for name, path in resolve(SHIPPED)().items()
     }
 
 
-def _load_checkpoint(path: Path, name: str) -> Policy:
+def _load_checkpoint(path: Path, name: str, wanted: str = "", **settings: Any) -> Policy:
+    """The policy of a checkpoint, with settings as a text or as they are."""
     try:
-        load = resolve(LOAD_CHECKPOINT)
+        load, takes = resolve(LOAD_CHECKPOINT), resolve(AT_USE)
     except ModuleNotFoundError as error:
         raise InputError(
             f"Policy {name!r} is a trained network and needs {error.name}, which is not "
             "installed: pip install 'rota[train]'."
         ) from None
-    policy: Policy = load(path, name)
+    if wanted:
+        settings |= read_settings(str(path), wanted, takes(path))
+    policy: Policy = load(path, name, settings)
     return policy
 
 
@@ -145,9 +154,10 @@ def listing() -> list[dict[str, Any]]:
     )
     sizing = {"kind": "sizing", "name": "elastic", "summary": elastic}
     trained = [
-        {"kind": "trained", "name": name, "summary": entry.summary}
+        {"kind": "trained", "name": name, "summary": entry.summary,
+         "settings": {key: setting.help for key, setting in entry.settings.items()}}
         for name, entry in _trained().items()
-    ]
+    ]  # fmt: skip
     aware = [_facts(name, entry) for name, entry in speed_aware().items()]
     plugged = [
         {**_facts(name, entry), "kind": "plug-in", "package": CATALOGUE.package(name)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,9 +15,10 @@ from rota.systems.deepshare import paper_settings as paper
 from rota.systems.dl2 import dl2_settings as dl2
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rota.plugins import Plugin
+    from rota.policies.settings import Setting
 
 PRESETS: Final = Path(__file__).parent / "presets"
 """Recipes of training, by system."""
@@ -50,6 +51,8 @@ class System:
     """What may overrule its actions in training, from settings, lens, batch and generator."""
     check_rules: Callable[[tuple[str, ...]], None] | None = None
     """Refuses names of policies that cannot play on for it."""
+    at_use: Mapping[str, Setting] = field(default_factory=dict)
+    """Settings of its lens that the name of a trained policy may carry, as in `NAME:fee=200`."""
     make_foresight: Callable[..., Any] | None = None
     """What gives the cost of every action, from environment, jobs to come and names of
     policies that may play on; for the learner "look-ahead"."""
@@ -89,6 +92,7 @@ SYSTEMS: Final = {
             "das-paper", "DAS (KDD 2023): one agent orders jobs, one places them; none is stopped.",
             das.OrderPlaceLensConfig, das.TwoAgentsConfig, das.order_place_lens, das.two_agents,
             das.both_seen, (LearnedAgent(name="ordering"), LearnedAgent(name="placing")),
+            at_use=das.AT_USE,
         ),
     )
 }  # fmt: skip
@@ -118,6 +122,12 @@ def about_preset(name: str) -> str:
     """What a recipe says of itself."""
     about: str = tomllib.loads(presets()[name].read_text())["about"]
     return about
+
+
+def settings_at_use(name: str) -> Mapping[str, Setting]:
+    """What may be set of the policy that a recipe trains."""
+    found = tomllib.loads(presets()[name].read_text())
+    return system(found["system"]).at_use if "system" in found else settings_at_use(found["base"])
 
 
 def trained() -> dict[str, Path]:

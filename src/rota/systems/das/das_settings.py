@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rota.errors import ConfigError
+from rota.policies.settings import Setting, number
 
 if TYPE_CHECKING:
     from torch import nn
+
+AT_USE: Final = {
+    "fee": Setting(
+        "what a dollar is worth, in seconds of completion time; it counts only where the network "
+        "was trained to see it",
+        lambda text: number(text, 0.0), "0 or more seconds",
+    )
+}  # fmt: skip
+"""What the name of a trained policy may carry."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +36,18 @@ class OrderPlaceLensConfig:
     """Whether it sees what the authors leave out: speed by GPU type, length, contention."""
     wait: bool = False
     """Whether the ordering agent may end a round while a job fits."""
+    targets: str = "observed"
+    """What is remembered of each machine, and the Gaussian process expects: "observed", the pace of
+    jobs there; "actions", how much of it was given away (the other reading of the paper)."""
+    fee: float = 0.0
+    """What a dollar is worth where the policy is used, in seconds of completion time; for networks
+    that see it (`network.fee`). In training, `world.dollar_s` says what it is worth."""
 
     def __post_init__(self) -> None:
+        if self.targets not in ("observed", "actions"):
+            raise ConfigError(f"lens.targets={self.targets!r} must be 'observed' or 'actions'.")
+        if not 0 <= self.fee < float("inf"):
+            raise ConfigError(f"lens.fee={self.fee} must be 0 or more seconds.")
         for name, least, most in (("window", 1, 512), ("machines", 1, 512), ("past", 0, 256)):
             if not least <= getattr(self, name) <= most:
                 raise ConfigError(
@@ -55,6 +75,11 @@ class TwoAgentsConfig:
     """Whether machines are scored by the random-walk Gaussian process (RWGP), or attention."""
     only_mean: bool = False
     """Whether jobs hear of machines' mean only, as published, and not of their maximum."""
+    scores: str = "softmax"
+    """"softmax": the next job or machine is drawn by its score (Plackett–Luce). "gaussian", as
+    published: scores are drawn, machines' from the posterior, and the highest wins."""
+    fee: bool = False
+    """Whether it sees what a dollar is worth, so that one network serves all weights of the fee."""
 
     def __post_init__(self) -> None:
         for name in ("width", "heads", "layers", "terms"):
@@ -64,6 +89,8 @@ class TwoAgentsConfig:
             raise ConfigError(
                 f"network.width={self.width} must be a multiple of network.heads={self.heads}."
             )
+        if self.scores not in ("softmax", "gaussian"):
+            raise ConfigError(f"network.scores={self.scores!r} must be 'softmax' or 'gaussian'.")
         if self.form not in ("sub", "symmetric", "stochastic"):
             raise ConfigError(
                 f"network.form={self.form!r} must be 'sub', 'symmetric' or 'stochastic'."
@@ -88,4 +115,4 @@ def both_seen(settings: TwoAgentsConfig, _lens: Any) -> nn.Module:
     """Its critic."""
     from rota.systems.das.das_network import BothSeen
 
-    return BothSeen(width=settings.width)
+    return BothSeen(width=settings.width, fee=settings.fee)

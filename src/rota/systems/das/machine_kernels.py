@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rota.core.types import Floats, Ints
+from rota.core.types import Bools, Floats, Ints
 from rota.jit import part
 from rota.policies.contention.spread_kernels import kind_of
 
@@ -25,10 +25,11 @@ class MachineMemory(NamedTuple):
     paced: Ints  # (N,) the number of those that have one
     harm: Floats  # (N,) how much they slow others down, by the part of the machine that they hold
     past: Any  # (T, N, MACHINE) float32: the last states, in any order
-    observed: Any  # (T, N) float32: the mean pace of the jobs there
-    known: Any  # (T, N) bool: whether there was one
+    observed: Any  # (T, N) float32: the mean pace of the jobs there, or the part given away
+    known: Any  # (T, N) bool: whether there was one; of what was given away always
     at: Ints  # (2,) how many states are remembered, and where the next one goes
     since_s: Floats  # (1,) the time of the last state
+    acts: Bools  # (1,) whether what was given away is remembered, instead of paces
 
 
 @part
@@ -86,7 +87,15 @@ def remember(view: View, m: MachineMemory, b: int) -> None:
     t = (m.at[1] - 1) % T if again else m.at[1]
     for n in range(m.jobs.size):
         describe(view.nodes[b], m, n, m.past[t, n])
-        m.known[t, n] = m.paced[n] > 0
-        m.observed[t, n] = m.pace[n] / m.paced[n] if m.paced[n] else 0.0
+        m.known[t, n] = m.acts[0] or m.paced[n] > 0
+        m.observed[t, n] = m.pace[n] / m.paced[n] if m.paced[n] and not m.acts[0] else 0.0
     if not again:
         m.at[0], m.at[1] = min(T, m.at[0] + 1), (t + 1) % T
+
+
+@part
+def note_action(view: View, m: MachineMemory, b: int, n: int, gpus: int) -> None:
+    """Remember that GPUs of machine n are given away in this round, if that is remembered."""
+    T = m.known.shape[0]
+    if m.acts[0] and T > 0:
+        m.observed[(m.at[1] - 1) % T, n] += gpus / max(1, view.nodes[b, n]["gpus"])

@@ -19,6 +19,7 @@ from rota.policies.contention.spread_kernels import kind_of, size_of, speed_of
 from rota.systems.das.machine_kernels import (
     MachineMemory,
     look_at_machines,
+    note_action,
     note_resident,
     remember,
 )
@@ -189,9 +190,9 @@ def end_job(view: View, book: Book, m: OrderPlaceMemory, b: int) -> None:
         book.drafts.used[b] = used
         kind = kind_of(view.laws, job["curve"], span, job["workers"])
         for i in range(span):
-            note_resident(
-                view, m.machines, b, m.node[i], kind, m.workers[i] * job["gpus_per_worker"]
-            )
+            gpus = m.workers[i] * job["gpus_per_worker"]
+            note_resident(view, m.machines, b, m.node[i], kind, gpus)
+            note_action(view, m.machines, b, m.node[i], gpus)
     m.job[0] = NOBODY
     show_jobs(view, book, m, b)
     show_machines(view, book, m, b)

@@ -31,6 +31,8 @@ class OrderPlaceLens:
     past: int = 8
     informed: bool = True
     wait: bool = False
+    targets: str = "observed"
+    fee: float = 0.0
     places: ClassVar[bool] = True
     run: Caller = field(default_factory=Caller, init=False, repr=False, compare=False)
     """Calls its kernels."""
@@ -46,7 +48,7 @@ class OrderPlaceLens:
         shapes = {
             "jobs": (W, JOB), "waiting": (W,), "job": (JOB,), "machines": (K, MACHINE),
             "usable": (K,), "pair": (K, PAIR), "past": (T, K, MACHINE), "observed": (T, K),
-            "known": (T, K),
+            "known": (T, K), "fee": (1,),
         }  # fmt: skip
         boxes = {n: spaces.Box(-np.inf, np.inf, shape, np.float32) for n, shape in shapes.items()}
         return spaces.Dict({**boxes, "agent": spaces.Box(0, 1, (), np.int64)})
@@ -72,6 +74,7 @@ class OrderPlaceLens:
             ints(N), np.zeros((B, N)), ints(N), np.zeros((B, N)),
             np.zeros((B, T, N, MACHINE), np.float32), np.zeros((B, T, N), np.float32),
             np.zeros((B, T, N), np.bool_), ints(2), np.full((B, 1), -np.inf),
+            np.full((B, 1), self.targets == "actions"),
         )  # fmt: skip
         return kernels.OrderPlaceMemory(
             ints(1), ints(1), ints(1), ints(N), ints(N), ints(J), ints(K), waits,
@@ -90,7 +93,7 @@ class OrderPlaceLens:
         self.run(
             encode, view, book, self.informed, out["agent"], out["jobs"], out["waiting"],
             out["job"], out["machines"], out["usable"], out["pair"], out["past"], out["observed"],
-            out["known"],
+            out["known"], out["fee"],
         )  # fmt: skip
 
     def mask(self, view: View, book: Book, out: Bools) -> None:

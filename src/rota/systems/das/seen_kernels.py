@@ -102,12 +102,14 @@ def show_past(m: OrderPlaceMemory, past: Any, observed: Any, known: Any) -> None
 def encode(
     view: View, book: Book, informed: bool, agent: Ints, jobs: Floats, waiting: Floats, job: Floats,
     machines: Floats, usable: Floats, pair: Floats, past: Floats, observed: Floats, known: Floats,
+    fee: Floats,
 ) -> None:  # fmt: skip
     """Fill the observations; `waiting` and `usable` flag rows that are in use."""
     for b in range(agent.size):
         m = entry_of(book.own, b)
         placing = m.job[0] != NOBODY
         agent[b] = 1 if placing else 0
+        fee[b, 0] = np.log1p(book.dollar_s[b]) / 8.0
         jobs[b, :], waiting[b, :], job[b, :] = 0.0, 0.0, 0.0
         machines[b, :], usable[b, :], pair[b, :] = 0.0, 0.0, 0.0
         past[b, :], observed[b, :] = 0.0, 0.0
