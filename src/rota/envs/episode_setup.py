@@ -42,6 +42,7 @@ def no_ends(batch: int, jobs: int) -> Ends:
 
     return Ends(
         reward=zeros(), terminated=zeros(bool), truncated=zeros(bool), jct_s=zeros(),
-        cost_s=zeros(), unfinished=zeros(int), makespan_s=zeros(), resizes=zeros(int), moves=zeros(int),
-        rounds=zeros(int), total=zeros(), played=zeros(int), jcts_s=np.full((batch, jobs), np.nan),
+        cost_s=zeros(), unfinished=zeros(int), makespan_s=zeros(), resizes=zeros(int),
+        moves=zeros(int), rounds=zeros(int), total=zeros(), played=zeros(int),
+        jcts_s=np.full((batch, jobs), np.nan),
     )  # fmt: skip

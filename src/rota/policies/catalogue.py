@@ -106,7 +106,10 @@ def _trained() -> dict[str, PolicyEntry]:
     summary, takes = resolve(SUMMARY), resolve(SHIPPED_AT_USE)
     return {
         name: PolicyEntry(
-            summary(name), "rota train", partial(_load_checkpoint, path), takes(name),
+            summary(name),
+            "rota train",
+            partial(_load_checkpoint, path),
+            takes(name),
             kind="trained",
         )
         for name, path in resolve(SHIPPED)().items()

@@ -40,4 +40,5 @@ def win_logits(mean: Tensor, sd: Tensor, there: Tensor) -> Tensor:
     itself = torch.eye(mean.shape[-1], dtype=torch.bool, device=mean.device)
     beaten = torch.special.log_ndtr(apart.clamp_min(FAR))
     beaten = beaten.masked_fill((itself | ~there[:, None])[..., None], 0.0).sum(2)
-    return (beaten + share.log()).logsumexp(-1).masked_fill(~there, -torch.inf)
+    logits: Tensor = (beaten + share.log()).logsumexp(-1).masked_fill(~there, -torch.inf)
+    return logits
