@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from rota.systems.das.das_player import TwoAgentsPlayer
+    from rota.systems.das.order_place_lens import OrderPlaceLens
     from rota.systems.das.walk import Form
 
 FORBIDDEN = -1e9
@@ -63,6 +65,12 @@ class TwoAgents(nn.Module):
                 )
                 logits = logits.index_copy(0, rows, padded.clamp_min(FORBIDDEN))
         return logits, None
+
+    def player(self, lens: OrderPlaceLens) -> TwoAgentsPlayer:
+        """What writes rounds with these weights, compiled."""
+        from rota.systems.das.das_player import TwoAgentsPlayer
+
+        return TwoAgentsPlayer(self, lens)
 
     def _order(self, seen: Mapping[str, Tensor]) -> Tensor:
         """Logits (B, W + 1) of the jobs, in order of submission, and of the round's end."""

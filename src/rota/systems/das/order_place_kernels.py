@@ -264,20 +264,28 @@ def act(view: View, book: Book, actions: Ints, ended: Bools) -> None:
         ended[b] = act_on(view, book, entry_of(book.own, b), b, actions[b])
 
 
+@part
+def allow(view: View, book: Book, m: OrderPlaceMemory, b: int, out: Bools) -> int:
+    """Flag what is allowed in one cluster; returns how much that is."""
+    out[:] = False
+    if m.job[0] == NOBODY:
+        for i in range(book.shown[b]):
+            out[i] = True
+        ends = book.shown[b] == 0 or may_wait(view, book, m, b)
+        out[book.rows.shape[1]] = ends
+        return int(book.shown[b] + ends)
+    count = 0
+    for k in range(m.row.size):
+        out[k] = may_pick(view, book, m, b, k)
+        count += out[k]
+    return count
+
+
 @kernel
 def mask(view: View, book: Book, out: Bools) -> None:
     """Flag what is allowed; the round's end if it may wait, or if nothing else is left."""
     for b in range(len(out)):
-        m = entry_of(book.own, b)
-        out[b, :] = False
-        if m.job[0] == NOBODY:
-            for i in range(book.shown[b]):
-                out[b, i] = True
-            end = book.rows.shape[1]
-            out[b, end] = book.shown[b] == 0 or may_wait(view, book, m, b)
-            continue
-        for k in range(m.row.size):
-            out[b, k] = may_pick(view, book, m, b, k)
+        allow(view, book, entry_of(book.own, b), b, out[b])
 
 
 @kernel
