@@ -60,6 +60,17 @@ def fits_now(view: View, book: Book, b: int, j: int) -> bool:
 
 
 @part
+def free_gpus(nodes: Any) -> tuple[int, int]:
+    """The GPUs that are free on all machines together, and on the one with most."""
+    total, most = 0, 0
+    for n in range(nodes.size):
+        free = nodes[n]["free"]
+        total += max(0, free)
+        most = max(most, free)
+    return total, most
+
+
+@part
 def key_of(job: Any, now_s: float, informed: int) -> float:
     """What jobs are chosen by: GPU-seconds that they still need, or when they were submitted."""
     if not informed:
@@ -72,6 +83,7 @@ def key_of(job: Any, now_s: float, informed: int) -> float:
 def show_jobs(view: View, book: Book, m: OrderPlaceMemory, b: int) -> None:
     """List the waiting jobs that fit, those with the least keys, the least first."""
     shown, W = 0, book.rows.shape[1]
+    total, most = free_gpus(book.drafts.nodes[b])
     for i in range(view.live[b]):
         j = view.order[b, i]
         job = view.jobs[b, j]
@@ -80,7 +92,9 @@ def show_jobs(view: View, book: Book, m: OrderPlaceMemory, b: int) -> None:
         key = key_of(job, view.now_s[b], m.informed[0])
         if shown == W and not key < m.key[W - 1]:
             continue
-        if not fits_now(view, book, b, j):
+        each = job["gpus_per_worker"]
+        # Most jobs that do not fit are told by these two, without a look at every machine.
+        if each > most or job["workers"] * each > total or not fits_now(view, book, b, j):
             m.passed[j] = 1  # within a round room only becomes less
             continue
         at = shown if shown < W else W - 1
