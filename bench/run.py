@@ -256,6 +256,9 @@ def learned_systems() -> Iterator[Row]:
     for name, p50_ms, p99_ms in learned.decisions():
         yield Row(f"decide, {name}, 500 nodes, window 40, median", p50_ms, "ms")
         yield Row("… 99th percentile", p99_ms, "ms", "10 ms", p99_ms / 10)
+    round_ms = learned.first_round_ms()
+    yield Row("decide, das-paper, 1,000 nodes, 200 jobs", round_ms, "ms", "100 ms",
+              round_ms / 100)  # fmt: skip
     first, whole = learned.training_rates()
     yield Row("train dl2: rollout, inference, update", first, "steps/s", "30,000", first / 30_000)
     yield Row("… whole updates", whole, "steps/s")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from rota.systems.das.das_player import TwoAgentsPlayer
+    from rota.systems.das.order_place_lens import OrderPlaceLens
     from rota.systems.das.placement_head import PlacementScores
     from rota.systems.das.walk import Form
 
@@ -69,6 +71,12 @@ class TwoAgents(nn.Module):
                 )
                 logits = logits.index_copy(0, rows, padded.clamp_min(FORBIDDEN))
         return logits, None
+
+    def player(self, lens: OrderPlaceLens) -> TwoAgentsPlayer | None:
+        """What writes rounds with these weights, compiled; none for Gaussian scores."""
+        from rota.systems.das.das_player import TwoAgentsPlayer
+
+        return TwoAgentsPlayer(self, lens) if self.spread is None else None
 
     def _order(self, seen: Mapping[str, Tensor]) -> Tensor:
         """Logits (B, W + 1) of the jobs, in order of submission, and of the round's end."""

@@ -61,6 +61,17 @@ def fits_now(view: View, book: Book, b: int, j: int) -> bool:
 
 
 @part
+def free_gpus(nodes: Any) -> tuple[int, int]:
+    """The GPUs that are free on all machines together, and on the one with most."""
+    total, most = 0, 0
+    for n in range(nodes.size):
+        free = nodes[n]["free"]
+        total += max(0, free)
+        most = max(most, free)
+    return total, most
+
+
+@part
 def key_of(job: Any, now_s: float, informed: int) -> float:
     """What jobs are chosen by: GPU-seconds that they still need, or when they were submitted."""
     if not informed:
@@ -73,6 +84,7 @@ def key_of(job: Any, now_s: float, informed: int) -> float:
 def show_jobs(view: View, book: Book, m: OrderPlaceMemory, b: int) -> None:
     """List the waiting jobs that fit, those with the least keys, the least first."""
     shown, W = 0, book.rows.shape[1]
+    total, most = free_gpus(book.drafts.nodes[b])
     for i in range(view.live[b]):
         j = view.order[b, i]
         job = view.jobs[b, j]
@@ -81,7 +93,9 @@ def show_jobs(view: View, book: Book, m: OrderPlaceMemory, b: int) -> None:
         key = key_of(job, view.now_s[b], m.informed[0])
         if shown == W and not key < m.key[W - 1]:
             continue
-        if not fits_now(view, book, b, j):
+        each = job["gpus_per_worker"]
+        # Most jobs that do not fit are told by these two, without a look at every machine.
+        if each > most or job["workers"] * each > total or not fits_now(view, book, b, j):
             m.passed[j] = 1  # within a round room only becomes less
             continue
         at = shown if shown < W else W - 1
@@ -265,20 +279,28 @@ def act(view: View, book: Book, actions: Ints, ended: Bools) -> None:
         ended[b] = act_on(view, book, entry_of(book.own, b), b, actions[b])
 
 
+@part
+def allow(view: View, book: Book, m: OrderPlaceMemory, b: int, out: Bools) -> int:
+    """Flag what is allowed in one cluster; returns how much that is."""
+    out[:] = False
+    if m.job[0] == NOBODY:
+        for i in range(book.shown[b]):
+            out[i] = True
+        ends = book.shown[b] == 0 or may_wait(view, book, m, b)
+        out[book.rows.shape[1]] = ends
+        return int(book.shown[b] + ends)
+    count = 0
+    for k in range(m.row.size):
+        out[k] = may_pick(view, book, m, b, k)
+        count += out[k]
+    return count
+
+
 @kernel
 def mask(view: View, book: Book, out: Bools) -> None:
     """Flag what is allowed; the round's end if it may wait, or if nothing else is left."""
     for b in range(len(out)):
-        m = entry_of(book.own, b)
-        out[b, :] = False
-        if m.job[0] == NOBODY:
-            for i in range(book.shown[b]):
-                out[b, i] = True
-            end = book.rows.shape[1]
-            out[b, end] = book.shown[b] == 0 or may_wait(view, book, m, b)
-            continue
-        for k in range(m.row.size):
-            out[b, k] = may_pick(view, book, m, b, k)
+        allow(view, book, entry_of(book.own, b), b, out[b])
 
 
 @kernel
