@@ -68,6 +68,20 @@ def reached(job: Any, true: Any, kind: int, now_s: float) -> float:
 
 
 @part
+def fee_to_come(job: Any, true: Any, now_s: float) -> float:
+    """What a job will pay if it goes on as it does.
+
+    It is charged when the job starts, and corrected later: so a place is judged at once, and the
+    sum over an episode is the same.
+    """
+    if job["pace"] > 0.0:
+        pause_s = max(0.0, job["resume_s"] - now_s)
+        left_s = true["work_s"] / job["pace"] - ran_s(job, now_s)
+        return float(true["fee_rate"] * (pause_s + max(0.0, left_s)))
+    return 0.0
+
+
+@part
 def reward_since(s: State, score: Score, b: int) -> float:
     """The reward for the time since the last one; each job's part goes to `gains`."""
     clock, kind = s.clock[0], score.kind
@@ -92,7 +106,7 @@ def reward_since(s: State, score: Score, b: int) -> float:
                         unit_s = 1.0  # a job without work: count its wait in seconds
                 gain = gain / unit_s if gain < 0.0 else 0.0
                 if kind == JOBS and score.dollar_s[b] > 0.0:
-                    level = reached(job, true, FEE, to_s)
+                    level = reached(job, true, FEE, to_s) - fee_to_come(job, true, to_s)
                     gain += (level - score.level[b, j]) * score.dollar_s[b] / unit_s
                     score.level[b, j] = level
         score.gains[b, j] = gain
