@@ -13,7 +13,7 @@ from toy_games import FOLLOWER, KINDS, Jobs, Small, Steps, Worth
 
 from rota.errors import ConfigError, TrainingError
 from rota.learn.collect import play
-from rota.learn.ppo import PPO, PPOConfig, ReturnScale
+from rota.learn.ppo import PPO, PPOConfig, ReturnScale, clipped_gain
 from rota.systems.agents import EDITOR
 
 if TYPE_CHECKING:
@@ -163,6 +163,26 @@ def test_the_scale_follows_the_returns() -> None:
         scale.update(rng.normal(100.0, 5.0, 1000))
     assert scale.mean == pytest.approx(100, abs=0.2)
     assert scale.sd == pytest.approx(5, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "gain", "slope"),
+    [
+        (1.1, 2.0, 2.2, 2.0),  # within: free
+        (1.3, 2.0, 2.4, 0.0),  # a good action that is likely enough already
+        (0.7, 2.0, 1.4, 2.0),  # a good one that became unlikely: back
+        (0.7, -2.0, -1.6, 0.0),  # a bad one that is unlikely enough
+        (1.3, -2.0, -2.6, -2.0),  # a bad one that became likely: back
+        (1.3, 0.0, 0.0, 0.0),
+    ],
+)
+def test_clipping_by_hand(ratio: float, advantage: float, gain: float, slope: float) -> None:
+    at = torch.tensor(ratio, dtype=torch.float64, requires_grad=True)
+    found = clipped_gain(at, torch.tensor(advantage).double(), 0.2)
+    found.backward()
+    assert float(found.detach()) == pytest.approx(gain)
+    assert at.grad is not None
+    assert float(at.grad) == pytest.approx(slope)
 
 
 @pytest.mark.parametrize(

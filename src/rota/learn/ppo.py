@@ -198,8 +198,7 @@ class PPO:
             state = torch.from_numpy(part.state[chose])
             change, advantage = _together(change, advantage, state, len(part.begins) - 1)
         ratio = change.exp()
-        clipped = ratio.clamp(1 - c.clip, 1 + c.clip)
-        policy_loss = -mean(torch.minimum(ratio * advantage, clipped * advantage))
+        policy_loss = -mean(clipped_gain(ratio, advantage, c.clip))
         each = found.entropy()
         entropy = bonus = mean(each)
         if "agent" in part.columns:
@@ -223,6 +222,15 @@ class PPO:
         """Continue from what `state` gave."""
         self.scale = ReturnScale(**facts["scale"])
         self.descent.restore(arrays)
+
+
+def clipped_gain(ratio: torch.Tensor, advantage: torch.Tensor, clip: float) -> torch.Tensor:
+    """What each decision gains by its ratio of new to old probability, as far as that may go.
+
+    The minimum is of the products: a ratio that has gone too far in the right direction learns
+    nothing more, and one that has gone the wrong way always does.
+    """
+    return torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
 
 
 def _together(
