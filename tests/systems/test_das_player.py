@@ -28,7 +28,7 @@ from rota.systems.das.walk import FORMS
 from rota.systems.registry import system
 
 if TYPE_CHECKING:
-    from rota.systems.das.agent_kernels import Agents, Scratch
+    from rota.systems.das.agent_kernels import Agents, AgentScratch
 
 torch.set_num_threads(1)
 
@@ -203,7 +203,7 @@ def test_tanh_is_that_of_numpy_but_for_rounding() -> None:
 
 @wide_kernel
 def score_drawn(
-    a: Agents, s: Scratch, placing: bool, jobs: Any, machines: Any, past: Any, shown: int,
+    a: Agents, s: AgentScratch, placing: bool, jobs: Any, machines: Any, past: Any, shown: int,
     count: int,
 ) -> None:  # fmt: skip
     """The logits of jobs, or of machines for the first job; the rest is in `s` already."""

@@ -21,7 +21,7 @@ from rota.systems.das.dense_kernels import (
 )
 
 
-class Encoder(NamedTuple):
+class EncoderWeights(NamedTuple):
     """Weights of an encoder of F numbers."""
 
     first: Any  # (F, D)
@@ -30,7 +30,7 @@ class Encoder(NamedTuple):
     second_bias: Any  # (D,)
 
 
-class Hearing(NamedTuple):
+class HearingWeights(NamedTuple):
     """Weights of `Communicate`; P is D, or 2 D with the maximum; 0 if jobs hear nothing."""
 
     message: Any  # (P, D)
@@ -40,7 +40,7 @@ class Hearing(NamedTuple):
     gate_bias: Any  # (D,)
 
 
-class Ordering(NamedTuple):
+class OrderingWeights(NamedTuple):
     """Weights of the ordering agent; L layers."""
 
     heads: int
@@ -65,7 +65,7 @@ class Ordering(NamedTuple):
     end_bias: Any  # (1,)
 
 
-class Placing(NamedTuple):
+class PlacingWeights(NamedTuple):
     """Weights of the placement agent; those that its form has no use for are empty."""
 
     form: int  # one of FORMS, or ATTENTION
@@ -92,14 +92,14 @@ class Placing(NamedTuple):
 class Agents(NamedTuple):
     """The weights of both agents: float32, (in, out) each."""
 
-    job: Encoder
-    machine: Encoder
-    hear: Hearing
-    order: Ordering
-    place: Placing
+    job: EncoderWeights
+    machine: EncoderWeights
+    hear: HearingWeights
+    order: OrderingWeights
+    place: PlacingWeights
 
 
-class Scratch(NamedTuple):
+class AgentScratch(NamedTuple):
     """What the agents work in: float32 if not said otherwise.
 
     Machines are kept in 2 + T states: as the ordering agent sees them, as the placement agent
@@ -142,7 +142,7 @@ class Scratch(NamedTuple):
 
 
 @part
-def encode_row(w: Encoder, told: Any, line: Any, out: Any) -> None:
+def encode_row(w: EncoderWeights, told: Any, line: Any, out: Any) -> None:
     """Embed what is told of a job or a machine."""
     dense(told, w.first, w.first_bias, line)
     cut(line)
@@ -160,7 +160,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 @part
-def see_machine(a: Agents, s: Scratch, t: int, k: int, told: Any) -> None:
+def see_machine(a: Agents, s: AgentScratch, t: int, k: int, told: Any) -> None:
     """Embed the machine at place k of state t, unless it looks as it did there, or as the last."""
     if same(s.raw[t, k], told):
         return
@@ -174,7 +174,7 @@ def see_machine(a: Agents, s: Scratch, t: int, k: int, told: Any) -> None:
 
 
 @part
-def mean_machine(s: Scratch, t: int, count: int, out: Any) -> None:
+def mean_machine(s: AgentScratch, t: int, count: int, out: Any) -> None:
     """The mean embedding of the machines of a state."""
     out[:] = ZERO
     for k in range(count):
@@ -184,7 +184,7 @@ def mean_machine(s: Scratch, t: int, count: int, out: Any) -> None:
 
 
 @part
-def send_message(a: Agents, s: Scratch, t: int, count: int) -> None:
+def send_message(a: Agents, s: AgentScratch, t: int, count: int) -> None:
     """Write down what the machines of a state tell all jobs: message, and its part of the gate."""
     D, w = s.common.size, a.hear
     pooled = s.pooled[: w.message.shape[0]]
@@ -201,7 +201,7 @@ def send_message(a: Agents, s: Scratch, t: int, count: int) -> None:
 
 
 @part
-def hear(a: Agents, s: Scratch, job: Any, out: Any) -> None:
+def hear(a: Agents, s: AgentScratch, job: Any, out: Any) -> None:
     """Mix a job's embedding with the message."""
     if a.hear.message.shape[0] == 0:
         copy(job, out)

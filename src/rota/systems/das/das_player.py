@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rota.systems.das.agent_kernels import Agents, Encoder, Hearing, Ordering, Placing, Scratch
+from rota.systems.das.agent_kernels import (
+    Agents,
+    AgentScratch,
+    EncoderWeights,
+    HearingWeights,
+    OrderingWeights,
+    PlacingWeights,
+)
 from rota.systems.das.machine_kernels import MACHINE
 from rota.systems.das.ordering_head import positions
 from rota.systems.das.placement_head import WalkHead
@@ -60,21 +67,21 @@ def weights_of(network: TwoAgents, window: int) -> Agents:
         )  # fmt: skip
 
 
-def encoder_of(encoder: nn.Sequential) -> Encoder:
+def encoder_of(encoder: nn.Sequential) -> EncoderWeights:
     """Those of an encoder."""
-    return Encoder(*_linear(encoder[0]), *_linear(encoder[2]))
+    return EncoderWeights(*_linear(encoder[0]), *_linear(encoder[2]))
 
 
-def hearing_of(hear: Communicate | None, width: int) -> Hearing:
+def hearing_of(hear: Communicate | None, width: int) -> HearingWeights:
     """Those by which jobs hear of machines."""
     if hear is None:
         none, nothing = _plain(torch.zeros(0, width)), _plain(torch.zeros(0))
-        return Hearing(none, nothing, none, none, nothing)
+        return HearingWeights(none, nothing, none, none, nothing)
     gate, bias = _linear(hear.gate)
-    return Hearing._make([*_linear(hear.message[0]), *_split(gate, width, width), bias])
+    return HearingWeights._make([*_linear(hear.message[0]), *_split(gate, width, width), bias])
 
 
-def ordering_of(order: OrderingHead, end: nn.Linear, window: int) -> Ordering:
+def ordering_of(order: OrderingHead, end: nn.Linear, window: int) -> OrderingWeights:
     """Those of the ordering agent; its layers are stacked."""
     blocks: Sequence[Any] = list(order.blocks)
     layers = [
@@ -86,13 +93,13 @@ def ordering_of(order: OrderingHead, end: nn.Linear, window: int) -> Ordering:
     ]  # fmt: skip
     stacked = [np.stack(each) for each in zip(*layers, strict=True)]
     waves = positions(torch.arange(window), end.in_features, torch.float32)
-    return Ordering._make([
+    return OrderingWeights._make([
         blocks[0].heads, _plain(waves), *stacked, *_norm(order.norm), *_row(order.logit),
         *_row(end),
     ])  # fmt: skip
 
 
-def placing_of(network: TwoAgents) -> Placing:
+def placing_of(network: TwoAgents) -> PlacingWeights:
     """Those of the placement agent."""
     head, width = network.place, network.end.in_features
     none, nothing = _plain(torch.zeros(0, width)), _plain(torch.zeros(0))
@@ -105,21 +112,21 @@ def placing_of(network: TwoAgents) -> Placing:
         decay = head.decay.double()
         fade = decay ** (length / 2) * ((1 - decay) / width).sqrt()
         pair, pair_bias = _linear(head.pair.machine)
-        return Placing._make([
+        return PlacingWeights._make([
             FORMS.index(head.form), float(head.noise), _plain(head.pair.job.weight.T), pair, none,
             pair_bias, *_linear(head.pair.out), _plain(step), _plain(head.start.weight[0]),
             _plain(fade), none, nothing, *own,
         ])  # fmt: skip
     pair, pair_bias = _linear(head.key.machine)
     query, query_bias = _linear(head.query)
-    return Placing._make([
+    return PlacingWeights._make([
         ATTENTION, 1.0, _plain(head.key.job.weight.T), *_split(pair, width, 2), pair_bias,
         *_linear(head.key.out), none, nothing, nothing, _plain(query * shrink),
         _plain(query_bias * shrink), *own,
     ])  # fmt: skip
 
 
-def scratch_for(agents: Agents, lens: OrderPlaceLens) -> Scratch:
+def scratch_for(agents: Agents, lens: OrderPlaceLens) -> AgentScratch:
     """Memory for these agents."""
     W, K, T, A = lens.window, lens.machines, lens.past, lens.actions
     told, D = agents.job.first.shape
@@ -129,7 +136,7 @@ def scratch_for(agents: Agents, lens: OrderPlaceLens) -> Scratch:
         return np.zeros(shape, np.float32)
 
     raw = np.full((2 + T, K, MACHINE), np.nan, np.float32)  # equal to no description
-    return Scratch(
+    return AgentScratch(
         np.zeros(W, np.int64), floats(told), floats(W, D), floats(W, D), raw, floats(2 + T, K, D),
         floats(2 + T, K, D), floats(MACHINE), floats(K, PAIR), floats(T, K),
         np.zeros((T, K), np.bool_), np.zeros(T, np.bool_), floats(2 * D), floats(D), floats(D),

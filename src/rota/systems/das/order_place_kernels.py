@@ -83,6 +83,21 @@ def key_of(job: Any, now_s: float, informed: int) -> float:
 @part
 def show_jobs(view: View, book: Book, m: OrderPlaceMemory, b: int) -> None:
     """List the waiting jobs that fit, those with the least keys, the least first."""
+    list_jobs(view, book, m, b, False)
+    # Mostly all of these fit, and no others need to be tried on the machines.
+    fit = True
+    for i in range(book.shown[b]):
+        j = book.rows[b, i]
+        if not fits_now(view, book, b, j):
+            m.passed[j] = 1  # within a round room only becomes less
+            fit = False
+    if not fit:
+        list_jobs(view, book, m, b, True)
+
+
+@part
+def list_jobs(view: View, book: Book, m: OrderPlaceMemory, b: int, tried: bool) -> None:
+    """The same, if all are `tried`; else jobs may be among them that do not fit."""
     shown, W = 0, book.rows.shape[1]
     total, most = free_gpus(book.drafts.nodes[b])
     for i in range(view.live[b]):
@@ -90,13 +105,13 @@ def show_jobs(view: View, book: Book, m: OrderPlaceMemory, b: int) -> None:
         job = view.jobs[b, j]
         if job["share_len"] > 0 or book.drafts.length[b, j] > 0 or m.passed[j]:
             continue
-        key = key_of(job, view.now_s[b], m.informed[0])
+        key, each = key_of(job, view.now_s[b], m.informed[0]), job["gpus_per_worker"]
         if shown == W and not key < m.key[W - 1]:
             continue
-        each = job["gpus_per_worker"]
         # Most jobs that do not fit are told by these two, without a look at every machine.
-        if each > most or job["workers"] * each > total or not fits_now(view, book, b, j):
-            m.passed[j] = 1  # within a round room only becomes less
+        large = each > most or job["workers"] * each > total
+        if large or (tried and not fits_now(view, book, b, j)):
+            m.passed[j] = 1
             continue
         at = shown if shown < W else W - 1
         while at > 0 and key < m.key[at - 1]:

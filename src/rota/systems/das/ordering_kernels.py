@@ -24,11 +24,11 @@ from rota.systems.das.dense_kernels import (
 )
 
 if TYPE_CHECKING:
-    from rota.systems.das.agent_kernels import Agents, Scratch
+    from rota.systems.das.agent_kernels import Agents, AgentScratch
 
 
 @part
-def score_jobs(a: Agents, s: Scratch, jobs: int, machines: int) -> None:
+def score_jobs(a: Agents, s: AgentScratch, jobs: int, machines: int) -> None:
     """Write the logits of the first `jobs` rows, and of the end, before so many machines."""
     D, w = s.common.size, a.order
     mean_machine(s, 0, machines, s.common)
@@ -49,7 +49,7 @@ def score_jobs(a: Agents, s: Scratch, jobs: int, machines: int) -> None:
 
 
 @part
-def attend(a: Agents, s: Scratch, layer: int, jobs: int) -> None:
+def attend(a: Agents, s: AgentScratch, layer: int, jobs: int) -> None:
     """Let every job hear of all jobs."""
     D, w = s.common.size, a.order
     line, each = s.line[:D], D // w.heads
@@ -82,7 +82,7 @@ def add_scaled(much: Any, source: Any, out: Any) -> None:
 
 
 @part
-def think(a: Agents, s: Scratch, layer: int, job: Any) -> None:
+def think(a: Agents, s: AgentScratch, layer: int, job: Any) -> None:
     """The two linear layers that follow attention."""
     w, line = a.order, s.line[: s.common.size]
     normalise(job, w.think_scale[layer], w.think_shift[layer], line)

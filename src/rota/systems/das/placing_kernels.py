@@ -26,7 +26,7 @@ from rota.systems.das.dense_kernels import (
 from rota.systems.das.posterior_kernels import regress
 
 if TYPE_CHECKING:
-    from rota.systems.das.agent_kernels import Agents, Scratch
+    from rota.systems.das.agent_kernels import Agents, AgentScratch
 
 SUB: Final = 0
 """These are the places of the forms in FORMS."""
@@ -46,7 +46,7 @@ LEAST_VARIANCE: Final = 1e-6
 
 
 @part
-def score_machines(a: Agents, s: Scratch, job: int, count: int) -> None:
+def score_machines(a: Agents, s: AgentScratch, job: int, count: int) -> None:
     """Write the logits of the first `count` machines for the job in row `job` of those shown."""
     heard, w = s.heard[0], a.place
     if a.hear.message.shape[0] > 0:
@@ -70,7 +70,7 @@ def score_machines(a: Agents, s: Scratch, job: int, count: int) -> None:
 
 
 @part
-def centre(s: Scratch, count: int) -> None:
+def centre(s: AgentScratch, count: int) -> None:
     """Take the mean of all observations off them, and flag states that have any."""
     total, many = ZERO, 0
     for t in range(s.known.shape[0]):
@@ -87,7 +87,7 @@ def centre(s: Scratch, count: int) -> None:
 
 
 @part
-def add_fit(a: Agents, s: Scratch, heard: Any, count: int) -> None:
+def add_fit(a: Agents, s: AgentScratch, heard: Any, count: int) -> None:
     """Add what machines are to the job by themselves, and forbid those without room."""
     w, line = a.place, s.line[: s.common.size]
     dense(heard, w.fit_job, w.fit_bias, s.common)
@@ -103,7 +103,7 @@ def add_fit(a: Agents, s: Scratch, heard: Any, count: int) -> None:
 
 
 @part
-def embed_pairs(a: Agents, s: Scratch, t: int, count: int) -> None:
+def embed_pairs(a: Agents, s: AgentScratch, t: int, count: int) -> None:
     """Embed the machines of state t as the job sees them, whose part is in `common`."""
     line = s.line[: s.common.size]
     for k in range(count):
@@ -115,7 +115,7 @@ def embed_pairs(a: Agents, s: Scratch, t: int, count: int) -> None:
 
 
 @part
-def attend_machines(a: Agents, s: Scratch, heard: Any, count: int) -> None:
+def attend_machines(a: Agents, s: AgentScratch, heard: Any, count: int) -> None:
     """Scores by attention to machines and to the record of each, which joins its embedding."""
     w, query = a.place, s.other[: s.common.size]
     dense(heard, w.query, w.query_bias, query)
@@ -139,7 +139,7 @@ def attend_machines(a: Agents, s: Scratch, heard: Any, count: int) -> None:
 
 
 @part
-def walk_states(a: Agents, s: Scratch, count: int) -> None:
+def walk_states(a: Agents, s: AgentScratch, count: int) -> None:
     """Features of the present state, and of past ones that are useful."""
     for t in range(1 + s.known.shape[0]):
         if t > 0 and not s.useful[t - 1]:
@@ -162,7 +162,7 @@ def walk_states(a: Agents, s: Scratch, count: int) -> None:
 
 
 @part
-def find_steps(a: Agents, s: Scratch, t: int, count: int) -> None:
+def find_steps(a: Agents, s: AgentScratch, t: int, count: int) -> None:
     """How likely the job's walk steps from machine to machine, into `steps`."""
     form, line = a.place.form, s.line[: s.common.size]
     for k in range(count):

@@ -18,7 +18,7 @@ from rota.systems.das.seen_kernels import JOB, most_gpus, seen_fee, show_job, sh
 if TYPE_CHECKING:
     from rota.envs.book import Book
     from rota.envs.view import View
-    from rota.systems.das.agent_kernels import Agents, Scratch
+    from rota.systems.das.agent_kernels import Agents, AgentScratch
 
 ORDERED: Final = 0
 """What the ordering agent sees, among the states that are kept of machines."""
@@ -26,7 +26,7 @@ ORDERED: Final = 0
 
 @wide_kernel
 def play_two_agents(
-    view: View, book: Book, a: Agents, s: Scratch, informed: bool, most_edits: int
+    view: View, book: Book, a: Agents, s: AgentScratch, informed: bool, most_edits: int
 ) -> bool:
     """Write the round of a batch of one; False if it has not ended by `most_edits`."""
     m, largest = entry_of(book.own, 0), most_gpus(view, 0)
@@ -44,7 +44,13 @@ def play_two_agents(
 
 @part
 def score(
-    view: View, book: Book, m: OrderPlaceMemory, a: Agents, s: Scratch, informed: bool, largest: int
+    view: View,
+    book: Book,
+    m: OrderPlaceMemory,
+    a: Agents,
+    s: AgentScratch,
+    informed: bool,
+    largest: int,
 ) -> None:
     """Write the logits of the agent that acts."""
     s.logits[:] = FORBIDDEN
@@ -60,7 +66,7 @@ def score(
 
 
 @part
-def row_of(s: Scratch, j: int) -> int:
+def row_of(s: AgentScratch, j: int) -> int:
     """The row of a job that is shown."""
     i = 0
     while i < s.who.size - 1 and s.who[i] != j:
@@ -69,7 +75,9 @@ def row_of(s: Scratch, j: int) -> int:
 
 
 @part
-def see_jobs(view: View, book: Book, a: Agents, s: Scratch, informed: bool, largest: int) -> None:
+def see_jobs(
+    view: View, book: Book, a: Agents, s: AgentScratch, informed: bool, largest: int
+) -> None:
     """Embed the jobs that are shown; those that were shown before only move up."""
     old = 0
     for i in range(book.shown[0]):
@@ -88,7 +96,7 @@ def see_jobs(view: View, book: Book, a: Agents, s: Scratch, informed: bool, larg
 
 
 @part
-def see_machines(book: Book, m: OrderPlaceMemory, a: Agents, s: Scratch, state: int) -> int:
+def see_machines(book: Book, m: OrderPlaceMemory, a: Agents, s: AgentScratch, state: int) -> int:
     """Embed the machines that are shown, as the given state; returns their number."""
     count, told = 0, s.looks
     while count < m.row.size and m.row[count] >= 0:
@@ -99,7 +107,7 @@ def see_machines(book: Book, m: OrderPlaceMemory, a: Agents, s: Scratch, state: 
 
 
 @part
-def see_past(m: OrderPlaceMemory, a: Agents, s: Scratch, count: int) -> None:
+def see_past(m: OrderPlaceMemory, a: Agents, s: AgentScratch, count: int) -> None:
     """Note what was observed at the machines that are shown, and embed states with any of it."""
     for t in range(s.known.shape[0]):
         any_known = False

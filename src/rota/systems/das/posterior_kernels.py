@@ -13,11 +13,11 @@ from rota.jit import part
 from rota.systems.das.dense_kernels import dot
 
 if TYPE_CHECKING:
-    from rota.systems.das.agent_kernels import Scratch
+    from rota.systems.das.agent_kernels import AgentScratch
 
 
 @part
-def regress(s: Scratch, noise: float, count: int) -> None:
+def regress(s: AgentScratch, noise: float, count: int) -> None:
     """Write what each past state contributes to a machine's mean, and its variance."""
     for t in range(s.gram.shape[0]):
         if t == 0 or s.useful[t - 1]:
@@ -35,7 +35,7 @@ def regress(s: Scratch, noise: float, count: int) -> None:
 
 
 @part
-def first_alike(s: Scratch, k: int) -> int:
+def first_alike(s: AgentScratch, k: int) -> int:
     """The first machine that was observed in the same states as machine k."""
     for other in range(k):
         alike = True
@@ -47,7 +47,7 @@ def first_alike(s: Scratch, k: int) -> int:
 
 
 @part
-def solve(s: Scratch, noise: float, k: int) -> None:
+def solve(s: AgentScratch, noise: float, k: int) -> None:
     """Solve machine k's system by a Cholesky factor.
 
     A pivot is never below the noise but for rounding, so it is raised to that.
