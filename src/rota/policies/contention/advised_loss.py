@@ -58,7 +58,9 @@ def learned() -> Mapping[str, Mapping[str, Any]]:
 class Das:
     """`least-loss`, advised by one who orders jobs and one who sets what GPU types cost them.
 
-    There are two pairs of them: for clusters that know how long jobs are, and for others.
+    There are two pairs of them: for clusters that know how long jobs are, and for others. By
+    default a dollar counts a little: of the weights 0, 25, 50 and 100 s none had shorter times on
+    the validation traces, as dear places are mostly those that others need.
     """
 
     compiles: ClassVar[bool] = True
@@ -71,7 +73,7 @@ class Das:
     lengths: bool = True
     drift: float = 0.0
     wake: float = 900.0
-    fee: float = 0.0
+    fee: float = 50.0
 
     def __post_init__(self) -> None:
         settings = {name: getattr(self, name) for name in OWN}

@@ -15,7 +15,7 @@ import torch
 if TYPE_CHECKING:
     from torch import Tensor
 
-POINTS = 24
+POINTS = 16
 """At which an integral is taken (Gauss–Hermite)."""
 FAR = -1e4
 """The mean of options that are not there, in standard deviations: they never win."""
