@@ -65,12 +65,14 @@ class Table:
         self._seeds = seeds
         self.pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"))
 
-    def played(self, world: str, policies: Sequence[str]) -> dict[str, Floats]:
+    def played(
+        self, world: str, policies: Sequence[str], seeds: range | None = None
+    ) -> dict[str, Floats]:
         """By policy: (seeds, 3)."""
-        return {policy: self._one(world, policy) for policy in policies}
+        chosen = seeds or self._seeds[world]
+        return {policy: self._one(world, policy, chosen) for policy in policies}
 
-    def _one(self, world: str, policy: str) -> Floats:
-        seeds = self._seeds[world]
+    def _one(self, world: str, policy: str, seeds: range) -> Floats:
         path = CHECKPOINT.fullmatch(policy)
         weights = Path(path["file"]).read_bytes() if path is not None else b""
         about = f"{world} {policy} {seeds}".encode() + weights
