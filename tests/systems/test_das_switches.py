@@ -124,6 +124,11 @@ def test_a_network_that_sees_the_fee_minds_it_and_others_do_not() -> None:
         assert torch.equal(before[1], after[1]) is not fee
 
 
+def world_s(pool: WorldPool, b: int) -> Any:
+    """The work of the jobs of a world."""
+    return pool.state.truth["work_s"][b]
+
+
 def test_a_return_is_minus_the_time_and_what_the_fees_are_worth() -> None:
     scenario = small(12)
     seeds = [2, 3, 4, 5]
@@ -145,7 +150,9 @@ def test_a_return_is_minus_the_time_and_what_the_fees_are_worth() -> None:
     for b, seed in enumerate(seeds):
         fees = env.state.truth["fee"][b].mean()
         assert ends[b][1] == pytest.approx(ends[b][0] + worth[b] * fees)
-        assert -total[b] * 3600.0 / 12 == pytest.approx(ends[b][1]), seed
+        usual = 2.26 * env.state.jobs["gpus"][b] * world_s(pool, b) / 3600.0
+        expected = ends[b][0] + worth[b] * (fees - usual.mean())
+        assert -total[b] * 3600.0 / 12 == pytest.approx(expected), seed
 
 
 def test_the_worth_of_a_dollar_is_drawn_once_per_seed() -> None:

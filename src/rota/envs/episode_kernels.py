@@ -9,7 +9,17 @@ import numpy as np
 from rota.core.layout import DONE, WAITING
 from rota.core.types import Bools, Floats, Ints
 from rota.envs.pack_kernels import pack
-from rota.envs.rewards import DAS, DEEPSHARE, FADES, FEE, JOBS, PROGRESS, SLOWDOWN, Score
+from rota.envs.rewards import (
+    DAS,
+    DEEPSHARE,
+    FADES,
+    FEE,
+    HOUR_S,
+    JOBS,
+    PROGRESS,
+    SLOWDOWN,
+    Score,
+)
 from rota.jit import kernel, part
 from rota.ledger.work_kernels import ran_s
 from rota.sim.event_kernels import advance, tidy
@@ -71,14 +81,34 @@ def reached(job: Any, true: Any, kind: int, now_s: float) -> float:
 def fee_to_come(job: Any, true: Any, now_s: float) -> float:
     """What a job will pay if it goes on as it does.
 
-    It is charged when the job starts, and corrected later: so a place is judged at once, and the
-    sum over an episode is the same.
+    It is charged when the job starts, and corrected later, so that a place is judged at once.
     """
     if job["pace"] > 0.0:
         pause_s = max(0.0, job["resume_s"] - now_s)
         left_s = true["work_s"] / job["pace"] - ran_s(job, now_s)
         return float(true["fee_rate"] * (pause_s + max(0.0, left_s)))
     return 0.0
+
+
+@part
+def usual_fee(s: State, job: Any, true: Any) -> float:
+    """What a job would pay at the mean price and its usual speed; 0 before its first start.
+
+    It is what every policy has to pay, so it is no part of the reward, where it would be noise.
+    """
+    if job["started_s"] != job["started_s"]:  # NaN
+        return 0.0
+    dollars = mean_price(s) * job["gpus"] * (job["progress_s"] + true["work_s"])
+    return float(dollars / HOUR_S)
+
+
+@part
+def mean_price(s: State) -> float:
+    """Of a GPU for an hour, over all nodes."""
+    total = 0.0
+    for n in range(s.nodes.size):
+        total += s.nodes[n]["price_per_gpu_h"]
+    return total / s.nodes.size
 
 
 @part
@@ -106,7 +136,8 @@ def reward_since(s: State, score: Score, b: int) -> float:
                         unit_s = 1.0  # a job without work: count its wait in seconds
                 gain = gain / unit_s if gain < 0.0 else 0.0
                 if kind == JOBS and score.dollar_s[b] > 0.0:
-                    level = reached(job, true, FEE, to_s) - fee_to_come(job, true, to_s)
+                    level = usual_fee(s, job, true) - fee_to_come(job, true, to_s)
+                    level += reached(job, true, FEE, to_s)
                     gain += (level - score.level[b, j]) * score.dollar_s[b] / unit_s
                     score.level[b, j] = level
         score.gains[b, j] = gain
@@ -148,9 +179,7 @@ def reward_of_starts(s: State, score: Score, b: int) -> float:
     it begins. Who waits is fined by what its GPUs would cost in an hour.
     """
     clock = s.clock[0]
-    now_s, dear = clock["now_s"], 0.0
-    for n in range(s.nodes.size):
-        dear += s.nodes[n]["price_per_gpu_h"] / s.nodes.size
+    now_s, dear = clock["now_s"], mean_price(s)
     total, many = 0.0, 0
     for i in range(clock["live"]):
         j = s.order[i]

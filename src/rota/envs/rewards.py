@@ -48,8 +48,9 @@ class Reward:
     fine: float = 0.01
     """In `das`: of what the GPUs that waiting jobs ask for cost in an hour."""
     dollar_s: float = 0.0
-    """In `jobs`: the seconds that a dollar of fee counts as, at most. Every world has its own, see
-    `dollars`; 0: fees do not count."""
+    """In `jobs`: the seconds that a dollar counts as, at most, by which a fee is above what the job
+    would pay at the mean price and its usual speed. Every world has its own, see `dollars`; 0: fees
+    do not count."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
