@@ -33,7 +33,7 @@ OUT = Path("out/results/das")
 KEPT = OUT / "played"
 LARGER = {
     "64 machines": (24, 24, 16, 2000), "256 machines": (96, 96, 64, 8000),
-    "1,000 machines": (375, 375, 250, 16000),
+    "1,000 machines": (375, 375, 250, 6000),
 }  # fmt: skip
 """Clusters that are as das-large but for their size: machines of its three types, and jobs."""
 
@@ -87,8 +87,10 @@ class Table:
 
 
 def ratio(own: Floats, other: Floats) -> str:
-    """The ratio of two means over the same seeds."""
+    """The ratio of two means over the same seeds; of several with its interval."""
     versus = paired(own, other, np.random.default_rng(0))
+    if versus.ratio_ci is None:
+        return f"{1 + versus.ratio:.3f}"
     low, high = (1 + end for end in versus.ratio_ci)
     return f"{1 + versus.ratio:.3f} [{low:.3f}, {high:.3f}]"
 

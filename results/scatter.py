@@ -69,7 +69,7 @@ class Scatter:
             parts.append(
                 f'<text x="{_LEFT - 6}" y="{down(y) + 4:.1f}" text-anchor="end">{y:g}</text>'
             )
-        for group, points, colour in zip(groups, self.points, _COLOURS, strict=True):
+        for group, points, colour in zip(groups, self.points, _COLOURS[: len(groups)], strict=True):
             places = [(across(x), down(y)) for x, y in points]
             if group.linked:
                 path = "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
@@ -87,7 +87,7 @@ def save(path: Path, about: str, groups: Sequence[Group], plots: Sequence[Scatte
     """Write the plots as one picture."""
     drawn = "".join(plot.draw(groups, k * _WIDTH) for k, plot in enumerate(plots))
     width, height, each = len(plots) * _WIDTH, _HEIGHT + 24, len(plots) * _WIDTH / len(groups)
-    for k, (group, colour) in enumerate(zip(groups, _COLOURS, strict=True)):
+    for k, (group, colour) in enumerate(zip(groups, _COLOURS[: len(groups)], strict=True)):
         drawn += (
             f'<circle cx="{14 + k * each:.0f}" cy="{_HEIGHT + 10}" r="4" fill="{colour}"/>'
             f'<text x="{22 + k * each:.0f}" y="{_HEIGHT + 14}">{escape(group.name)}</text>'
