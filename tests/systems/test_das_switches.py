@@ -231,3 +231,5 @@ def test_a_trained_policy_is_told_the_fee_where_it_is_used(tmp_path: Any) -> Non
         make_policy(f"{file}:fee=-1")
     with pytest.raises(ConfigError, match="has no setting 'speed'; it takes: fee"):
         make_policy(f"{file}:speed=1")
+    with pytest.raises(ConfigError, match="has no setting 'fee'; it takes: none"):
+        make_policy("das-paper:fee=200")

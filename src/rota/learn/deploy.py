@@ -38,7 +38,17 @@ def load_policy(path: Path, name: str = "", settings: Mapping[str, Any] | None =
 
 def settings_at_use(path: Path) -> Mapping[str, Setting]:
     """What may be set of a checkpoint's policy."""
-    return _system_of(checkpoint.load(path)).at_use
+    found = checkpoint.load(path)
+    kind = _system_of(found)
+    return kind.at_use(_filled(kind.network_settings, found.about.network, path, "network"))
+
+
+def _filled(settings: type[Any], table: Any, path: Path, name: str) -> Any:
+    """Settings as a checkpoint has them."""
+    try:
+        return filled(settings, {name: table}, Where(str(path)), name)
+    except ConfigError as error:
+        raise CheckpointError(str(error)) from None
 
 
 def load_network(
@@ -51,13 +61,9 @@ def load_network(
     found.expect_version(kind.version)
     seen = {key: value for key, value in found.about.lens.items() if key != "name"}
     seen |= settings or {}
-    tables = {"lens": seen, "network": found.about.network}
-    try:
-        lens = kind.make_lens(filled(kind.lens_settings, tables, Where(str(path)), "lens"))
-        settings = filled(kind.network_settings, tables, Where(str(path)), "network")
-    except ConfigError as error:
-        raise CheckpointError(str(error)) from None
-    network = kind.make_network(settings, lens)
+    lens = kind.make_lens(_filled(kind.lens_settings, seen, path, "lens"))
+    form = _filled(kind.network_settings, found.about.network, path, "network")
+    network = kind.make_network(form, lens)
     found.player().fill(network)
     return kind, lens, network
 

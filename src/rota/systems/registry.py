@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -51,8 +51,9 @@ class System:
     """What may overrule its actions in training, from settings, lens, batch and generator."""
     check_rules: Callable[[tuple[str, ...]], None] | None = None
     """Refuses names of policies that cannot play on for it."""
-    at_use: Mapping[str, Setting] = field(default_factory=dict)
-    """Settings of its lens that the name of a trained policy may carry, as in `NAME:fee=200`."""
+    at_use: Callable[[Any], Mapping[str, Setting]] = lambda _network: {}
+    """Settings of its lens that the name of a trained policy may carry, as in `NAME:fee=200`; from
+    the settings of its network."""
     make_foresight: Callable[..., Any] | None = None
     """What gives the cost of every action, from environment, jobs to come and names of
     policies that may play on; for the learner "look-ahead"."""
@@ -92,7 +93,7 @@ SYSTEMS: Final = {
             "das-paper", "DAS (KDD 2023): one agent orders jobs, one places them; none is stopped.",
             das.OrderPlaceLensConfig, das.TwoAgentsConfig, das.order_place_lens, das.two_agents,
             das.both_seen, (LearnedAgent(name="ordering"), LearnedAgent(name="placing")),
-            at_use=das.AT_USE,
+            at_use=das.at_use,
         ),
     )
 }  # fmt: skip
@@ -126,8 +127,14 @@ def about_preset(name: str) -> str:
 
 def settings_at_use(name: str) -> Mapping[str, Setting]:
     """What may be set of the policy that a recipe trains."""
-    found = tomllib.loads(presets()[name].read_text())
-    return system(found["system"]).at_use if "system" in found else settings_at_use(found["base"])
+    network: dict[str, Any] = {}
+    while True:
+        found = tomllib.loads(presets()[name].read_text())
+        network = {**found.get("network", {}), **network}
+        if "system" in found:
+            kind = system(found["system"])
+            return kind.at_use(kind.network_settings(**network))
+        name = found["base"]
 
 
 def trained() -> dict[str, Path]:

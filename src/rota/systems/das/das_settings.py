@@ -9,16 +9,14 @@ from rota.errors import ConfigError
 from rota.policies.settings import Setting, number
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import nn
 
-AT_USE: Final = {
-    "fee": Setting(
-        "what a dollar is worth, in seconds of completion time; it counts only where the network "
-        "was trained to see it",
-        lambda text: number(text, 0.0), "0 or more seconds",
-    )
-}  # fmt: skip
-"""What the name of a trained policy may carry."""
+FEE: Final = Setting(
+    "what a dollar is worth, in seconds of completion time",
+    lambda text: number(text, 0.0), "0 or more seconds",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +93,11 @@ class TwoAgentsConfig:
             raise ConfigError(
                 f"network.form={self.form!r} must be 'sub', 'symmetric' or 'stochastic'."
             )
+
+
+def at_use(settings: TwoAgentsConfig) -> Mapping[str, Setting]:
+    """What the name of a trained policy may carry: only what its network sees."""
+    return {"fee": FEE} if settings.fee else {}
 
 
 def order_place_lens(settings: OrderPlaceLensConfig) -> Any:
