@@ -53,6 +53,7 @@ SWITCHES: dict[str, tuple[str, tuple[str, ...]]] = {
     "h = 1": ("das-paper", ("network.heads=1",)),
     "h = 8": ("das-paper", ("network.heads=8",)),
     "τ = 2": ("das-paper", ("lens.past=2",)),
+    "τ = 16": ("das-paper", ("lens.past=16",)),
 }
 """Changes of `das-paper`, each trained once: what they are, and the recipe."""
 FEE = "das-paper-fee"
