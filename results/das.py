@@ -65,10 +65,8 @@ RULE_VARIANTS = (
     "stops=0,moves=0", "stops=0", "moves=0", "displaces=0", "lengths=0", "drift=0.5", "horizon=7200"
 )  # fmt: skip
 ADVISED = ("das", "das:lengths=0", "das:fee=0", "das:fee=200", "das:fee=1000")
-SKIPPED = {
-    ("das-large", ROLLOUT), ("das-large", "pollux"), ("das-medium", "pollux"), ("das-large", "dl2")
-}  # fmt: skip
-"""Hours of look-ahead or search; and DL2, which already fails in das-medium."""
+SKIPPED = {("das-large", ROLLOUT), ("das-large", "pollux"), ("das-medium", "pollux")}
+"""Hours of look-ahead or search."""
 AT_SCALE = ("tetris", "srtf", RULE)
 
 
