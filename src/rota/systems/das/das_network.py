@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rota.systems.das.gaussian_choice import win_logits
-from rota.systems.das.machine_kernels import MACHINE
+from rota.systems.das.machine_kernels import FREE, MACHINE
 from rota.systems.das.ordering_head import Communicate, OrderingHead
 from rota.systems.das.placement_head import AttentionHead, PlacementHistory, WalkHead
 from rota.systems.das.seen_kernels import JOB, PAIR
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 FORBIDDEN = -1e9
 """The logit of what cannot be chosen."""
-FREE = 0
-"""Where a machine's description says how much of it is free."""
 
 
 class TwoAgents(nn.Module):

@@ -11,6 +11,8 @@ from rota.policies.contention.spread_kernels import kind_of
 if TYPE_CHECKING:
     from rota.envs.view import View
 
+FREE: Final = 0
+"""Where a machine's description says how much of it is free."""
 TYPES: Final = 4
 """GPU types that are told apart; further ones look alike."""
 MACHINE: Final = 7 + TYPES
@@ -60,7 +62,7 @@ def look_at_machines(view: View, shares: Any, m: MachineMemory, b: int) -> None:
 def describe(nodes: Any, m: MachineMemory, n: int, out: Any) -> None:
     """Fill out (MACHINE,) with the state of machine n."""
     node = nodes[n]
-    out[0] = node["free"] / max(1, node["gpus"])
+    out[FREE] = node["free"] / max(1, node["gpus"])
     out[1] = node["gpus"] / 8.0
     out[2] = m.jobs[n] / 4.0
     out[3] = m.harm[n]

@@ -23,6 +23,7 @@ from rota.systems.das.dense_kernels import (
     dot,
     soften,
 )
+from rota.systems.das.machine_kernels import FREE
 from rota.systems.das.posterior_kernels import regress
 
 if TYPE_CHECKING:
@@ -38,8 +39,6 @@ NOW: Final = 1
 """The present among the states that are kept of machines."""
 PAST: Final = 2
 """Where the past begins."""
-FREE: Final = 0
-"""Where a machine's description says how much of it is free."""
 FORBIDDEN: Final = np.float32(-1e9)
 LEAST_VARIANCE: Final = 1e-6
 """Added to a variance before it divides a mean."""
