@@ -78,28 +78,24 @@ def reached(job: Any, true: Any, kind: int, now_s: float) -> float:
 
 
 @part
-def fee_to_come(job: Any, true: Any, now_s: float) -> float:
-    """What a job will pay if it goes on as it does.
-
-    It is charged when the job starts, and corrected later, so that a place is judged at once.
-    """
+def time_to_come(job: Any, true: Any, now_s: float) -> float:
+    """Seconds until a job ends if it goes on as it does; 0 if it does not run."""
     if job["pace"] > 0.0:
         pause_s = max(0.0, job["resume_s"] - now_s)
         left_s = true["work_s"] / job["pace"] - ran_s(job, now_s)
-        return float(true["fee_rate"] * (pause_s + max(0.0, left_s)))
+        return float(pause_s + max(0.0, left_s))
     return 0.0
 
 
 @part
-def usual_fee(s: State, job: Any, true: Any) -> float:
+def usual_fee(job: Any, true: Any, price: float) -> float:
     """What a job would pay at the mean price and its usual speed; 0 before its first start.
 
     It is what every policy has to pay, so it is no part of the reward, where it would be noise.
     """
     if job["started_s"] != job["started_s"]:  # NaN
         return 0.0
-    dollars = mean_price(s) * job["gpus"] * (job["progress_s"] + true["work_s"])
-    return float(dollars / HOUR_S)
+    return float(price * job["gpus"] * (job["progress_s"] + true["work_s"]) / HOUR_S)
 
 
 @part
@@ -117,6 +113,7 @@ def reward_since(s: State, score: Score, b: int) -> float:
     clock, kind = s.clock[0], score.kind
     from_s, to_s = score.since_s[b], clock["now_s"]
     total, oldest = 0.0, clock["arrived"]
+    price = mean_price(s) if score.dollar_s[b] > 0.0 else 0.0
     for j in range(score.oldest[b], clock["arrived"]):
         job, true = s.jobs[j], s.truth[j]
         ended = true["done_s"] == true["done_s"]  # not NaN
@@ -136,8 +133,10 @@ def reward_since(s: State, score: Score, b: int) -> float:
                         unit_s = 1.0  # a job without work: count its wait in seconds
                 gain = gain / unit_s if gain < 0.0 else 0.0
                 if kind == JOBS and score.dollar_s[b] > 0.0:
-                    level = usual_fee(s, job, true) - fee_to_come(job, true, to_s)
-                    level += reached(job, true, FEE, to_s)
+                    # What is to come is charged when the job starts, and corrected later, so that
+                    # a place is judged at once.
+                    level = usual_fee(job, true, price) + reached(job, true, FEE, to_s)
+                    level -= true["fee_rate"] * time_to_come(job, true, to_s)
                     gain += (level - score.level[b, j]) * score.dollar_s[b] / unit_s
                     score.level[b, j] = level
         score.gains[b, j] = gain
@@ -187,7 +186,7 @@ def reward_of_starts(s: State, score: Score, b: int) -> float:
         if job["status"] == WAITING:
             gain = -score.fine * dear * job["gpus"]
         elif job["since_s"] == now_s and job["pace"] > 0.0:
-            held_s = max(0.0, job["resume_s"] - now_s) + true["work_s"] / job["pace"]
+            held_s = time_to_come(job, true, now_s)
             minutes = (now_s + held_s - job["submit_s"]) / 60.0
             gain = 1.0 / max(true["fee_rate"] * held_s * minutes, LEAST_PRODUCT)
         else:
