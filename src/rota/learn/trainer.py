@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from rota import weights_file
 from rota.errors import CheckpointError, ConfigError, TrainingError
 from rota.learn import checkpoint
 from rota.learn.checkpoint import About, weights_of
@@ -292,7 +293,7 @@ class Trainer:
             "rng": self._rng.bit_generator.state, "recipe": self.recipe.facts(),
             "version": self.recipe.built_by.version,
         }  # fmt: skip
-        checkpoint.write(self.folder / RESUME, progress, arrays)
+        weights_file.write(self.folder / RESUME, progress, arrays)
         self._keep(LAST)
         self._saved_s = monotonic()
 

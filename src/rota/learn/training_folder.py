@@ -18,8 +18,8 @@ from dataclasses import MISSING, fields
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
+from rota import weights_file
 from rota.errors import CheckpointError, ConfigError
-from rota.learn import checkpoint
 from rota.learn.learners import LEARNING
 from rota.learn.recipe import tables_of
 from rota.traces.text_files import write_text
@@ -83,7 +83,7 @@ def read_state(folder: Path, recipe: Recipe) -> tuple[dict[str, Any], dict[str, 
         raise CheckpointError(
             f"{folder}: There is no {RESUME} to go on from; leave --resume out{another}."
         )
-    facts, arrays = checkpoint.read(state)
+    facts, arrays = weights_file.read(state)
     then, now = facts.get("recipe", {}), json.loads(json.dumps(recipe.facts()))
     earlier = then.get("run", {}).get("learner", recipe.run.learner)
     # "none" keeps the state of a PPO that never updates, so these two may follow each other.
