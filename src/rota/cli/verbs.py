@@ -64,6 +64,10 @@ VERBS: Final[Mapping[str, Verb]] = {
         "profile:profile",
         "Measure your own jobs alone and in pairs, and fit laws of speed and contention to that.",
     ),
+    "adapt": Verb(
+        "adapt:app",
+        "Let networks grow when their job does: measure, train agents, compare them.",
+    ),
     "policies": Verb("policies:policies", "List the policies and how their names combine."),
     "fuzz": Verb(
         "fuzz:fuzz",

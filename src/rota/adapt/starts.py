@@ -1,0 +1,142 @@
+"""Start networks: small ones whose narrow place lies in front, at the back, or nowhere.
+
+Each has three blocks, as the published ones have: two hidden layers and the last one. Which block
+is worth growing depends on the network, so no constant answer is right for all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal
+
+import torch
+from torch import nn
+
+from rota.adapt.growth import Growth
+from rota.adapt.tasks import TASKS
+from rota.errors import ConfigError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rota.adapt.tasks import Task
+
+
+@dataclass(frozen=True)
+class Start:
+    """A network before it grows, and what it learns."""
+
+    name: str
+    task: Task
+    about: str
+    make: Callable[[], nn.Module]
+    blocks: tuple[str, str, str]
+    """Names of the layers that an agent may choose, in order."""
+    held_out: bool = False
+    """No agent learns on it."""
+    published: bool = field(default=False)
+    """It is there for comparison with the published tables only."""
+
+    def build(self, seed: int) -> nn.Module:
+        """The network with the first weights of a seed."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self.make()
+
+
+Menu = Literal["deepen", "all"]
+"""What an agent may choose among: the published four choices, or growth of every kind."""
+
+
+def growths(start: Start, menu: Menu) -> tuple[Growth | None, ...]:
+    """The choices of a menu on a start network; the last is to leave it as it is."""
+    if menu not in ("deepen", "all"):
+        raise ConfigError(f"There is no menu {menu!r}; take 'deepen' or 'all'.")
+    deeper = [Growth("deepen", layer) for layer in start.blocks]
+    wider = [Growth("widen", layer) for layer in start.blocks[:2]] if menu == "all" else []
+    return (*deeper, *wider, None)
+
+
+class ResidualImages(nn.Module):
+    """Convolutions with a way around the second one."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.first, self.norm1 = nn.Conv2d(1, width, 3, padding=1), nn.BatchNorm2d(width)
+        self.second, self.norm2 = nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width)
+        self.last = nn.Linear(width, classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        found = torch.relu(self.norm1(self.first(images)))
+        found = nn.functional.max_pool2d(found, 2)
+        found = torch.relu(found + self.norm2(self.second(found)))
+        result: torch.Tensor = self.last(found.mean((2, 3)))
+        return result
+
+
+def _images(front: int, back: int, classes: int = 10) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(
+        nn.Conv2d(1, front, 3, padding=1), nn.BatchNorm2d(front), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(front, back, 3, padding=1), nn.BatchNorm2d(back), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(back, classes),
+    )  # fmt: skip
+
+
+def _published(width: int, *, clamped: bool) -> Callable[[], nn.Module]:
+    """The published CNN#1, narrower; `clamped` is its ReLU behind the last layer (B2)."""
+    return lambda: nn.Sequential(
+        nn.Conv2d(1, width, 3), nn.BatchNorm2d(width), nn.ReLU(), nn.AvgPool2d(2),
+        nn.Conv2d(width, width, 3), nn.BatchNorm2d(width), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10), *[nn.ReLU()] * clamped,
+    )  # fmt: skip
+
+
+def _signals(front: int, back: int, classes: int = 12) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(
+        nn.Conv1d(1, front, 5, padding=2), nn.BatchNorm1d(front), nn.ReLU(), nn.MaxPool1d(2),
+        nn.Conv1d(front, back, 5, padding=2), nn.BatchNorm1d(back), nn.ReLU(),
+        nn.AdaptiveAvgPool1d(2), nn.Flatten(), nn.Linear(2 * back, classes),
+    )  # fmt: skip
+
+
+def _points(inputs: int, front: int, back: int, classes: int) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(
+        nn.Linear(inputs, front), nn.ReLU(), nn.Linear(front, back), nn.ReLU(),
+        nn.Linear(back, classes),
+    )  # fmt: skip
+
+
+_CONVS: Final = ("0", "4", "9")
+_LINEARS: Final = ("0", "2", "4")
+_DIGITS, _SPIRALS, _TEACHER, _WAVES = (
+    TASKS[name] for name in ("digits", "spirals", "teacher", "waves")
+)
+STARTS: Final = {
+    start.name: start
+    for start in (
+        Start("digits-even", _DIGITS, "4 and 4 channels", _images(4, 4), _CONVS),
+        Start("digits-front", _DIGITS, "narrow in front: 2 and 8", _images(2, 8), _CONVS),
+        Start("digits-back", _DIGITS, "narrow at the back: 8 and 2", _images(8, 2), _CONVS),
+        Start("spirals-even", _SPIRALS, "16 and 16 units", _points(2, 16, 16, 3), _LINEARS),
+        Start("teacher-front", _TEACHER, "4 and 16 units", _points(4, 4, 16, 8), _LINEARS),
+        Start("teacher-back", _TEACHER, "16 and 4 units", _points(4, 16, 4, 8), _LINEARS),
+        Start("waves-even", _WAVES, "4 and 4 channels", _signals(4, 4), _CONVS),
+        Start("digits-residual", _DIGITS, "4 channels and a way around",
+              lambda: ResidualImages(4, 10), ("first", "second", "last"), held_out=True),
+        Start("spirals-front", _SPIRALS, "8 and 24 units", _points(2, 8, 24, 3), _LINEARS, True),
+        Start("teacher-even", _TEACHER, "8 and 8 units", _points(4, 8, 8, 8), _LINEARS, True),
+        Start("waves-front", _WAVES, "2 and 8 channels", _signals(2, 8), _CONVS, True),
+        Start("waves-back", _WAVES, "8 and 2 channels", _signals(8, 2), _CONVS, True),
+        Start("cnn1", _DIGITS, "the published CNN#1 at an eighth of its width",
+              _published(4, clamped=False), _CONVS, published=True),
+        Start("cnn1-clamped", _DIGITS, "the same with its ReLU behind the last layer",
+              _published(4, clamped=True), _CONVS, published=True),
+    )
+}  # fmt: skip
+
+
+def start(name: str) -> Start:
+    """The start network called so."""
+    if name not in STARTS:
+        raise UnknownNameError("start network", name, STARTS)
+    return STARTS[name]

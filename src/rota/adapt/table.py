@@ -1,0 +1,93 @@
+"""Builds a table of trainings: in parallel, and from where it stopped."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import replace
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Final
+
+import torch
+
+from rota.adapt.clock import Clock, Occasion
+from rota.adapt.starts import growths, start
+from rota.adapt.table_file import CONTROLS
+from rota.adapt.training import play, pretrained
+from rota.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rota.adapt.table_file import Run, TableFile, TableSpec
+    from rota.adapt.training import Curve, Training
+
+_TOGETHER: Final = 12
+"""Runs that a process makes before it hands them over."""
+
+
+def build(
+    table: TableFile, *, processes: int | None = None, watch: Callable[[int], None] | None = None
+) -> int:
+    """Make the runs that a table lacks; `watch` is told how many there are. Returns how many."""
+    spec, done = table.spec, table.done()
+    missing = [run for run in spec.runs() if run not in done]
+    count = spec.size - len(missing)
+    if watch:
+        watch(count)
+    if processes is None:
+        processes = os.cpu_count() or 1
+    if processes < 1:
+        raise ConfigError(f"processes={processes} must be 1 or more.")
+    for made in _made(spec, _pieces(missing), processes):
+        for run, curve in made:
+            table.add(run, curve)
+        count += len(made)
+        if watch:
+            watch(count)
+    return len(missing)
+
+
+def _pieces(runs: list[Run]) -> Iterator[list[Run]]:
+    """Runs that begin alike, a few at a time."""
+    for _, alike in groupby(runs, key=lambda run: (run.start, run.seed, run.epoch)):
+        while piece := list(islice(alike, _TOGETHER)):
+            yield piece
+
+
+def _made(
+    spec: TableSpec, pieces: Iterator[list[Run]], processes: int
+) -> Iterator[list[tuple[Run, Curve]]]:
+    if processes == 1:
+        yield from (make(spec, piece) for piece in pieces)
+        return
+    # Not forked: a process that has used torch's threads cannot be.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context, torch.set_num_threads, (1,)) as pool:
+        try:
+            waiting = {pool.submit(make, spec, piece) for piece in islice(pieces, 2 * processes)}
+            while waiting:
+                over, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                waiting |= {pool.submit(make, spec, piece) for piece in islice(pieces, len(over))}
+                for task in over:
+                    yield task.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def make(spec: TableSpec, runs: list[Run]) -> list[tuple[Run, Curve]]:
+    """Make runs that have start network, seed and epoch in common."""
+    name, epoch, _, seed = runs[0]
+    begun = pretrained(start(name), seed, spec.rules, epoch)
+    return [(run, _play(spec, begun.copy(), run)) for run in runs]
+
+
+def _play(spec: TableSpec, training: Training, run: Run) -> Curve:
+    chosen = growths(training.start, spec.menu)
+    longest = Occasion("longest", run.epoch, 1.0, Clock().gpus_for(spec.speedup))
+    if run.sequence in CONTROLS:
+        reset = "once" if run.sequence == "restart" else "grown"
+        training.rules = replace(training.rules, reset=reset)
+        return play(training, [None] * spec.decisions, longest)
+    return play(training, [chosen[int(k)] for k in run.sequence.split(",")], longest)

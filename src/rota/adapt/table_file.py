@@ -1,0 +1,225 @@
+"""The file in which the runs of a table are kept, one row each; what is written stays written.
+
+It is an SQLite file. A table that was interrupted, or killed, goes on with the runs it lacks.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+import numpy as np
+
+from rota import __version__
+from rota.adapt.clock import BUDGET, EPOCHS, FASTEST
+from rota.adapt.starts import STARTS, growths, start
+from rota.adapt.training import Curve, Rules
+from rota.errors import ConfigError, InputError, RotaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+    from types import TracebackType
+
+    from rota.adapt.starts import Menu
+
+FORMAT: Final = 1
+"""Raised when what a run means has changed, so that old tables would mislead."""
+CONTROLS: Final = ("none", "restart")
+"""Runs beside the sequences: no growth with normal decay, and with one restart of the rate."""
+
+
+class Run(NamedTuple):
+    """One training of a table."""
+
+    start: str
+    epoch: int
+    """After which the resources change."""
+    sequence: str
+    """Choices by their numbers in the menu, such as "0,3", or one of the controls."""
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableSpec:
+    """Which trainings a table consists of."""
+
+    starts: tuple[str, ...]
+    menu: Menu = "all"
+    decisions: int = 2
+    """Epochs after the change of resources before which the agent is asked."""
+    seeds: int = 5
+    epochs: tuple[int, ...] = tuple(EPOCHS.values())
+    """After which resources change."""
+    speedup: float = FASTEST
+    """For how many times as fast resources the runs go on to the deadline."""
+    rules: Rules = field(default_factory=Rules)
+
+    def __post_init__(self) -> None:
+        if not self.starts:
+            raise ConfigError("A table needs at least one start network.")
+        for name in self.starts:
+            growths(start(name), self.menu)
+        if not (1 <= self.decisions <= 4 and 1 <= self.seeds <= 1000):
+            raise ConfigError(
+                f"decisions={self.decisions} must be from 1 to 4, seeds={self.seeds} from 1 to "
+                "1000."
+            )
+        if not 0 < self.speedup < math.inf:
+            raise ConfigError(f"speedup={self.speedup} must be above 0.")
+        if wrong := [epoch for epoch in self.epochs if not 1 <= epoch < BUDGET]:
+            raise ConfigError(
+                f"Resources cannot change after epoch {wrong[0]}: the deadline is after epoch "
+                f"{BUDGET}; give epochs from 1 to {BUDGET - 1}."
+            )
+
+    @property
+    def choices(self) -> int:
+        """Choices of each decision."""
+        return len(growths(STARTS[self.starts[0]], self.menu))
+
+    def sequences(self) -> Iterator[tuple[int, ...]]:
+        """Every sequence of choices."""
+        for flat in range(self.choices**self.decisions):
+            yield tuple(int(k) for k in np.unravel_index(flat, (self.choices,) * self.decisions))
+
+    def runs(self) -> Iterator[Run]:
+        """Every training, those of one start network, epoch and seed together."""
+        labels = [*CONTROLS, *(",".join(map(str, sequence)) for sequence in self.sequences())]
+        for name in self.starts:
+            for seed in range(self.seeds):
+                for epoch in self.epochs:
+                    for label in labels:
+                        yield Run(name, epoch, label, seed)
+
+    @property
+    def size(self) -> int:
+        """The number of trainings."""
+        each = self.choices**self.decisions + len(CONTROLS)
+        return len(self.starts) * len(self.epochs) * self.seeds * each
+
+    @classmethod
+    def of(cls, facts: Mapping[str, Any]) -> TableSpec:
+        """Read what `asdict` gave, after JSON."""
+        plain = {**facts, "starts": tuple(facts["starts"]), "epochs": tuple(facts["epochs"])}
+        return cls(**{**plain, "rules": Rules(**facts["rules"])})
+
+
+class TableFile:
+    """An open table."""
+
+    def __init__(self, path: Path, link: sqlite3.Connection, spec: TableSpec) -> None:
+        self.path, self.spec, self._link = path, spec, link
+
+    @classmethod
+    def open(cls, path: Path, spec: TableSpec | None = None) -> Self:
+        """Open a table; with a `spec`, make it or go on with one of the same spec."""
+        if spec is None and not path.is_file():
+            raise InputError(f"{path}: There is no such table; `rota adapt table` makes one.")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            link = sqlite3.connect(path, isolation_level=None, timeout=60.0)
+        except (OSError, sqlite3.Error) as error:
+            raise InputError(f"{path}: The table cannot be opened: {error}.") from None
+        try:
+            found = _settle(path, link, spec)
+        except BaseException:
+            link.close()
+            raise
+        return cls(path, link, found)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._link.close()
+
+    def done(self) -> set[Run]:
+        """The runs that are there."""
+        with closing(self._link.execute("SELECT start, epoch, sequence, seed FROM runs")) as rows:
+            return {Run(*row) for row in rows}
+
+    def add(self, run: Run, curve: Curve) -> None:
+        """Keep a run; it is on disk when this returns."""
+        columns = np.stack([curve.validation, curve.test, curve.loss, curve.rate])
+        numbers = columns.astype("<f4").tobytes()
+        facts = json.dumps([list(curve.work), list(curve.parameters)])
+        try:
+            self._link.execute(
+                "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?)", (*run, facts, numbers)
+            )
+        except sqlite3.Error as error:
+            raise RotaError(
+                f"{self.path}: A run cannot be written: {error}. What was written before is kept; "
+                "make room and call the same command again."
+            ) from None
+
+    def curves(self) -> dict[Run, Curve]:
+        """All runs."""
+        found = {}
+        try:
+            for *run, facts, numbers in self._link.execute("SELECT * FROM runs"):
+                columns = np.frombuffer(numbers, "<f4").reshape(4, -1).astype(np.float32)
+                work, parameters = json.loads(facts)
+                found[Run(*run)] = Curve(*columns, tuple(work), tuple(parameters))
+        except (sqlite3.Error, ValueError, TypeError) as error:
+            raise InputError(
+                f"{self.path}: The table is damaged ({error}); remove it and make it again."
+            ) from None
+        return found
+
+
+def _settle(path: Path, link: sqlite3.Connection, spec: TableSpec | None) -> TableSpec:
+    """What the table is of; refuse a file of another kind, version or spec."""
+    try:
+        link.execute("PRAGMA journal_mode=WAL")
+        link.execute("PRAGMA synchronous=NORMAL")
+        names = {row[0] for row in link.execute("SELECT name FROM sqlite_master")}
+        if spec is not None and not names:
+            _create(link, spec)
+        elif "rota_adapt" not in names:
+            raise InputError(f"{path}: This is no table of `rota adapt table`.")
+        facts = json.loads(link.execute("SELECT facts FROM rota_adapt").fetchone()[0])
+    except (sqlite3.Error, ValueError, TypeError) as error:
+        raise InputError(f"{path}: This is no table of `rota adapt table` ({error}).") from None
+    if facts.get("format") != FORMAT:
+        raise InputError(
+            f"{path}: The table has format {facts.get('format')!r} (rota {facts.get('rota')}); "
+            f"this rota {__version__} reads format {FORMAT}. Make it again, in another file."
+        )
+    try:
+        found = TableSpec.of(facts["spec"])
+    except (KeyError, TypeError, RotaError) as error:
+        raise InputError(f"{path}: What the table says of itself is wrong: {error}.") from None
+    if spec is not None and found != spec:
+        changed = [key for key, value in asdict(spec).items() if asdict(found)[key] != value]
+        raise InputError(
+            f"{path}: There is a table of other trainings already ({', '.join(changed)} differ); "
+            "give another file, or remove this one."
+        )
+    return found
+
+
+def _create(link: sqlite3.Connection, spec: TableSpec) -> None:
+    facts = json.dumps({"format": FORMAT, "rota": __version__, "spec": asdict(spec)})
+    link.execute("BEGIN IMMEDIATE")
+    link.execute("CREATE TABLE rota_adapt (facts TEXT NOT NULL)")
+    link.execute("INSERT INTO rota_adapt VALUES (?)", (facts,))
+    link.execute(
+        "CREATE TABLE runs (start TEXT, epoch INTEGER, sequence TEXT, seed INTEGER, "
+        "facts TEXT, numbers BLOB, PRIMARY KEY (start, epoch, sequence, seed)) WITHOUT ROWID"
+    )
+    link.execute("COMMIT")

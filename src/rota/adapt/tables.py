@@ -1,0 +1,46 @@
+"""The tables of trainings that rota's results rest on, by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rota.adapt.clock import EPOCHS, HELD_OUT, Clock
+from rota.adapt.starts import STARTS
+from rota.adapt.table_file import TableSpec
+from rota.adapt.training import Rules
+from rota.errors import UnknownNameError
+
+_TWICE: Final = Clock().speedup(2.0)
+_OWN: Final = tuple(name for name, s in STARTS.items() if not (s.held_out or s.published))
+_OTHERS: Final = tuple(name for name, s in STARTS.items() if s.held_out)
+
+TABLES: Final = {
+    "learn": TableSpec(
+        starts=_OWN, epochs=tuple(e for name, e in EPOCHS.items() if name not in HELD_OUT)
+    ),
+    "held-out": TableSpec(starts=_OTHERS, epochs=tuple(EPOCHS[name] for name in HELD_OUT)),
+    "deepen": TableSpec(
+        starts=("cnn1", "spirals-even"), menu="deepen", decisions=3, speedup=_TWICE
+    ),
+    "published": TableSpec(
+        starts=("cnn1-clamped",), menu="deepen", decisions=3, speedup=_TWICE,
+        rules=Rules(reset="always", calibrated=False),
+    ),
+    "tiny": TableSpec(
+        starts=("spirals-even",), epochs=(4, 20), decisions=1, seeds=2, speedup=_TWICE
+    ),
+}  # fmt: skip
+ABOUT: Final = {
+    "learn": "what agents learn on: growth of every kind, two decisions",
+    "held-out": "start networks and times that no agent learns on",
+    "deepen": "the published choices, three decisions, without the published defects",
+    "published": "the same with them: B1, B2 and B3",
+    "tiny": "a table of a minute, to try things out",
+}
+
+
+def table(name: str) -> TableSpec:
+    """The table called so."""
+    if name not in TABLES:
+        raise UnknownNameError("table", name, TABLES)
+    return TABLES[name]
