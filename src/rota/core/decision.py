@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rota.core.layout import MOVE, RESIZE, SLACK, START, STOP
+from rota.core.learning import check_tunes
 from rota.core.plan import TURN, Plan
 from rota.errors import DecisionError, OverfillError
 
@@ -57,6 +58,8 @@ class Decision:
         if len(self.uid) != len(rows) or not (self.uid == rows["uid"]).all():
             raise DecisionError("The decision is about other jobs than the snapshot.")
         self._check_form()
+        if self.tunes and snapshot.learning is not None:
+            check_tunes(self.tunes, snapshot.learning, self.uid, self.length)
         owner, shares = self._flat(np.arange(len(rows)))
         self._check_sizes(snapshot, owner, shares)
         node, workers, servers = (shares[name] for name in ("node", "workers", "servers"))

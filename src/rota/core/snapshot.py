@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rota.core.cluster import Cluster
     from rota.core.jobs import Job
+    from rota.core.learning import Learning
     from rota.core.speed import Contention, Curves
     from rota.core.types import Bools, Records
 
@@ -35,6 +36,8 @@ class Snapshot:
     """Speed by what a job holds, as far as it is known; JobTable.curve points into it."""
     contention: Contention | None = None
     """How jobs that share nodes slow each other down, as far as it is known."""
+    learning: Learning | None = None
+    """How accurate each job is and can become, where a world has learning curves."""
 
     def __post_init__(self) -> None:
         for array, kind in ((self.jobs.rows, JOB), (self.nodes, NODE), (self.shares, SHARE)):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rota.core.learning import LearningCurves
     from rota.core.speed import Contention, Curves
 
 Sight: TypeAlias = Literal["true", "noisy", "observed", "hidden"]
@@ -64,6 +65,8 @@ class Physics:
     contention: Contention | None = None
     drift: Drift | None = None
     billing: Billing = Billing()
+    learning: LearningCurves | None = None
+    """Accuracies of the models a trace names, and what it costs to let their networks grow."""
 
     def __post_init__(self) -> None:
         if self.sight not in SIGHTS:

@@ -47,6 +47,9 @@ class Round:
         if decision.reasons:
             reasons = decision.reasons.items()
             note["reasons"] = {str(decision.uid[job]): str(why) for job, why in reasons}
+        if decision.tunes:
+            tunes = decision.tunes.items()
+            note["tunes"] = {str(decision.uid[job]): dict(settings) for job, settings in tunes}
         return note
 
 

@@ -101,6 +101,7 @@ def summarise(outcome: Outcome) -> dict[str, Any]:
         "kills": int(outcome.kills),
         "lost_gpu_h": float(outcome.lost_s @ outcome.num_gpus) / 3600,
         "mean_fee": _mean(outcome.fee) if outcome.fee.any() else None,
+        **_learned(outcome),
         **_fairness(times.rho[~np.isnan(times.rho)]),
         "rounds": int(outcome.rounds),
         "wall_s": float(outcome.wall_s),
@@ -122,6 +123,17 @@ def _fairness(rho: Floats) -> dict[str, float | None]:
         "max_rho": float(rho.max()),
         "unfair_share": float((rho > UNFAIR).mean()),
         "jain": float(speed.sum() ** 2 / (len(speed) * (speed @ speed))),
+    }
+
+
+def _learned(outcome: Outcome) -> dict[str, float | int | None]:
+    """What the networks have learned by their deadlines; nothing without learning curves."""
+    if not len(outcome.accuracy):
+        return {}
+    return {
+        "mean_accuracy": _mean(outcome.accuracy),
+        "mean_accuracy_gain": _mean(outcome.accuracy - outcome.ungrown),
+        "grown": int((outcome.level > 0).sum()),
     }
 
 

@@ -32,6 +32,12 @@ class Outcome:
     preemptions: Ints  # (J,)
     lost_s: Floats  # (J,) progress lost in failures
     fee: Floats = field(default_factory=lambda: np.zeros(0))  # (J,) dollars; (0,): no prices
+    accuracy: Floats = field(default_factory=lambda: np.zeros(0))
+    """(J,) at the deadline or the end, whichever came first; (0,): no learning curves."""
+    ungrown: Floats = field(default_factory=lambda: np.zeros(0))
+    """(J,) the same after as much work, had the network never grown."""
+    level: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """(J,) by how many levels the network has grown in the end."""
     begin_s: float
     end_s: float
     held_gpu_s: float

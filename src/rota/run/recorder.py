@@ -94,7 +94,8 @@ class Recorder:
         note = _note(turn)
         if ended := self._measured(events):
             note[ENDED] = ended
-        if not (events or "trouble" in note or "shadow" in note or self._differs(after)):
+        said = note.keys() & {"trouble", "shadow", "tunes"}
+        if not (events or said or self._differs(after)):
             return
         with self._journal.together():
             number = self._add_jobs(new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import numpy as np
 
@@ -99,6 +99,14 @@ def replay_of(sim: Simulator, policy: Heuristic) -> Replay:
     return replay_for(policy.rule, facts_of(sim.cluster, sim.trace, sim.when, shapes))
 
 
+def is_compiled(policy: Policy, physics: Physics) -> TypeGuard[Heuristic]:
+    """Whether whole traces are replayed without leaving compiled code.
+
+    Not in a world with learning curves: what jobs have learned is kept outside of it.
+    """
+    return isinstance(policy, Heuristic) and policy.compiled and physics.learning is None
+
+
 def needs_compiling(
     policy: Policy, cluster: Cluster, when: Conditions, trace: Trace, physics: Physics = PLAIN
 ) -> bool:
@@ -107,14 +115,14 @@ def needs_compiling(
         "net": physics.contention is not None or physics.drift is not None,
         "breakdowns": not when.faults.never,
     }
-    if isinstance(policy, Heuristic) and policy.compiled:
+    if is_compiled(policy, physics):
         return not is_ready(replay_for(policy.rule, facts_of(cluster, trace, when)), **has)
     return not is_ready(advance_once, **has)
 
 
 def warm_up(sim: Simulator, policy: Policy) -> None:
     """Compile, or load from disk, what a run needs, before any clock is started."""
-    if isinstance(policy, Heuristic) and policy.compiled:
+    if is_compiled(policy, sim.physics):
         replay_of(sim, policy)(policy.rule, sim.batch, 0, np.zeros(1, np.int64))
     elif isinstance(policy, Heuristic) or getattr(policy, "compiles", False):
         first = Simulator(sim.cluster, sim.trace.head(4), sim.when, physics=sim.physics)

@@ -10,13 +10,12 @@ import numpy as np
 
 from rota.core.layout import FAILED, ROUND
 from rota.errors import RotaError
-from rota.policies.classic.heuristic import Heuristic
 from rota.run.loop import rounds
 from rota.run.outcome import Outcome
 from rota.sim.briefing import briefed
 from rota.sim.journal_writer import JournalWriter, take_log
 from rota.sim.queue_kernels import replay_queue, replay_shapes
-from rota.sim.replay_choice import replay_of, warm_up
+from rota.sim.replay_choice import is_compiled, replay_of, warm_up
 from rota.sim.replay_kernels import FLUSH, MORE
 from rota.sim.setup import PLAIN, Conditions, fault_horizon_s
 from rota.sim.simulator import Simulator
@@ -101,7 +100,7 @@ def _turns(
     deadline_s: float,
 ) -> Iterator[None]:  # fmt: skip
     """Play the whole run; yields now and then, so that progress can be reported."""
-    if isinstance(policy, Heuristic) and policy.compiled:
+    if is_compiled(policy, sim.physics):
         return _compiled(sim, policy.rule, replay_of(sim, policy), drain)
     return _by_rounds(sim, policy, drain, notes, deadline_s)
 
@@ -138,6 +137,10 @@ def _by_rounds(
 def _outcome(sim: Simulator, policy: Policy, seed: int, wall_s: float, series: Records) -> Outcome:
     clock, trace = sim.clock, sim.trace
     jobs, truth = sim.state.jobs[: len(trace)], sim.state.truth[: len(trace)]
+    learned = {}
+    if sim.learning is not None:
+        accuracy, ungrown = sim.learning.at_deadlines(jobs)
+        learned = {"accuracy": accuracy, "ungrown": ungrown, "level": sim.learning.level}
     return Outcome(
         policy=getattr(policy, "name", type(policy).__name__), seed=seed,
         total_gpus=sim.cluster.total_gpus, job_id=trace.job_id, user=trace.user, users=trace.users,
@@ -150,7 +153,7 @@ def _outcome(sim: Simulator, policy: Policy, seed: int, wall_s: float, series: R
         held_gpu_s=float(clock["held_gpu_s"]), up_gpu_s=float(clock["up_gpu_s"]),
         stray_gpu_s=float(clock["stray_gpu_s"]), moves=int(clock["moves"]),
         resizes=int(clock["resizes"]), kills=int(clock["kills"]), rounds=int(clock["rounds"]),
-        wall_s=wall_s, series=series, notes=_notes(sim),
+        wall_s=wall_s, series=series, notes=_notes(sim), **learned,
     )  # fmt: skip
 
 

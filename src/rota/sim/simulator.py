@@ -9,6 +9,7 @@ import numpy as np
 
 from rota.core.jobs import JobTable
 from rota.core.layout import JOB, RUNNING, SHARE, WAITING
+from rota.core.learning import GROW
 from rota.core.snapshot import Snapshot
 from rota.errors import PolicyError
 from rota.jit import direct, kernel
@@ -19,13 +20,15 @@ from rota.perf.estimate import Estimator
 from rota.policies.classic.claim_kernels import locate
 from rota.policies.classic.place_kernels import FIRST_FIT
 from rota.sim.event_kernels import advance_once
+from rota.sim.learning_jobs import learning_of
 from rota.sim.replay_kernels import carry_out, is_log_full, observe
 from rota.sim.setup import PLAIN, Conditions, build_state, check_fits
 from rota.sim.state import one_of_batch
+from rota.sim.tune_kernels import lengthen
 from rota.sim.world import seen_contention, seen_curves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rota.core.cluster import Cluster
     from rota.core.plan import Plan
@@ -82,6 +85,7 @@ class Simulator:
         self.physics = physics
         self.batch = build_state(cluster, [trace], self.when, [seed], log, physics)
         self.state = one_of_batch(self.batch, 0)
+        self.learning = learning_of(physics, trace, self.when)
         self._curves = seen_curves(physics, cluster, seed)
         self._estimator = estimator_of(physics)
         self.clock = self.state.clock[0]
@@ -104,6 +108,10 @@ class Simulator:
         return direct(carry_out, self.state, ints, ints, ints, np.empty(0, SHARE), 0)
 
     @cached_property
+    def _lengthen(self) -> Callable[..., None]:
+        return direct(lengthen, self.state, 0, 1.0, 0.0)
+
+    @cached_property
     def _log_is_full(self) -> Callable[..., bool]:
         return direct(is_log_full, self.state)
 
@@ -116,11 +124,18 @@ class Simulator:
         snapshot = Snapshot(
             float(self.clock["now_s"]), self.cluster, JobTable(rows), s.nodes.copy(), shares[:used],
             self._curves, seen_contention(self.physics),
+            self.learning and self.learning.learning(rows["uid"], rows["progress_s"]),
         )  # fmt: skip
         return snapshot if self._estimator is None else self._estimator.see(snapshot)
 
     def apply(self, plan: Plan) -> None:
-        """Start, resize, move and stop what the plan says, at no time passed."""
+        """Start, resize, move, stop and tune what the plan says, at no time passed."""
+        if plan.decision.tunes and self.learning is None:
+            raise PolicyError(
+                "The policy tunes jobs, but nothing of a job can be tuned in this world, which has "
+                "no learning curves ([learning] of a scenario); tune only where Snapshot.learning "
+                "is there."
+            )
         decision, job = plan.decision, plan.job
         uid, first, length = (
             np.ascontiguousarray(column[job], np.int64)
@@ -133,6 +148,17 @@ class Simulator:
         while not self._carry_out(self.state, uid, first, first + length, shares, room):
             self._grow("shares", room)
             self._grow("spare", room)
+        for index, settings in decision.tunes.items():
+            self._tune(int(decision.uid[index]), settings)
+
+    def _tune(self, uid: int, settings: Mapping[str, float]) -> None:
+        """Let the network of a running job grow; what is left of its work gets longer."""
+        if GROW not in settings or self.learning is None:
+            return
+        by = int(settings[GROW])
+        ratio, pause_s = self.learning.cost_ratio(uid, by), self.learning.curves.pause_s
+        self._lengthen(self.state, uid, ratio, pause_s)
+        self.learning.grow(uid, by, float(self.state.jobs["progress_s"][uid]))
 
     def _see_to_log(self, events: int, entries: int) -> None:
         """Make room in the log for these numbers of events and of shares, and a round."""
@@ -153,7 +179,12 @@ class Simulator:
     def wait(self, wake_s: float = np.inf) -> bool:
         """Let time pass to the next event, slot or `wake_s`; False when all jobs have ended."""
         self.clock["wake_s"] = wake_s
-        if self._advance(self.state):
+        if self.learning is not None:
+            self.learning.look(self.state.jobs[: len(self.trace)])
+        goes_on = self._advance(self.state)
+        if self.learning is not None:
+            self.learning.meet(self.state.jobs[: len(self.trace)], float(self.clock["now_s"]))
+        if goes_on:
             return True
         self.check_over()
         return False

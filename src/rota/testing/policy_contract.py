@@ -147,6 +147,7 @@ def _copy(snapshot: Snapshot) -> Snapshot:
     return Snapshot(
         snapshot.time_s, snapshot.cluster, JobTable(snapshot.jobs.rows.copy()),
         snapshot.nodes.copy(), snapshot.shares.copy(), snapshot.curves, snapshot.contention,
+        snapshot.learning,
     )  # fmt: skip
 
 
@@ -165,6 +166,7 @@ def _renumbered(snapshot: Snapshot) -> Snapshot:
     return Snapshot(
         snapshot.time_s, snapshot.cluster, JobTable(rows),
         snapshot.nodes.copy(), snapshot.shares.copy(), snapshot.curves, snapshot.contention,
+        snapshot.learning,
     )  # fmt: skip
 
 
