@@ -1,0 +1,313 @@
+"""How our agent learns: REINFORCE in batches over all cases, each episode judged by its siblings.
+
+An episode is rewarded with its gain over the same training without growth, and compared with other
+episodes of the same case and replica (leave-one-out, Kool et al., 2019): what a case is worth by
+itself, and the luck of a seed, drop out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+
+from rota import __version__, weights_file
+from rota.adapt.agent import (
+    Agent,
+    batch_of,
+    check_facts,
+    fill,
+    weights_of,
+)
+from rota.adapt.cases import check_cases, gain_of
+from rota.adapt.features import numbers_of
+from rota.errors import CheckpointError, ConfigError, TrainingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from rota.adapt.agent import (
+        AgentSettings,
+    )
+    from rota.adapt.cases import Cases
+    from rota.adapt.features import Numbers
+    from rota.adapt.moment import Moment
+
+KIND: Final = "growth-training"
+VERSION: Final = 1
+_TINY: Final = 1e-8
+_MOMENTS: Final = ("exp_avg", "exp_avg_sq")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReinforceSettings:
+    """How our agent is trained."""
+
+    learning_rate: float = 3e-3
+    """Adam step size."""
+    siblings: int = 4
+    """Episodes of one case and replica in an update, which judge each other."""
+    groups: int = 4
+    """Cases in an update, in turn; each with a replica drawn afresh."""
+    entropy: float = 0.1
+    """Worth of the entropy of a decision at the beginning, in deviations of the reward."""
+    entropy_last: float = 0.01
+    """The same at the end; it falls in a line."""
+    episodes: int = 5_000
+    """Length of the training."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("siblings", 2), ("groups", 1), ("episodes", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"reinforce.{name}={value!r} must be a whole number ≥ {least}.")
+        for name in ("learning_rate", "entropy", "entropy_last"):
+            value = getattr(self, name)
+            if not (np.isfinite(value) and value >= 0.0):
+                raise ConfigError(f"reinforce.{name}={value!r} must be a number ≥ 0.")
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One episode that was played while learning."""
+
+    case: int
+    replica: int
+    taken: tuple[int, ...]
+    gain: float
+
+
+@dataclass(frozen=True)
+class Update:
+    """What a training says after each update."""
+
+    updates: int
+    episodes: int
+    """Played so far."""
+    gain: float
+    """Mean over the episodes of this update."""
+    entropy: float
+    """Mean over its decisions, in nats."""
+
+
+class Reinforce:
+    """A training of our agent, which can be stopped after any update and resumed."""
+
+    def __init__(
+        self,
+        cases: Cases,
+        *,
+        settings: ReinforceSettings | None = None,
+        form: AgentSettings | None = None,
+        seed: int = 0,
+    ) -> None:
+        check_cases(cases)
+        self.cases = cases
+        self.settings = settings or ReinforceSettings()
+        self.seed = seed
+        self._rng = np.random.default_rng(seed)
+        self.agent = Agent.draw(self._rng, form)
+        self._adam = torch.optim.Adam(
+            self.agent.network.parameters(), lr=self.settings.learning_rate, fused=True
+        )
+        self._kept: dict[int, tuple[Moment, Numbers]] = {}
+        self._waiting: list[int] = []
+        self._scale = 0.0
+        self.updates = 0
+        self.log: list[Episode] = []
+
+    @property
+    def episodes(self) -> int:
+        """Episodes played so far."""
+        return len(self.log)
+
+    @property
+    def chooser(self) -> Agent:
+        """What has been learned so far."""
+        return self.agent
+
+    def advance(self) -> Update:
+        """Play one batch of episodes and learn from it."""
+        groups = [
+            (self._next_case(), int(self._rng.integers(self.cases.replicas)))
+            for _ in range(self.settings.groups)
+        ]
+        played = [pair for pair in groups for _ in range(self.settings.siblings)]
+        shown, taken = self._play(played)
+        episodes = [
+            Episode(*pair, choices, gain_of(self.cases, *pair, choices))
+            for pair, choices in zip(played, taken, strict=True)
+        ]
+        entropy = self._learn(shown, taken, self._advantages(episodes))
+        self.log += episodes
+        self.updates += 1
+        gain = float(np.mean([episode.gain for episode in episodes]))
+        return Update(self.updates, self.episodes, gain, entropy)
+
+    def _next_case(self) -> int:
+        """Every case comes once before any comes again."""
+        if not self._waiting:
+            self._waiting = self._rng.permutation(len(self.cases.names)).tolist()
+        return self._waiting.pop()
+
+    def _play(
+        self, pairs: Sequence[tuple[int, int]]
+    ) -> tuple[list[list[Numbers]], list[tuple[int, ...]]]:
+        """Play all episodes side by side: what each was shown, and what was taken."""
+        shown: list[list[Numbers]] = [[] for _ in pairs]
+        taken: list[tuple[int, ...]] = [() for _ in pairs]
+        for _ in range(self.cases.decisions):
+            for at, pair in enumerate(pairs):
+                shown[at].append(self._numbers(self.cases.moment(*pair, taken[at])))
+            with torch.inference_mode():
+                logs = self.agent.network(batch_of([numbers[-1] for numbers in shown])).numpy()
+            # The largest of noisy scores is a draw from the softmax (Gumbel-max).
+            choices = (logs + self._rng.gumbel(size=logs.shape)).argmax(1)
+            taken = [(*past, int(c)) for past, c in zip(taken, choices, strict=True)]
+        return shown, taken
+
+    def _numbers(self, moment: Moment) -> Numbers:
+        """A moment in numbers; cases give the same object again, so it is looked at once."""
+        kept = self._kept.get(id(moment))
+        if kept is None:
+            # The moment is kept too, or another could get its id.
+            kept = self._kept[id(moment)] = (moment, numbers_of(moment))
+        return kept[1]
+
+    def _advantages(self, episodes: Sequence[Episode]) -> NDArray[np.float32]:
+        """How much better each was than its siblings, in deviations seen so far."""
+        size = self.settings.siblings
+        gains = np.array([episode.gain for episode in episodes]).reshape(-1, size)
+        others = (gains.sum(1, keepdims=True) - gains) / (size - 1)
+        better = gains - others
+        spread = float(np.mean(better**2))
+        # A mean over all updates, not of this one: when all agree, noise must not be blown up.
+        self._scale += (spread - self._scale) / min(self.updates + 1, 50)
+        return np.asarray(better / np.sqrt(self._scale + _TINY), np.float32).ravel()
+
+    def _learn(
+        self,
+        shown: Sequence[Sequence[Numbers]],
+        taken: Sequence[tuple[int, ...]],
+        advantages: NDArray[np.float32],
+    ) -> float:
+        """Make what went better than expected more likely; gives the mean entropy."""
+        logs: Tensor = self.agent.network(batch_of([one for episode in shown for one in episode]))
+        choices = torch.tensor(taken).reshape(-1, 1)
+        weight = torch.from_numpy(advantages.repeat(self.cases.decisions))
+        # Choices that a moment does not have are at −∞: 0 · −∞ would be NaN.
+        entropy = -(logs.exp() * logs.masked_fill(logs == -torch.inf, 0.0)).sum(1).mean()
+        gained = (logs.gather(1, choices).squeeze(1) * weight).mean()
+        loss = -gained - self._worth_of_entropy() * entropy
+        if not torch.isfinite(loss):
+            raise TrainingError(
+                f"The loss is {float(loss.detach())} after {self.updates} updates; take a lower "
+                f"learning_rate than {self.settings.learning_rate:g}."
+            )
+        self._adam.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.agent.network.parameters(), 1.0)
+        self._adam.step()
+        return float(entropy.detach())
+
+    def _worth_of_entropy(self) -> float:
+        done = min(self.episodes / self.settings.episodes, 1.0)
+        return (1.0 - done) * self.settings.entropy + done * self.settings.entropy_last
+
+    def save(self, path: Path) -> None:
+        """Write all that it takes to go on as if nothing had happened."""
+        arrays = {f"weights.{n}": array for n, array in weights_of(self.agent.network).items()}
+        names = [name for name, _ in self.agent.network.named_parameters()]
+        state = self._adam.state_dict()["state"]
+        for index, moments in state.items():
+            arrays |= {f"adam.{what}.{names[index]}": x.numpy() for what, x in moments.items()}
+        arrays |= {
+            "log.case": np.array([e.case for e in self.log], np.int64),
+            "log.replica": np.array([e.replica for e in self.log], np.int64),
+            "log.taken": np.array([e.taken for e in self.log], np.int64),
+            "log.gain": np.array([e.gain for e in self.log], np.float64),
+        }
+        facts = {**self._about(), "updates": self.updates, "scale": self._scale}
+        facts |= {"waiting": self._waiting, "rng": self._rng.bit_generator.state}
+        weights_file.write(path, facts, arrays)
+
+    def _about(self) -> dict[str, Any]:
+        """What a training must have in common with one that goes on with it."""
+        return {
+            "kind": KIND,
+            "version": VERSION,
+            "rota": __version__,
+            "settings": asdict(self.settings),
+            "form": asdict(self.agent.settings),
+            "seed": self.seed,
+            "cases": [*self.cases.names],
+        }
+
+    def restore(self, path: Path) -> None:
+        """Go on from what `save` wrote; all that follows is the same to the last digit."""
+        facts, arrays = weights_file.read(path)
+        check_facts(path, facts, KIND, VERSION)
+        for what in ("settings", "form", "seed", "cases"):
+            mine = self._about()[what]
+            if facts.get(what) != mine:
+                raise CheckpointError(
+                    f"{path}: The training has the {what} {facts.get(what)!r}, not {mine!r}; go "
+                    "on with the same, or begin another training."
+                )
+        try:
+            self._take(path, facts, arrays)
+        except (KeyError, ValueError, TypeError, IndexError) as error:
+            raise CheckpointError(
+                f"{path}: The state of the training is damaged ({error!r}); begin it again."
+            ) from None
+
+    def _take(self, path: Path, facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
+        own = {n.removeprefix("weights."): x for n, x in arrays.items() if n.startswith("weights.")}
+        fill(path, self.agent.network, own)
+        state = self._adam.state_dict()
+        for index, (name, weight) in enumerate(self.agent.network.named_parameters()):
+            found = {what: arrays[f"adam.{what}.{name}"] for what in ("step", *_MOMENTS)}
+            if any(found[what].shape != tuple(weight.shape) for what in _MOMENTS):
+                raise ValueError(name)
+            state["state"][index] = {w: torch.from_numpy(x.copy()) for w, x in found.items()}
+        self._adam.load_state_dict(state)
+        log = (arrays[f"log.{what}"].tolist() for what in ("case", "replica", "taken", "gain"))
+        self.log = [Episode(c, r, tuple(t), g) for c, r, t, g in zip(*log, strict=True)]
+        self._rng.bit_generator.state = facts["rng"]
+        self._waiting = [int(case) for case in facts["waiting"]]
+        self._scale, self.updates = float(facts["scale"]), int(facts["updates"])
+
+
+def train(
+    cases: Cases,
+    *,
+    settings: ReinforceSettings | None = None,
+    form: AgentSettings | None = None,
+    seed: int = 0,
+    state: Path | None = None,
+    resume: bool = False,
+    every: int = 25,
+    progress: Callable[[Update], None] | None = None,
+) -> Reinforce:
+    """Train our agent to the end of its settings' episodes.
+
+    With `state`, the training is written there after every so many updates, and may be killed at
+    any time: with `resume`, it goes on from there.
+    """
+    training = Reinforce(cases, settings=settings, form=form, seed=seed)
+    if resume and state is not None and state.exists():
+        training.restore(state)
+    while training.episodes < training.settings.episodes:
+        update = training.advance()
+        last = training.episodes >= training.settings.episodes
+        if state is not None and (last or update.updates % every == 0):
+            training.save(state)
+        if progress is not None:
+            progress(update)
+    return training
