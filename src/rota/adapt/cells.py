@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from rota.adapt.clock import Clock
 from rota.adapt.moment import Choice, Moment
@@ -57,29 +57,68 @@ class Forms:
         return self._found[name, made]
 
 
+class RunSource(Protocol):
+    """Where runs come from: a table, or a model of one."""
+
+    spec: TableSpec
+    name: str
+
+    def curve(self, run: Run) -> Curve:
+        """What became of a run."""
+        ...
+
+    def check(self, epoch: int) -> None:
+        """Refuse an epoch at which it knows of no change of resources."""
+        ...
+
+
+class TableRuns:
+    """The runs of a table, in memory."""
+
+    def __init__(self, table: TableFile) -> None:
+        self.spec, self.name = table.spec, str(table.path)
+        self._curves = table.curves()
+
+    def curve(self, run: Run) -> Curve:
+        """What became of a run."""
+        try:
+            return self._curves[run]
+        except KeyError:
+            raise InputError(
+                f"{self.name}: The table lacks the run {run.sequence!r} of {run.start}, epoch "
+                f"{run.epoch}, seed {run.seed}; go on with `rota adapt table`."
+            ) from None
+
+    def check(self, epoch: int) -> None:
+        """Refuse an epoch that the table has no runs of."""
+        if epoch not in self.spec.epochs:
+            raise InputError(
+                f"{self.name}: The table has no runs in which resources change after epoch "
+                f"{epoch}, but after {', '.join(map(str, self.spec.epochs))}."
+            )
+
+
 class Cells:
-    """Start networks on occasions, played by the runs of one table.
+    """Start networks on occasions, played by looking runs up.
 
     What it says of accuracy is of one split: learn on "validation", report on "test".
     """
 
     def __init__(
         self,
-        table: TableFile,
+        runs: RunSource,
         starts: Sequence[str],
         occasions: Sequence[Occasion],
         *,
         split: Literal["validation", "test"] = "validation",
         clock: Clock | None = None,
     ) -> None:
-        self.spec, self.split, self.clock = table.spec, split, clock or Clock()
-        _check(table, starts, occasions)
+        self.spec, self.split, self.clock = runs.spec, split, clock or Clock()
+        _check(runs, starts, occasions)
         self.cases = tuple((name, occasion) for name in starts for occasion in occasions)
         self.names = tuple(f"{name}/{occasion.name}" for name, occasion in self.cases)
-        self.decisions, self.replicas = table.spec.decisions, table.spec.seeds
-        wanted = set(starts)
-        self._curves = {run: c for run, c in table.curves().items() if run.start in wanted}
-        self._forms = Forms(table.spec)
+        self.decisions, self.replicas = self.spec.decisions, self.spec.seeds
+        self._runs, self._forms = runs, Forms(self.spec)
         self._moments: dict[tuple[int, int, tuple[int, ...]], Moment] = {}
 
     @cached_property
@@ -108,13 +147,7 @@ class Cells:
 
     def _curve(self, case: int, replica: int, sequence: str) -> Curve:
         name, occasion = self.cases[case]
-        try:
-            return self._curves[Run(name, occasion.epoch, sequence, replica)]
-        except KeyError:
-            raise InputError(
-                f"The table lacks the run {sequence!r} of {self.names[case]}, seed {replica}; go "
-                "on with `rota adapt table`."
-            ) from None
+        return self._runs.curve(Run(name, occasion.epoch, sequence, replica))
 
     def _at_deadline(self, case: int, replica: int, sequence: str) -> float:
         occasion, curve = self.cases[case][1], self._curve(case, replica, sequence)
@@ -171,19 +204,14 @@ def _label(taken: tuple[int, ...]) -> str:
     return ",".join(map(str, taken))
 
 
-def _check(table: TableFile, starts: Sequence[str], occasions: Sequence[Occasion]) -> None:
-    """Refuse what a table has no runs of."""
+def _check(runs: RunSource, starts: Sequence[str], occasions: Sequence[Occasion]) -> None:
+    """Refuse what there are no runs of."""
     if not (starts and occasions):
         raise ConfigError("There is nothing to play: give start networks and occasions.")
-    if unknown := [name for name in starts if name not in table.spec.starts]:
+    if unknown := [name for name in starts if name not in runs.spec.starts]:
         raise InputError(
-            f"{table.path}: The table has no runs of {unknown[0]!r}, but of "
-            f"{', '.join(table.spec.starts)}."
+            f"{runs.name}: The table has no runs of {unknown[0]!r}, but of "
+            f"{', '.join(runs.spec.starts)}."
         )
     for occasion in occasions:
-        if occasion.epoch not in table.spec.epochs:
-            raise InputError(
-                f"{table.path}: The table has no runs in which resources change after epoch "
-                f"{occasion.epoch} ({occasion.name}), but after "
-                f"{', '.join(map(str, table.spec.epochs))}."
-            )
+        runs.check(occasion.epoch)
