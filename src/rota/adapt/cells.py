@@ -49,7 +49,7 @@ class Forms:
         if (name, made) not in self._found:
             model = begun.build(0)
             some = begun.task.data(0).train.inputs[:2]
-            replay(model, made, some)
+            replay(model, made)
             layers = layers_of(model, some)
             flops = sum(layer.flops for layer in layers)
             parameters = sum(p.numel() for p in model.parameters())

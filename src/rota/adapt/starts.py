@@ -7,7 +7,7 @@ is worth growing depends on the network, so no constant answer is right for all 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import torch
 from torch import nn
@@ -19,6 +19,7 @@ from rota.errors import ConfigError, UnknownNameError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rota.adapt.growth import Form
     from rota.adapt.tasks import Task
 
 
@@ -44,15 +45,17 @@ class Start:
             return self.make()
 
 
-Menu = Literal["deepen", "all"]
-"""What an agent may choose among: the published four choices, or growth of every kind."""
+Menu = Literal["published", "deepen", "all"]
+"""What an agent may choose among: the published four choices as they were, which put an identity
+behind a block; the same in the form that keeps the function; or growth of every kind."""
 
 
 def growths(start: Start, menu: Menu) -> tuple[Growth | None, ...]:
     """The choices of a menu on a start network; the last is to leave it as it is."""
-    if menu not in ("deepen", "all"):
-        raise ConfigError(f"There is no menu {menu!r}; take 'deepen' or 'all'.")
-    deeper = [Growth("deepen", layer) for layer in start.blocks]
+    if menu not in get_args(Menu):
+        raise ConfigError(f"There is no menu {menu!r}, but {', '.join(get_args(Menu))}.")
+    form: Form = "identity" if menu == "published" else ""
+    deeper = [Growth("deepen", layer, form=form) for layer in start.blocks]
     wider = [Growth("widen", layer) for layer in start.blocks[:2]] if menu == "all" else []
     return (*deeper, *wider, None)
 
@@ -114,13 +117,13 @@ _DIGITS, _SPIRALS, _TEACHER, _WAVES = (
 STARTS: Final = {
     start.name: start
     for start in (
-        Start("digits-even", _DIGITS, "4 and 4 channels", _images(4, 4), _CONVS),
         Start("digits-front", _DIGITS, "narrow in front: 2 and 8", _images(2, 8), _CONVS),
         Start("digits-back", _DIGITS, "narrow at the back: 8 and 2", _images(8, 2), _CONVS),
         Start("spirals-even", _SPIRALS, "16 and 16 units", _points(2, 16, 16, 3), _LINEARS),
         Start("teacher-front", _TEACHER, "4 and 16 units", _points(4, 4, 16, 8), _LINEARS),
         Start("teacher-back", _TEACHER, "16 and 4 units", _points(4, 16, 4, 8), _LINEARS),
         Start("waves-even", _WAVES, "4 and 4 channels", _signals(4, 4), _CONVS),
+        Start("digits-even", _DIGITS, "4 and 4 channels", _images(4, 4), _CONVS, True),
         Start("digits-residual", _DIGITS, "4 channels and a way around",
               lambda: ResidualImages(4, 10), ("first", "second", "last"), held_out=True),
         Start("spirals-front", _SPIRALS, "8 and 24 units", _points(2, 8, 24, 3), _LINEARS, True),

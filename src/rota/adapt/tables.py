@@ -23,7 +23,7 @@ TABLES: Final = {
         starts=("cnn1", "spirals-even"), menu="deepen", decisions=3, speedup=_TWICE
     ),
     "published": TableSpec(
-        starts=("cnn1-clamped",), menu="deepen", decisions=3, speedup=_TWICE,
+        starts=("cnn1-clamped",), menu="published", decisions=3, speedup=_TWICE,
         rules=Rules(reset="always", calibrated=False),
     ),
     "tiny": TableSpec(

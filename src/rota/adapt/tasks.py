@@ -126,7 +126,7 @@ def _waves(rng: np.random.Generator, count: int) -> tuple[NDArray[np.float32], N
 TASKS: Final = {
     task.name: task
     for task in (
-        Task("digits", "scanned digits of 8 × 8", (1, 8, 8), 10, (897, 400, 500), _digits),
+        Task("digits", "scanned digits of 8 × 8", (1, 8, 8), 10, (896, 400, 501), _digits),
         Task("spirals", "three arms in the plane", (2,), 3, (600, 600, 1000), _spirals),
         Task("teacher", "labels by a random network", (4,), 8, (1500, 1000, 1500), _teacher),
         Task("waves", "pairs of motifs in a signal", (1, 48), 12, (1200, 800, 1000), _waves),

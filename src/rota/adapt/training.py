@@ -7,6 +7,7 @@ deadline: those only say how many of its epochs there is time for (`rota.adapt.c
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -143,7 +144,8 @@ class Training:
         """The same training once more, before any growth."""
         other = Training(self.start, self.seed, self.rules, self.data)
         other.model.load_state_dict(self.model.state_dict())
-        other.optimizer.load_state_dict(self.optimizer.state_dict())
+        # A copy of it, since an optimizer takes over tensors that it loads.
+        other.optimizer.load_state_dict(copy.deepcopy(self.optimizer.state_dict()))
         other.epoch, other.rate, other.loss = self.epoch, self.rate, self.loss
         other.seen = list(self.seen)
         return other
