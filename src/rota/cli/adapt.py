@@ -28,6 +28,11 @@ FOLDER: Final = Path("runs/adapt")
 """Where tables and agents are kept by default."""
 
 
+@app.callback()
+def adapt() -> None:
+    """Let networks grow when their job does: measure, train agents, compare them."""
+
+
 def _needs_torch(error: ModuleNotFoundError) -> InputError:
     return InputError(
         f"`rota adapt` needs {error.name}, which is not installed: pip install 'rota[adapt]'."
