@@ -16,7 +16,7 @@ from rota.errors import ConfigError, UnknownNameError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-BUDGET: Final = 24
+BUDGET: Final = 18
 """Epochs of the start network, on the GPUs it begins with, until the deadline."""
 
 
@@ -104,11 +104,11 @@ class Occasion:
         return done + int(left * (1 + 1e-9) / clock.epoch(work[-1], self.gpus))
 
 
-EPOCHS: Final = {"early": 4, "early-middle": 8, "middle": 12, "middle-late": 16, "late": 20}
-"""After which of the 24 epochs resources change: the published five times, rounded to epochs."""
+EPOCHS: Final = {"early": 3, "early-middle": 6, "middle": 9, "middle-late": 12, "late": 15}
+"""After which of the 18 epochs resources change: the published five times, rounded to epochs."""
 HELD_OUT: Final = ("early-middle", "middle-late")
 """Times that no agent learns on."""
-RESIZES: Final = {"1to2": (1.0, 2.0), "1to4": (1.0, 4.0), "2to1": (2.0, 1.0)}
+RESIZES: Final = {"1to2": (1.0, 2.0), "2to4": (2.0, 4.0), "2to1": (2.0, 1.0)}
 OCCASIONS: Final = {
     f"{when}-{resize}": Occasion(f"{when}-{resize}", epoch, before, gpus)
     for when, epoch in EPOCHS.items()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from rota.adapt.clock import EPOCHS, HELD_OUT, Clock
+from rota.adapt.clock import EPOCHS, HELD_OUT
 from rota.adapt.starts import STARTS
 from rota.adapt.table_file import TableSpec
 from rota.adapt.training import Rules
 from rota.errors import UnknownNameError
 
-_TWICE: Final = Clock().speedup(2.0)
 _OWN: Final = tuple(name for name, s in STARTS.items() if not (s.held_out or s.published))
 _OTHERS: Final = tuple(name for name, s in STARTS.items() if s.held_out)
 
@@ -20,14 +19,14 @@ TABLES: Final = {
     ),
     "held-out": TableSpec(starts=_OTHERS, epochs=tuple(EPOCHS[name] for name in HELD_OUT)),
     "deepen": TableSpec(
-        starts=("cnn1", "spirals-even"), menu="deepen", decisions=3, speedup=_TWICE
+        starts=("cnn1", "spirals-even"), menu="deepen", decisions=3
     ),
     "published": TableSpec(
-        starts=("cnn1-clamped",), menu="published", decisions=3, speedup=_TWICE,
+        starts=("cnn1-clamped",), menu="published", decisions=3,
         rules=Rules(reset="always", calibrated=False),
     ),
     "tiny": TableSpec(
-        starts=("spirals-even",), epochs=(4, 20), decisions=1, seeds=2, speedup=_TWICE
+        starts=("spirals-even",), epochs=(3, 15), decisions=1, seeds=2
     ),
 }  # fmt: skip
 ABOUT: Final = {
