@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -54,6 +55,70 @@ class Chooser(Protocol):
     def choose(self, moment: Moment) -> int:
         """Which of the moment's choices is taken."""
         ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some of the cases, and some of the replicas: to learn from, or to hold out."""
+
+    whole: Cases
+    chosen: Sequence[int]
+    """Which cases."""
+    seen: Sequence[int] | None = None
+    """Which replicas; None: all."""
+
+    def __post_init__(self) -> None:
+        for what, numbers, count in (
+            ("cases", self.chosen, len(self.whole.names)),
+            ("replicas", self.seen or (), self.whole.replicas),
+        ):
+            wrong = [number for number in numbers if not 0 <= number < count]
+            if wrong:
+                raise ConfigError(f"There are {count} {what}, counted from 0, and no {wrong[0]}.")
+        if not len(self.chosen) or (self.seen is not None and not len(self.seen)):
+            raise ConfigError("A part of the cases needs at least one case and one replica.")
+
+    @property
+    def names(self) -> list[str]:
+        """One per case that was chosen."""
+        return [self.whole.names[case] for case in self.chosen]
+
+    @property
+    def decisions(self) -> int:
+        """Decisions per episode."""
+        return self.whole.decisions
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas are seen."""
+        return self.whole.replicas if self.seen is None else len(self.seen)
+
+    def moment(self, case: int, replica: int, taken: tuple[int, ...]) -> Moment:
+        """What the whole says."""
+        return self.whole.moment(self.chosen[case], self._replica(replica), taken)
+
+    def accuracy(self, case: int, replica: int, taken: tuple[int, ...]) -> float:
+        """What the whole says."""
+        return self.whole.accuracy(self.chosen[case], self._replica(replica), taken)
+
+    def reference(self, case: int, replica: int) -> float:
+        """What the whole says."""
+        return self.whole.reference(self.chosen[case], self._replica(replica))
+
+    def _replica(self, replica: int) -> int:
+        return replica if self.seen is None else self.seen[replica]
+
+
+def sequences(cases: Cases, case: int) -> list[tuple[int, ...]]:
+    """All that can be taken in a case, in order."""
+    found: list[tuple[int, ...]] = [()]
+    for _ in range(cases.decisions):
+        found = [
+            (*taken, choice)
+            for taken in found
+            for choice in range(len(cases.moment(case, 0, taken).choices))
+        ]
+    return found
 
 
 def play(chooser: Chooser, cases: Cases, case: int, replica: int) -> tuple[int, ...]:

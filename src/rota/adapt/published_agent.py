@@ -61,9 +61,7 @@ class Defects:
 
 
 MENDED: Final = Defects()
-PUBLISHED: Final = Defects(
-    shared_ids=True, printed_tokens=True, sine_only=True, soft_softmax=True
-)
+PUBLISHED: Final = Defects(shared_ids=True, printed_tokens=True, sine_only=True, soft_softmax=True)
 
 
 def time_code(left_s: float, total_s: float, defects: Defects = MENDED) -> NDArray[np.float32]:
@@ -74,8 +72,8 @@ def time_code(left_s: float, total_s: float, defects: Defects = MENDED) -> NDArr
     angles = 2.0 * np.pi * np.arange(1, HARMONICS + 1) * share
     sines = _AMPLITUDE * np.sin(angles)
     if defects.sine_only:
-        return sines.astype(np.float32)
-    return np.concatenate([sines, _AMPLITUDE * np.cos(angles), [share]]).astype(np.float32)
+        return np.array(sines, np.float32)
+    return np.array([*sines, *(_AMPLITUDE * np.cos(angles)), share], np.float32)
 
 
 class PublishedNetwork(nn.Module):
@@ -113,17 +111,16 @@ class PublishedNetwork(nn.Module):
             )
             for part in (self.layers, self.network, *self.decide):
                 size = part.hidden_size if isinstance(part, nn.LSTM) else None
-                limit = (size or getattr(part, "in_features", 1)) ** -0.5
+                size = part.in_features if isinstance(part, nn.Linear) else size
                 for weight in part.parameters():
+                    limit = 1.0 / math.sqrt(size or 1)
                     weight.copy_(torch.from_numpy(rng.uniform(-limit, limit, weight.shape)))
 
 
 class PublishedAgent:
     """Chooses one of three blocks to deepen, or nothing, as the published agent does."""
 
-    def __init__(
-        self, vocabulary: Vocabulary, network: PublishedNetwork, defects: Defects
-    ) -> None:
+    def __init__(self, vocabulary: Vocabulary, network: PublishedNetwork, defects: Defects) -> None:
         self.vocabulary, self.network, self.defects = vocabulary, network, defects
 
     @classmethod

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from rota.adapt.cases import accuracy_of, check_cases
-from rota.adapt.published_agent import MENDED, Defects, PublishedAgent
+from rota.adapt.published_agent import MENDED, PublishedAgent
 from rota.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rota.adapt.cases import Cases
     from rota.adapt.moment import Moment
+    from rota.adapt.published_agent import Defects
 
 LEARNING_RATE: Final = 1e-4
 _RATE_FALLS: Final = 0.99
