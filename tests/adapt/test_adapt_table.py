@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SPEC = TableSpec(starts=("spirals-even",), decisions=1, seeds=2, epochs=(15, 16))
-LATE = Occasion("late", 20, 1.0, 2.0)
+LATE = Occasion("late", 15, 1.0, 2.0)
 
 
 @pytest.fixture(scope="module")
@@ -52,24 +52,24 @@ def test_every_run_has_its_past_and_goes_on_to_the_deadline(built: Path) -> None
         assert len(curve.validation) == len(curve.rate) == epochs + 1
         assert np.isnan(curve.loss[0])
         assert np.isfinite(curve.loss[1:]).all()
-    same = [curves[Run("spirals-even", 20, label, 0)] for label in ("none", "restart", "0", "5")]
+    same = [curves[Run("spirals-even", 15, label, 0)] for label in ("none", "restart", "0", "5")]
     for curve in same:  # up to the change all that begin alike are alike
-        np.testing.assert_array_equal(curve.validation[:21], same[0].validation[:21])
+        np.testing.assert_array_equal(curve.validation[:16], same[0].validation[:16])
 
 
 def test_growing_nothing_is_the_training_that_goes_on(built: Path) -> None:
     with TableFile.open(built) as table:
         curves = table.curves()
-    none, nothing = (curves[Run("spirals-even", 20, label, 1)] for label in ("none", "5"))
+    none, nothing = (curves[Run("spirals-even", 15, label, 1)] for label in ("none", "5"))
 
     np.testing.assert_array_equal(none.test, nothing.test)
     # Adam's rate has fallen by a tenth an epoch; a restart begins with the first rate again.
-    assert none.rate[20] == pytest.approx(0.01 * 0.9**20)
-    assert none.rate[21] == pytest.approx(0.01 * 0.9**21)
-    restart = curves[Run("spirals-even", 20, "restart", 1)]
-    assert restart.rate[21] == pytest.approx(0.009)
-    grown = curves[Run("spirals-even", 20, "0", 1)]
-    assert grown.rate[21] == pytest.approx(0.009)
+    assert none.rate[15] == pytest.approx(0.01 * 0.9**15)
+    assert none.rate[16] == pytest.approx(0.01 * 0.9**16)
+    restart = curves[Run("spirals-even", 15, "restart", 1)]
+    assert restart.rate[16] == pytest.approx(0.009)
+    grown = curves[Run("spirals-even", 15, "0", 1)]
+    assert grown.rate[16] == pytest.approx(0.009)
     assert grown.work[0] > 1.5
     assert none.work == (1.0,)
 
@@ -79,8 +79,8 @@ def test_a_growth_begins_with_the_accuracy_that_the_network_had(built: Path) -> 
     with TableFile.open(built) as table:
         curves = table.curves()
     for label in "01234":
-        grown = curves[Run("spirals-even", 20, label, 0)]
-        assert grown.validation[21] > grown.validation[20] - 0.2
+        grown = curves[Run("spirals-even", 15, label, 0)]
+        assert grown.validation[16] > grown.validation[15] - 0.2
 
 
 def test_a_table_goes_on_where_it_stopped_and_comes_out_the_same(
@@ -171,28 +171,28 @@ def test_cells_say_what_a_network_reaches_by_the_deadline(built: Path) -> None:
     with TableFile.open(built) as table:
         curves = table.curves()
         cells = Cells(TableRuns(table), ["spirals-even"], [LATE], split="test")
-    grown = curves[Run("spirals-even", 20, "0", 1)]
-    left = int(40.0 / Clock().epoch(grown.work[0], 2.0))
+    grown = curves[Run("spirals-even", 15, "0", 1)]
+    left = int(30.0 / Clock().epoch(grown.work[0], 2.0))
 
     assert cells.names == ("spirals-even/late",)
-    assert cells.accuracy(0, 1, (0,)) == grown.test[20 + left]
-    none = curves[Run("spirals-even", 20, "none", 1)]
-    assert cells.reference(0, 1) == none.test[20 + 6]  # 40 s at 6 s an epoch
-    assert cells.restarted(0, 1) == curves[Run("spirals-even", 20, "restart", 1)].test[26]
+    assert cells.accuracy(0, 1, (0,)) == grown.test[15 + left]
+    none = curves[Run("spirals-even", 15, "none", 1)]
+    assert cells.reference(0, 1) == none.test[15 + 5]  # 30 s at 6 s an epoch
+    assert cells.restarted(0, 1) == curves[Run("spirals-even", 15, "restart", 1)].test[20]
 
 
 def test_a_moment_says_what_is_known_when_the_agent_is_asked(built: Path) -> None:
     with TableFile.open(built) as table:
         cells = Cells(TableRuns(table), ["spirals-even"], [LATE])
-        none = table.curves()[Run("spirals-even", 20, "none", 0)]
+        none = table.curves()[Run("spirals-even", 15, "none", 0)]
     moment = cells.moment(0, 0, ())
 
     assert moment is cells.moment(0, 0, ())
-    assert (moment.left_s, moment.total_s) == (pytest.approx(40.0), pytest.approx(240.0))
+    assert (moment.left_s, moment.total_s) == (pytest.approx(30.0), pytest.approx(180.0))
     assert (moment.gpus_before, moment.gpus, moment.step) == (1.0, 2.0, 0)
-    assert moment.accuracy == none.validation[20]
-    assert moment.slope == pytest.approx((none.validation[20] - none.validation[17]) / 3)
-    assert moment.learning_rate == pytest.approx(0.01 * 0.9**20)
+    assert moment.accuracy == none.validation[15]
+    assert moment.slope == pytest.approx((none.validation[15] - none.validation[12]) / 3)
+    assert moment.learning_rate == pytest.approx(0.01 * 0.9**15)
     assert len(moment.choices) == 6
     assert moment.choices[-1].growth is None
     assert moment.choices[-1].epoch_s == moment.epoch_s == pytest.approx(6.0)
@@ -209,7 +209,7 @@ def test_what_a_table_has_no_runs_of_is_refused(built: Path) -> None:
             Cells(TableRuns(table), ["digits-even"], [LATE])
         with pytest.raises(ConfigError, match="nothing to play"):
             Cells(TableRuns(table), [], [LATE])
-        far = Cells(TableRuns(table), ["spirals-even"], [Occasion("fast", 20, 1.0, 64.0)])
+        far = Cells(TableRuns(table), ["spirals-even"], [Occasion("fast", 15, 1.0, 64.0)])
         with pytest.raises(InputError, match="has time for"):
             far.reference(0, 0)
 

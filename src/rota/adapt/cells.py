@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+import copy
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from rota.adapt.clock import Clock
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rota.adapt.table_file import TableFile, TableSpec
     from rota.adapt.training import Curve
 
+Split = Literal["validation", "test"]
 _SLOPE: Final = 3
 """Epochs over which the change of the accuracy is measured."""
 
@@ -62,13 +63,11 @@ class RunSource(Protocol):
 
     spec: TableSpec
     name: str
+    epochs: tuple[int, ...]
+    """At which it knows of a change of resources."""
 
     def curve(self, run: Run) -> Curve:
         """What became of a run."""
-        ...
-
-    def check(self, epoch: int) -> None:
-        """Refuse an epoch at which it knows of no change of resources."""
         ...
 
 
@@ -76,7 +75,7 @@ class TableRuns:
     """The runs of a table, in memory."""
 
     def __init__(self, table: TableFile) -> None:
-        self.spec, self.name = table.spec, str(table.path)
+        self.spec, self.name, self.epochs = table.spec, str(table.path), table.spec.epochs
         self._curves = table.curves()
 
     def curve(self, run: Run) -> Curve:
@@ -88,14 +87,6 @@ class TableRuns:
                 f"{self.name}: The table lacks the run {run.sequence!r} of {run.start}, epoch "
                 f"{run.epoch}, seed {run.seed}; go on with `rota adapt table`."
             ) from None
-
-    def check(self, epoch: int) -> None:
-        """Refuse an epoch that the table has no runs of."""
-        if epoch not in self.spec.epochs:
-            raise InputError(
-                f"{self.name}: The table has no runs in which resources change after epoch "
-                f"{epoch}, but after {', '.join(map(str, self.spec.epochs))}."
-            )
 
 
 class Cells:
@@ -110,10 +101,11 @@ class Cells:
         starts: Sequence[str],
         occasions: Sequence[Occasion],
         *,
-        split: Literal["validation", "test"] = "validation",
+        split: Split = "validation",
         clock: Clock | None = None,
     ) -> None:
-        self.spec, self.split, self.clock = runs.spec, split, clock or Clock()
+        self.split: Split = split
+        self.spec, self.clock = runs.spec, clock or Clock()
         _check(runs, starts, occasions)
         self.cases = tuple((name, occasion) for name in starts for occasion in occasions)
         self.names = tuple(f"{name}/{occasion.name}" for name, occasion in self.cases)
@@ -121,10 +113,19 @@ class Cells:
         self._runs, self._forms = runs, Forms(self.spec)
         self._moments: dict[tuple[int, int, tuple[int, ...]], Moment] = {}
 
-    @cached_property
-    def sequences(self) -> tuple[tuple[int, ...], ...]:
-        """Every sequence of choices."""
-        return tuple(self.spec.sequences())
+    def of_split(self, split: Split) -> Cells:
+        """The same cases, with accuracy on another split."""
+        other = copy.copy(self)
+        other.split = split
+        return other
+
+    def only(self, cases: Sequence[int]) -> Cells:
+        """Some of the cases."""
+        other = copy.copy(self)
+        other.cases = tuple(self.cases[case] for case in cases)
+        other.names = tuple(self.names[case] for case in cases)
+        other._moments = {}
+        return other
 
     def accuracy(self, case: int, replica: int, taken: tuple[int, ...]) -> float:
         """Accuracy at the deadline after these choices."""
@@ -214,4 +215,9 @@ def _check(runs: RunSource, starts: Sequence[str], occasions: Sequence[Occasion]
             f"{', '.join(runs.spec.starts)}."
         )
     for occasion in occasions:
-        runs.check(occasion.epoch)
+        if occasion.epoch not in runs.epochs:
+            raise InputError(
+                f"{runs.name}: There are no runs in which resources change after epoch "
+                f"{occasion.epoch} ({occasion.name}), but after "
+                f"{', '.join(map(str, runs.epochs))}."
+            )

@@ -109,10 +109,18 @@ EPOCHS: Final = {"early": 3, "early-middle": 6, "middle": 9, "middle-late": 12, 
 HELD_OUT: Final = ("early-middle", "middle-late")
 """Times that no agent learns on."""
 RESIZES: Final = {"1to2": (1.0, 2.0), "2to4": (2.0, 4.0), "2to1": (2.0, 1.0)}
+
+
+def occasions_at(epoch: int, when: str = "") -> list[Occasion]:
+    """All changes of resources after an epoch."""
+    return [
+        Occasion(f"{when or f'epoch{epoch}'}-{resize}", epoch, before, gpus)
+        for resize, (before, gpus) in RESIZES.items()
+    ]
+
+
 OCCASIONS: Final = {
-    f"{when}-{resize}": Occasion(f"{when}-{resize}", epoch, before, gpus)
-    for when, epoch in EPOCHS.items()
-    for resize, (before, gpus) in RESIZES.items()
+    found.name: found for when, epoch in EPOCHS.items() for found in occasions_at(epoch, when)
 }
 FASTEST: Final = max(Clock().speedup(gpus) / Clock().speedup(was) for was, gpus in RESIZES.values())
 """The largest gain in speed of these; a table of trainings goes as far as that needs."""

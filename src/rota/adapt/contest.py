@@ -53,6 +53,15 @@ class Entry:
     """What it takes, once per seed of its training; once if it does not learn by chance."""
 
 
+@dataclass(frozen=True, eq=False)
+class Control:
+    """Trainings that no agent has decided about, to compare with."""
+
+    name: str
+    accuracy: NDArray[np.float64]
+    """(C, R) cases and replicas"""
+
+
 @dataclass(frozen=True)
 class Line:
     """How one agent does in one case."""
@@ -140,8 +149,10 @@ class Contest:
             for table in self.tables
         )
 
-    def accuracies(self, entry: Entry) -> NDArray[np.float64]:
+    def accuracies(self, entry: Entry | Control) -> NDArray[np.float64]:
         """(T, C, R) over the seeds of its training, cases and replicas."""
+        if isinstance(entry, Control):
+            return entry.accuracy[None]
         return np.array([self._accuracies(run) for run in entry.runs])
 
     def _accuracies(self, run: Plans) -> list[list[float]]:
@@ -150,7 +161,7 @@ class Contest:
             for table, rows, case in zip(self.tables, self._row, run, strict=True)
         ]
 
-    def gain(self, entry: Entry) -> float:
+    def gain(self, entry: Entry | Control) -> float:
         """Mean gain over the same trainings without growth."""
         return float((self.accuracies(entry) - self._without).mean())
 
@@ -179,8 +190,8 @@ class Contest:
 
     def difference(
         self,
-        agent: Entry,
-        baseline: Entry,
+        agent: Entry | Control,
+        baseline: Entry | Control,
         rng: Generator,
         *,
         clusters: Sequence[str] | None = None,

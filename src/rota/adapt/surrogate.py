@@ -9,7 +9,7 @@ fitted to accuracy on the validation split, and says the same of the test split.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -53,28 +53,19 @@ class Surrogate:
     def __init__(self, runs: RunSource, *, noisy: bool = True) -> None:
         self.spec, self.name = runs.spec, f"the model of {runs.name}"
         self._runs, self._noisy = runs, noisy
-        self._epochs = tuple(sorted(self.spec.epochs))
-        if len(self._epochs) < 2:
+        self.fitted_to = tuple(sorted(runs.epochs))
+        if len(self.fitted_to) < 2:
             raise InputError(
                 f"{runs.name}: A model of a table needs two epochs of change or more; this one "
-                f"has {len(self._epochs)}."
+                f"has {len(self.fitted_to)}."
             )
+        self.epochs = tuple(range(self.fitted_to[0], self.fitted_to[-1] + 1))
         self._fits: dict[tuple[str, int, str], _Fitted] = {}
         self.curve = lru_cache(maxsize=200_000)(self._curve)
 
-    def check(self, epoch: int) -> None:
-        """Refuse an epoch outside of those that the table has."""
-        first, last = self._epochs[0], self._epochs[-1]
-        if not first <= epoch <= last:
-            raise InputError(
-                f"{self.name} answers for changes of resources from epoch {first} to epoch "
-                f"{last}, not for epoch {epoch}."
-            )
-
     def _curve(self, run: Run) -> Curve:
-        self.check(run.epoch)
-        before = max(e for e in self._epochs if e <= run.epoch)
-        after = min(e for e in self._epochs if e >= run.epoch)
+        before = max(e for e in self.fitted_to if e <= run.epoch)
+        after = min(e for e in self.fitted_to if e >= run.epoch)
         share = (run.epoch - before) / (after - before) if after > before else 0.0
         low = self._fitted(run.start, before, run.sequence)
         high = self._fitted(run.start, after, run.sequence)
@@ -98,7 +89,7 @@ class Surrogate:
 
     def _past(self, run: Run) -> Curve:
         """The run up to the change of resources, which the table has for every epoch."""
-        whole = self._runs.curve(Run(run.start, self._epochs[0], "none", run.seed))
+        whole = self._runs.curve(Run(run.start, self.fitted_to[0], "none", run.seed))
         end = run.epoch + 1
         return Curve(
             whole.validation[:end], whole.test[:end], whole.loss[:end], whole.rate[:end], (), ()
@@ -130,9 +121,9 @@ class _Without:
     """The runs of a table but for one epoch of change."""
 
     def __init__(self, runs: RunSource, left_out: int) -> None:
-        epochs = tuple(epoch for epoch in runs.spec.epochs if epoch != left_out)
-        self.spec, self.name = replace(runs.spec, epochs=epochs), runs.name
-        self.curve, self.check = runs.curve, runs.check
+        epochs = tuple(epoch for epoch in runs.epochs if epoch != left_out)
+        self.spec, self.name, self.epochs = runs.spec, runs.name, epochs
+        self.curve = runs.curve
 
 
 def held_out_error(runs: RunSource, left_out: int) -> Mapping[str, float]:
@@ -143,7 +134,7 @@ def held_out_error(runs: RunSource, left_out: int) -> Mapping[str, float]:
     change that it does know.
     """
     model = Surrogate(_Without(runs, left_out), noisy=False)
-    nearest = min(model.spec.epochs, key=lambda epoch: abs(epoch - left_out))
+    nearest = min(model.fitted_to, key=lambda epoch: abs(epoch - left_out))
     labels = [*CONTROLS, *(",".join(map(str, taken)) for taken in runs.spec.sequences())]
     errors = []
     for name in runs.spec.starts:

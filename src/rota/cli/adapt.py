@@ -11,10 +11,15 @@ import typer
 
 from rota.cli.options import AsJson, command  # noqa: TC001
 from rota.cli.progress import LateBar
-from rota.cli.table import print_json, print_table
+from rota.cli.table import print_json, print_table, shown
 from rota.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rota.adapt.cells import Cells
+    from rota.adapt.clock import Occasion
+    from rota.adapt.evaluation import Evaluation
     from rota.adapt.table_file import TableSpec
 
 app = typer.Typer(
@@ -56,9 +61,7 @@ class TableOptions:
     name: Annotated[
         str | None, typer.Argument(metavar="[TABLE]", help="Which table; without it, lists them.")
     ] = None
-    out: Annotated[
-        Path | None, typer.Option(help="The file; default: runs/adapt/TABLE.db.")
-    ] = None
+    out: Annotated[Path | None, typer.Option(help="The file; default: runs/adapt/TABLE.db.")] = None
     starts: Annotated[
         str | None, typer.Option(metavar="A,B", help="Only these start networks.")
     ] = None
@@ -142,3 +145,190 @@ def _list_tables(as_json: bool) -> None:
         ],
         left=4,
     )
+
+
+AGENT: Final = FOLDER / "agent.ckpt"
+TablePath = Annotated[Path, typer.Option(metavar="FILE", help="A file of `rota adapt table`.")]
+OccasionNames = Annotated[
+    str | None,
+    typer.Option(metavar="A,B", help="Only these occasions, such as early-1to2; default: all."),
+]
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What `rota adapt train` can be asked for."""
+
+    table: TablePath = FOLDER / "learn.db"
+    out: Annotated[Path, typer.Option(help="The checkpoint to write.")] = AGENT
+    learner: Annotated[str, typer.Option(help="ours, or published.")] = "ours"
+    episodes: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Episodes to learn from.")
+    ] = None
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same agent.")] = 0
+    occasions: OccasionNames = None
+    model: Annotated[
+        bool,
+        typer.Option("--model", help="Learn on learning curves fitted to the table, at all times."),
+    ] = False
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the training that stopped.")
+    ] = False
+    as_json: AsJson = False
+
+
+@app.command(name="train")
+@command(TrainOptions)
+def train_agent(options: TrainOptions) -> None:
+    """Let an agent learn on a table; --resume goes on where it stopped."""
+    try:
+        from rota.adapt.apprentice import apprentice
+        from rota.adapt.learning_curve import mean_gain
+    except ModuleNotFoundError as error:
+        raise _needs_torch(error) from None
+
+    cells = _cells(options.table, options.occasions, None, model=options.model)
+    training = apprentice(
+        options.learner, cells, seed=options.seed, episodes=options.episodes,
+        state=options.out.with_suffix(".state"), resume=options.resume,
+    )  # fmt: skip
+    with LateBar() as bar:
+        training.run(bar.begin("episodes", training.most))
+    training.save(options.out)
+    gain = mean_gain(training.learner.chooser, cells)
+    facts = {"checkpoint": str(options.out), "learner": options.learner,
+             "episodes": training.learner.episodes, "cases": len(cells.names),
+             "validation_gain": gain}  # fmt: skip
+    if options.as_json:
+        print_json(facts)
+        return
+    typer.echo(
+        f"{options.out}: {training.learner.episodes:,} episodes on {len(cells.names)} cases; "
+        f"{100 * gain:+.1f} points of validation accuracy over no growth"
+    )
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What `rota adapt evaluate` can be asked for."""
+
+    agents: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[CKPT]...", help="Agents; default: runs/adapt/agent.ckpt."),
+    ] = None
+    table: TablePath = FOLDER / "held-out.db"
+    learned_on: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The table that the best constant is chosen on."),
+    ] = None
+    starts: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Only these start networks; default: all.")
+    ] = None
+    occasions: OccasionNames = None
+    seed: Annotated[int, typer.Option(min=0, help="Of random choices and of intervals.")] = 0
+    as_json: AsJson = False
+
+
+@app.command(name="evaluate")
+@command(EvaluateOptions)
+def evaluate_agents(options: EvaluateOptions) -> None:
+    """Compare agents with baselines on a table, with confidence intervals."""
+    found = _evaluated(options)
+    if options.as_json:
+        print_json(found.facts())
+        return
+    _print(found)
+
+
+@dataclass(frozen=True)
+class PlotOptions(EvaluateOptions):
+    """What `rota adapt plot` can be asked for."""
+
+    out: Annotated[Path, typer.Option(metavar="FILE.html", help="The page.")] = (
+        FOLDER / "report.html"
+    )
+
+
+@app.command(name="plot")
+@command(PlotOptions)
+def plot_agents(options: PlotOptions) -> None:
+    """Draw what `rota adapt evaluate` finds as a page with pictures."""
+    from rota.cli.report import check_page
+    from rota.dash.adapt_page import render
+    from rota.traces.text_files import write_text
+
+    check_page(options.out)
+    found = _evaluated(options).facts()
+    write_text(options.out, render(found))
+    if options.as_json:
+        print_json({"page": str(options.out), **found})
+        return
+    typer.echo(f"Wrote {shown(str(options.out))}.")
+
+
+def _evaluated(options: EvaluateOptions) -> Evaluation:
+    try:
+        from rota.adapt.apprentice import load_agent
+        from rota.adapt.evaluation import evaluate
+    except ModuleNotFoundError as error:
+        raise _needs_torch(error) from None
+
+    cells = _cells(options.table, options.occasions, _names(options.starts))
+    default = FOLDER / "learn.db"
+    path = options.learned_on or (default if default.is_file() else None)
+    learned_on = None if path is None else _cells(path, None, None)
+    if learned_on is not None and learned_on.spec.menu != cells.spec.menu:
+        learned_on = None
+    agents = {path.stem: [load_agent(path)] for path in options.agents or [AGENT]}
+    with LateBar() as bar:
+        bar.begin("cases", 0)
+        return evaluate(cells, agents, learned_on, seed=options.seed)
+
+
+def _print(found: Evaluation) -> None:
+    print_table(
+        [
+            ("who decides", [s.name for s in found.standings]),
+            ("accuracy", [f"{100 * s.accuracy:.2f} %" for s in found.standings]),
+            ("over no growth", [f"{100 * s.gain:+.2f}" for s in found.standings]),
+            ("what it is", [s.about for s in found.standings]),
+        ],
+        title=f"Accuracy at the deadline, test split, {len(found.cases)} cases",
+    )
+    if found.differences:
+        typer.echo()
+        print_table(
+            [
+                ("agent", [d.agent for d in found.differences]),
+                ("against", [d.baseline for d in found.differences]),
+                ("points", [f"{100 * d.mean:+.2f}" for d in found.differences]),
+                ("95 % interval", [f"[{100 * d.low:+.2f}, {100 * d.high:+.2f}]"
+                                   for d in found.differences]),
+            ],
+            left=2,
+        )  # fmt: skip
+
+
+def _cells(
+    path: Path, occasions: str | None, starts: Sequence[str] | None, *, model: bool = False
+) -> Cells:
+    """The cases of a table, or of a model of it."""
+    from rota.adapt.cells import Cells, TableRuns
+    from rota.adapt.surrogate import Surrogate
+    from rota.adapt.table_file import TableFile
+
+    with TableFile.open(path) as table:
+        runs = TableRuns(table)
+    source = Surrogate(runs) if model else runs
+    return Cells(source, starts or runs.spec.starts, _occasions(source.epochs, occasions))
+
+
+def _occasions(epochs: Sequence[int], text: str | None) -> list[Occasion]:
+    """Occasions by name; without names, all that begin after one of these epochs."""
+    from rota.adapt.clock import OCCASIONS, occasion, occasions_at
+
+    if (names := _names(text)) is not None:
+        return [occasion(name) for name in names]
+    found = [one for one in OCCASIONS.values() if one.epoch in epochs]
+    known = {one.epoch for one in found}
+    return found + [one for epoch in epochs if epoch not in known for one in occasions_at(epoch)]

@@ -45,7 +45,7 @@ def report(
         raise InputError(f"--by takes size or user, not {unknown[0]!r}.")
     page = Path(f"{journal.stem}.html") if out is None and not as_json else out
     if page is not None:
-        _check_page(page)
+        check_page(page)
     with LateBar() as bar:
         bar.begin(f"reading {journal.name}", 0)
         run, found, over_time = _read(journal)
@@ -59,7 +59,7 @@ def report(
         typer.echo(f"Wrote {shown(str(page))}.", err=True)
 
 
-def _check_page(path: Path) -> None:
+def check_page(path: Path) -> None:
     """Refuse to replace what is not a page of ours, the journal itself above all."""
     from rota.dash.page import GENERATOR
 
