@@ -77,6 +77,20 @@ class ResidualImages(nn.Module):
         return result
 
 
+class ResidualPoints(nn.Module):
+    """Linear layers with a way around the second one."""
+
+    def __init__(self, inputs: int, width: int, classes: int) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(inputs, width), nn.Linear(width, width)
+        self.last = nn.Linear(width, classes)
+
+    def forward(self, points: torch.Tensor) -> torch.Tensor:
+        found = torch.relu(self.first(points))
+        result: torch.Tensor = self.last(torch.relu(found + self.second(found)))
+        return result
+
+
 def _images(front: int, back: int, classes: int = 10) -> Callable[[], nn.Module]:
     return lambda: nn.Sequential(
         nn.Conv2d(1, front, 3, padding=1), nn.BatchNorm2d(front), nn.ReLU(), nn.MaxPool2d(2),
@@ -109,6 +123,13 @@ def _points(inputs: int, front: int, back: int, classes: int) -> Callable[[], nn
     )  # fmt: skip
 
 
+def _flat(front: int, back: int, classes: int) -> Callable[[], nn.Module]:
+    return lambda: nn.Sequential(
+        nn.Flatten(), nn.Linear(64, front), nn.ReLU(), nn.Linear(front, back), nn.ReLU(),
+        nn.Linear(back, classes),
+    )  # fmt: skip
+
+
 _CONVS: Final = ("0", "4", "9")
 _LINEARS: Final = ("0", "2", "4")
 _DIGITS, _SPIRALS, _TEACHER, _WAVES = (
@@ -123,6 +144,17 @@ STARTS: Final = {
         Start("teacher-front", _TEACHER, "4 and 16 units", _points(4, 4, 16, 8), _LINEARS),
         Start("teacher-back", _TEACHER, "16 and 4 units", _points(4, 16, 4, 8), _LINEARS),
         Start("waves-even", _WAVES, "4 and 4 channels", _signals(4, 4), _CONVS),
+        Start("digits-wide", _DIGITS, "8 and 8 channels", _images(8, 8), _CONVS),
+        Start("digits-flat", _DIGITS, "no convolutions: 8 and 8 units", _flat(8, 8, 10),
+              ("1", "3", "5")),
+        Start("spirals-back", _SPIRALS, "24 and 6 units", _points(2, 24, 6, 3), _LINEARS),
+        Start("spirals-narrow", _SPIRALS, "10 and 10 units", _points(2, 10, 10, 3), _LINEARS),
+        Start("teacher-narrow", _TEACHER, "6 and 6 units", _points(4, 6, 6, 8), _LINEARS),
+        Start("teacher-wide", _TEACHER, "16 and 16 units", _points(4, 16, 16, 8), _LINEARS),
+        Start("teacher-residual", _TEACHER, "10 units and a way around",
+              lambda: ResidualPoints(4, 10, 8), ("first", "second", "last")),
+        Start("waves-wide", _WAVES, "8 and 6 channels", _signals(8, 6), _CONVS),
+        Start("waves-narrow", _WAVES, "3 and 5 channels", _signals(3, 5), _CONVS),
         Start("digits-even", _DIGITS, "4 and 4 channels", _images(4, 4), _CONVS, True),
         Start("digits-residual", _DIGITS, "4 channels and a way around",
               lambda: ResidualImages(4, 10), ("first", "second", "last"), held_out=True),
