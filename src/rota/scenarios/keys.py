@@ -191,5 +191,10 @@ TABLES: Final[dict[str, dict[str, Key]]] = {
         "placement": _one_of(*PLACEMENTS),
     },
 }  # fmt: skip
-CHOOSER: Final = {"workload": "kind", "speed": "family", "contention": "model", "learning": "curves"}
+CHOOSER: Final = {
+    "workload": "kind",
+    "speed": "family",
+    "contention": "model",
+    "learning": "curves",
+}
 """The key of a table that says which of its other keys mean something."""

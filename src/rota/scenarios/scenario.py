@@ -68,9 +68,7 @@ class Scenario:
         """A fingerprint of everything that can change a result."""
         # What says nothing is left out: digests stay as they were before there was such a table.
         silent = {"policies": {}, "learning": {"curves": "none"}}
-        settings = {
-            name: keys for name, keys in self.settings.items() if keys != silent.get(name)
-        }
+        settings = {name: keys for name, keys in self.settings.items() if keys != silent.get(name)}
         if "profile" in self.settings["speed"]:  # what it says counts, not where it is
             laws = asdict(read_laws(self.settings["speed"]["profile"]))
             settings["speed"] = {**self.settings["speed"], "profile": laws}

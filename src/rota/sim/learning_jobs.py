@@ -161,5 +161,5 @@ def _progress_at(before: Records, after: Records, time_s: Floats) -> Floats:
     settled_s = np.where(after["settled_s"] > before["settled_s"], after["settled_s"], np.inf)
     begin_s = np.maximum(before["settled_s"], before["resume_s"])
     between = before["progress_s"] + before["pace"] * np.maximum(0.0, time_s - begin_s)
-    return np.asarray(np.where(ran & (time_s <= settled_s), between,
-                               np.where(ran, after["progress_s"], before["progress_s"])))  # fmt: skip
+    now = np.where(ran, after["progress_s"], before["progress_s"])
+    return np.where(ran & (time_s <= settled_s), between, now)

@@ -65,8 +65,8 @@ def elastic_days(plan: Days, gpus: int, rng: np.random.Generator, name: str = "d
         ),
         rng,
     )  # fmt: skip
-    ends = np.log([plan.least_slack, plan.most_slack])
-    slack: Floats = np.exp(rng.uniform(*ends, len(drawn)))
+    low, high = np.log([plan.least_slack, plan.most_slack]).tolist()
+    slack: Floats = np.exp(rng.uniform(low, high, len(drawn)))
     return Trace.build(
         name, submit_s=drawn.submit_s, duration_s=drawn.duration_s, num_gpus=drawn.num_gpus,
         min_workers=np.ones(len(drawn)), max_workers=np.full(len(drawn), plan.max_workers),

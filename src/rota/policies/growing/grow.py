@@ -17,7 +17,7 @@ from rota.errors import ConfigError
 from rota.policies.catalogue import make_policy
 from rota.policies.classic.heuristic import Heuristic
 from rota.policies.growing.outlook import Outlook
-from rota.policies.settings import PolicyEntry, Setting
+from rota.policies.settings import PolicyEntry, Setting, flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 LEAST_GAIN: Final = 1e-4
 """Less accuracy than this is not worth a change."""
+LATER: Final = (0.05, 0.15, 0.3, 0.5, 0.7, 0.85, 0.95)
+"""Parts of the epochs left after which a growth is considered, beside now."""
+LEAST_WAIT_S: Final = 60.0
+"""A round sooner than this is not asked for."""
 HOUR_S: Final = 3600.0
 
 
@@ -40,8 +44,10 @@ class Grow:
     name: str = "grow"
     oracle: bool = False
     """Whether it, and its base, are shown the truth where a scenario hides it."""
-    weight: float = 0.01
+    weight: float = 0.03
     """Accuracy, as a part of 1, that must be gained for each hour of delay, summed over jobs."""
+    patient: bool = True
+    """Whether a network that would be better grown later waits."""
 
     @property
     def compiles(self) -> bool:
@@ -54,22 +60,34 @@ class Grow:
         if snapshot.learning is None or np.isinf(self.weight):
             return decision
         outlook = Outlook.of(snapshot, decision, snapshot.learning)
-        by = self._best(outlook)
-        return tuned(decision, np.where(outlook.gpus > 0, by, 0))
+        ungrown = outlook.accuracy(0)
+        by, worth = self._best(outlook, ungrown)
+        wakes_s = np.full(len(by), np.inf)
+        for part in LATER if self.patient else ():
+            worth_later = self._best(outlook.later(part), ungrown)[1]
+            waits = worth_later > worth
+            by[waits], worth[waits] = 0, worth_later[waits]
+            wakes_s[waits] = outlook.takes_s(part)[waits]
+        holds = outlook.gpus > 0
+        grown = tuned(decision, np.where(holds, by, 0))
+        soon_s = max(float(wakes_s[holds].min(initial=np.inf)), LEAST_WAIT_S)
+        return replace(grown, wake_s=min(grown.wake_s, snapshot.time_s + soon_s))
 
-    def _best(self, outlook: Outlook) -> Ints:
-        """The growth of each job that is worth most beyond its price; 0: none is (J,)."""
+    def _best(self, outlook: Outlook, ungrown: Floats) -> tuple[Ints, Floats]:
+        """The growth of each job (J,) that is worth most beyond its price, and what it is worth.
+
+        0: none is worth anything.
+        """
         most = int(outlook.learning.can_grow.max(initial=0))
-        best, worth = np.zeros(len(outlook.gpus), np.int64), np.zeros(len(outlook.gpus))
-        before = outlook.accuracy(0)
+        best, worth = np.zeros(len(ungrown), np.int64), np.zeros(len(ungrown))
         for by in range(1, most + 1):
-            gain = outlook.accuracy(by) - before
-            net: Floats = gain - LEAST_GAIN
+            net = outlook.accuracy(by) - ungrown - LEAST_GAIN
             if self.weight:  # else 0 × an infinite delay would be unknown
                 net = net - self.weight * outlook.delay_s(by) / HOUR_S
-            better = net > worth  # False where anything is unknown
+            # False where anything is unknown; after its deadline a job has nothing to gain.
+            better = (net > worth) & (outlook.left_s > 0)
             best[better], worth[better] = by, net[better]
-        return best
+        return best, worth
 
 
 @dataclass(frozen=True)
@@ -152,6 +170,7 @@ POLICIES: Final = {
                 "accuracy to be gained per hour of delay; 0: any gain will do, inf: never grow",
                 _weight, "a number, 0 or more, or inf",
             ),
+            "patient": Setting("whether networks wait that are better grown later", flag, "0 or 1"),
         },
     ),
     "grow-always": PolicyEntry(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +46,20 @@ class Outlook:
             lack.sum() - lack, int(snapshot.nodes["gpus"][snapshot.nodes["up"]].sum()),
         )  # fmt: skip
 
+    def later(self, part: float) -> Outlook:
+        """The same after all jobs have trained for this part of the epochs that they have left."""
+        epochs = part * self.learning.epochs_left
+        learning = replace(
+            self.learning, epochs=self.learning.epochs + epochs,
+            epochs_left=self.learning.epochs_left - epochs,
+        )  # fmt: skip
+        return replace(self, learning=learning, left_s=self.left_s - self.takes_s(part))
+
+    def takes_s(self, part: float) -> Floats:
+        """Seconds for this part of the epochs that each job has left (J,)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(part * self.learning.epochs_left * self.epoch_s / self.pace)
+
     def accuracy(self, by: int) -> Floats:
         """Accuracy of each job (J,) at its deadline, if it grows by so many levels now."""
         pause_s = self.learning.curves.pause_s if by else 0.0
@@ -76,16 +90,8 @@ class Outlook:
 
 def _held(decision: Decision) -> Ints:
     """Workers that each job shall hold (J,)."""
-    owner, shares = flat(decision)
+    owner, shares = decision.flat(np.arange(len(decision.uid)))
     return np.bincount(owner, shares["workers"], len(decision.uid)).astype(np.int64)
-
-
-def flat(decision: Decision) -> tuple[Ints, Floats]:
-    """All shares of a decision and, for each, which job it belongs to."""
-    length = decision.length
-    before = length.cumsum() - length
-    place = np.repeat(decision.at - before, length) + np.arange(length.sum())
-    return np.repeat(np.arange(len(length)), length), decision.shares[place]
 
 
 def _stays(snapshot: Snapshot, decision: Decision) -> Bools:
@@ -98,7 +104,7 @@ def _stays(snapshot: Snapshot, decision: Decision) -> Bools:
 def _paces(snapshot: Snapshot, decision: Decision) -> Floats:
     """Progress per second with what jobs shall hold (J,), as far as speeds are known."""
     jobs, curves = snapshot.jobs, snapshot.curves
-    owner, shares = flat(decision)
+    owner, shares = decision.flat(np.arange(len(snapshot.jobs)))
     count = len(jobs)
     workers = np.bincount(owner, shares["workers"], count).astype(np.int64)
     pace = workers / jobs.workers
