@@ -172,8 +172,8 @@ def _ends(left: Floats, a: Floats, weight: Floats, start: float | None) -> tuple
 def _scaled(by: Floats, wanted: Floats, weight: Floats) -> Floats:
     """The factor of each row of `by` (G, n) that comes closest to what is wanted."""
     norm = (weight * by**2).sum(axis=1)
-    found: Floats = (weight * by * wanted).sum(axis=1)
-    return np.divide(found, norm, out=np.zeros(len(by)), where=norm > 0)
+    product = (weight * by * wanted).sum(axis=1)
+    return np.asarray(np.divide(product, norm, out=np.zeros(len(by)), where=norm > 0))
 
 
 def fit_family(runs: Sequence[tuple[float, ArrayLike, ArrayLike]]) -> list[dict[str, float]]:
