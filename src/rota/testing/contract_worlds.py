@@ -198,10 +198,11 @@ def _learning(rng: np.random.Generator) -> WithPhysics:
     }
     submit_s = np.sort(rng.integers(0, 1200, 20))
     duration_s = rng.integers(60, 1800, 20)
+    slack = rng.uniform(0.5, 3.0, 20)
     trace = Trace.build(
         "contract", submit_s=submit_s, duration_s=duration_s, num_gpus=rng.integers(1, 4, 20),
         min_workers=np.ones(20), max_workers=np.full(20, 4), model=rng.choice(MODELS, 20),
-        deadline_s=np.where(rng.random(20) < 0.2, np.inf, submit_s + 3 * duration_s),
+        deadline_s=np.where(rng.random(20) < 0.2, np.inf, submit_s + slack * duration_s),
     )  # fmt: skip
     physics = Physics(
         curves=_curves(by_nodes=True), learning=learning_curves(families, pause_s=5.0)

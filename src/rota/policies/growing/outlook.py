@@ -53,7 +53,9 @@ class Outlook:
             self.learning, epochs=self.learning.epochs + epochs,
             epochs_left=self.learning.epochs_left - epochs,
         )  # fmt: skip
-        return replace(self, learning=learning, left_s=self.left_s - self.takes_s(part))
+        with np.errstate(invalid="ignore"):  # a job that stands still, and has no deadline
+            left_s = self.left_s - self.takes_s(part)
+        return replace(self, learning=learning, left_s=left_s)
 
     def takes_s(self, part: float) -> Floats:
         """Seconds for this part of the epochs that each job has left (J,)."""
