@@ -35,7 +35,9 @@ def read(path: Path) -> dict[str, np.ndarray[Any, np.dtype[np.float64]]]:
         try:
             found.setdefault(row["model"], []).append([float(row[name]) for name in COLUMNS])
         except (TypeError, ValueError):
-            raise InputError(f"{path}, line {line}: {row} has something that is no number.") from None
+            raise InputError(
+                f"{path}, line {line}: {row} has something that is no number."
+            ) from None
     return {name: np.array(sorted(own)) for name, own in found.items()}
 
 

@@ -56,10 +56,11 @@ def test_what_a_job_can_expect() -> None:
     assert outlook.accuracy(0) == pytest.approx([0.8 - 0.6 / 11])
     assert outlook.accuracy(1) == pytest.approx([0.9 - 1.4 / (2 + 5 + 4)])
     assert outlook.delay_s(1) == pytest.approx([50.0])
-    later = outlook.later(0.4)  # two epochs of the small one, from 0.725 on three of the large
-    assert later.left_s == pytest.approx([60.0])
-    assert later.accuracy(1) == pytest.approx([0.9 - 1.4 / (2 + 6 + 3)])
-    assert later.delay_s(1) == pytest.approx([30.0])
+    # After two epochs of the small network, from 0.725 on, three of the large one.
+    later = outlook.later([0.0, 0.4])
+    assert later.left_s == pytest.approx([80.0, 60.0])
+    assert later.accuracy(1) == pytest.approx([0.9 - 1.4 / 11, 0.9 - 1.4 / (2 + 6 + 3)])
+    assert later.delay_s(1) == pytest.approx([50.0, 30.0])
 
 
 def test_jobs_that_lack_workers_make_a_growth_dearer() -> None:

@@ -20,7 +20,7 @@ from rota.policies.growing.outlook import Outlook
 from rota.policies.settings import PolicyEntry, Setting, flag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rota.core.decision import Decision
     from rota.core.seams import Policy
@@ -60,34 +60,34 @@ class Grow:
         if snapshot.learning is None or np.isinf(self.weight):
             return decision
         outlook = Outlook.of(snapshot, decision, snapshot.learning)
-        ungrown = outlook.accuracy(0)
-        by, worth = self._best(outlook, ungrown)
-        wakes_s = np.full(len(by), np.inf)
-        for part in LATER if self.patient else ():
-            worth_later = self._best(outlook.later(part), ungrown)[1]
-            waits = worth_later > worth
-            by[waits], worth[waits] = 0, worth_later[waits]
-            wakes_s[waits] = outlook.takes_s(part)[waits]
+        parts = (0.0, *LATER) if self.patient else (0.0,)
+        by, worth = self._best(outlook, parts)
+        when = worth.argmax(axis=0)  # the first of the best: now, if waiting is worth no more
+        waits = when > 0
+        wait_s = np.full(len(when), np.inf)
+        wait_s[waits] = np.array(parts)[when[waits]] * outlook.takes_s[waits]
         holds = outlook.gpus > 0
-        grown = tuned(decision, np.where(holds, by, 0))
-        soon_s = max(float(wakes_s[holds].min(initial=np.inf)), LEAST_WAIT_S)
+        grown = tuned(decision, np.where(holds & ~waits, by[0], 0))
+        soon_s = max(float(wait_s[holds].min(initial=np.inf)), LEAST_WAIT_S)
         return replace(grown, wake_s=min(grown.wake_s, snapshot.time_s + soon_s))
 
-    def _best(self, outlook: Outlook, ungrown: Floats) -> tuple[Ints, Floats]:
-        """The growth of each job (J,) that is worth most beyond its price, and what it is worth.
+    def _best(self, outlook: Outlook, parts: Sequence[float]) -> tuple[Ints, Floats]:
+        """The growth that is worth most beyond its price, and what it is worth.
 
-        0: none is worth anything.
+        For each of P parts of the epochs left, and each job (P, J); 0: none is worth anything.
         """
+        ungrown = np.tile(outlook.accuracy(0), len(parts))
+        then = outlook.later(parts)
         most = int(outlook.learning.can_grow.max(initial=0))
         best, worth = np.zeros(len(ungrown), np.int64), np.zeros(len(ungrown))
         for by in range(1, most + 1):
-            net = outlook.accuracy(by) - ungrown - LEAST_GAIN
+            net = then.accuracy(by) - ungrown - LEAST_GAIN
             if self.weight:  # else 0 × an infinite delay would be unknown
-                net = net - self.weight * outlook.delay_s(by) / HOUR_S
+                net = net - self.weight * then.delay_s(by) / HOUR_S
             # False where anything is unknown; after its deadline a job has nothing to gain.
-            better = (net > worth) & (outlook.left_s > 0)
+            better = (net > worth) & (then.left_s > 0)
             best[better], worth[better] = by, net[better]
-        return best, worth
+        return best.reshape(len(parts), -1), worth.reshape(len(parts), -1)
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rota.core.learning import Learning
 from rota.perf.reference import reference_speeds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rota.core.decision import Decision
-    from rota.core.learning import Learning
     from rota.core.snapshot import Snapshot
     from rota.core.types import Bools, Floats, Ints
 
@@ -46,21 +48,34 @@ class Outlook:
             lack.sum() - lack, int(snapshot.nodes["gpus"][snapshot.nodes["up"]].sum()),
         )  # fmt: skip
 
-    def later(self, part: float) -> Outlook:
-        """The same after all jobs have trained for this part of the epochs that they have left."""
-        epochs = part * self.learning.epochs_left
-        learning = replace(
-            self.learning, epochs=self.learning.epochs + epochs,
-            epochs_left=self.learning.epochs_left - epochs,
+    def later(self, parts: Sequence[float]) -> Outlook:
+        """The same after all jobs have trained for these parts of the epochs that they have left.
+
+        All in one, part by part: of P parts it has P · J rows.
+        """
+        many, here = len(parts), self.learning
+        part = np.repeat(parts, len(self.gpus))
+
+        def tiled(column: Any) -> Any:
+            return np.tile(column, many)
+
+        epochs = part * tiled(here.epochs_left)
+        learning = Learning(
+            here.curves, tiled(here.family), tiled(here.level), tiled(here.epochs) + epochs,
+            tiled(here.floor), tiled(here.epochs_left) - epochs,
         )  # fmt: skip
         with np.errstate(invalid="ignore"):  # a job that stands still, and has no deadline
-            left_s = self.left_s - self.takes_s(part)
-        return replace(self, learning=learning, left_s=left_s)
+            left_s = tiled(self.left_s) - part * tiled(self.takes_s)
+        return Outlook(
+            learning, tiled(self.pace), tiled(self.gpus), left_s, tiled(self.epoch_s),
+            tiled(self.crowd), self.total_gpus,
+        )  # fmt: skip
 
-    def takes_s(self, part: float) -> Floats:
-        """Seconds for this part of the epochs that each job has left (J,)."""
+    @property
+    def takes_s(self) -> Floats:
+        """Seconds for all epochs that each job has left (J,)."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.asarray(part * self.learning.epochs_left * self.epoch_s / self.pace)
+            return np.asarray(self.learning.epochs_left * self.epoch_s / self.pace)
 
     def accuracy(self, by: int) -> Floats:
         """Accuracy of each job (J,) at its deadline, if it grows by so many levels now."""
@@ -76,8 +91,8 @@ class Outlook:
         The job itself ends later by its added work. That takes GPU-seconds which are missing to
         all jobs that lack workers, each of which ends later by them over the cluster's GPUs.
         """
-        with np.errstate(divide="ignore", invalid="ignore"):
-            more_s = self.learning.epochs_left * self.epoch_s * (self._ratio(by) - 1) / self.pace
+        with np.errstate(invalid="ignore"):
+            more_s = self.takes_s * (self._ratio(by) - 1)
         more_s = more_s + self.learning.curves.pause_s
         return np.asarray(more_s * (1 + self.gpus * self.crowd / max(self.total_gpus, 1)))
 
