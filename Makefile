@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz test-slow test-logs test-bounds test-wheel test-busy ci docs help demo demo-live test check bench bench-against bench-elastic fit results-dl2 results-deepshare results-deepshare-paper results-das results-das-advice results-worlds weights format clean
+.PHONY: fuzz test-slow test-logs test-bounds test-wheel test-busy ci docs help demo demo-live test check bench bench-against bench-elastic fit results-dl2 results-deepshare results-deepshare-paper results-das results-das-advice results-worlds results-growing weights format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,9 @@ results-das-advice: $(VENV)/.dev ## Let the agents of the policy das learn by ev
 
 results-worlds: $(VENV)/.dev ## Play the policies that docs/results.md has tables of; rewrite them
 	$(RUN)/python results/worlds.py
+
+results-growing: $(VENV)/.dev ## Play what decides about growing networks; rewrite the tables of docs/growing.md
+	$(RUN)/python results/growing.py
 
 weights: $(VENV)/.dev ## Train the networks that ship by their recipes, and ship the best by validation
 	OMP_WAIT_POLICY=passive $(RUN)/python results/dl2.py weights

@@ -37,6 +37,9 @@ _OVER_SEEDS: Final = (
     "preemptions", "moves", "resizes", "mean_fee",
 )  # fmt: skip
 
+LEARNED: Final = ("mean_accuracy", "mean_accuracy_gain", "grown")
+"""What a world with learning curves adds."""
+
 
 def print_runs(
     runs: Sequence[Mapping[str, Any]], facts: Mapping[str, Any], jobs: Trace, by: Sequence[str]
@@ -52,6 +55,8 @@ def print_runs(
     ]
     if any(row.get("mean_fee") is not None for row in rows):
         columns.append(("mean fee", units.numbers([row["mean_fee"] for row in rows])))
+    if all("mean_accuracy" in row for row in runs):
+        columns += metric_columns(rows, LEARNED)
     where = f"{facts['cluster']['about']}, seed {facts['seed']}"
     title = f"{jobs.name}: {units.plural(len(jobs), 'job')} on {where}"
     names = short_names(row["policy"] for row in rows)
@@ -82,6 +87,8 @@ def over_seeds(runs: Sequence[Mapping[str, Any]], policies: Sequence[str]) -> li
     for name, own in of.items():
         rng, both = np.random.default_rng(0), ~np.isnan(jct[name] + jct[policies[0]])
         row: dict[str, Any] = {"policy": name, "seeds": len(own), **mean_over(own, _OVER_SEEDS)}
+        if all("mean_accuracy" in run for run in own):
+            row |= mean_over(own, LEARNED)
         alone = jct[name][~np.isnan(jct[name])]
         spread = paired(alone, np.zeros(len(alone)), rng) if len(alone) else None
         row["mean_jct_ci_s"] = spread.difference_ci if spread else None
@@ -120,6 +127,8 @@ def print_seeds(facts: Mapping[str, Any], slot_s: float) -> None:
     ]  # fmt: skip
     if any(row["mean_fee"] is not None for row in rows):
         columns.append(("mean fee", units.numbers([row["mean_fee"] for row in rows])))
+    if all("mean_accuracy" in row for row in rows):
+        columns += metric_columns(rows, LEARNED)
     scenario, seeds = facts["scenario"], facts["seeds"]
     title = (
         f"{scenario['name']} (version {scenario['version']}): "

@@ -42,7 +42,7 @@ class Decision:
         at = int(self.at[job])
         return tuple(self.shares[at : at + int(self.length[job])].tolist())
 
-    def _flat(self, jobs: Ints) -> tuple[Ints, Records]:
+    def flat(self, jobs: Ints) -> tuple[Ints, Records]:
         """All shares of `jobs` and, for each, which job it belongs to."""
         length = self.length[jobs]
         before = length.cumsum() - length
@@ -60,7 +60,7 @@ class Decision:
         self._check_form()
         if self.tunes and snapshot.learning is not None:
             check_tunes(self.tunes, snapshot.learning, self.uid, self.length)
-        owner, shares = self._flat(np.arange(len(rows)))
+        owner, shares = self.flat(np.arange(len(rows)))
         self._check_sizes(snapshot, owner, shares)
         node, workers, servers = (shares[name] for name in ("node", "workers", "servers"))
         if len(node) and not (node.min() >= 0 and node.max() < len(nodes)):
@@ -169,7 +169,7 @@ class Decision:
         if not changed.any():
             return Plan(self, job[:0], job[:0])
         job, held, want = job[changed], held[changed], want[changed]
-        owner, shares = self._flat(job)
+        owner, shares = self.flat(job)
         size = len(rows)
         resized = np.bincount(owner, shares["workers"], size)[job] != rows["held_workers"][job]
         if shares["servers"].any() or rows["held_servers"].any():
@@ -184,7 +184,7 @@ class Decision:
         """Which of `jobs` have as many shares as before, but other ones."""
         rows = snapshot.jobs.rows
         same = (rows["share_len"][jobs] == self.length[jobs]) & (self.length[jobs] > 0)
-        owner, new = self._flat(jobs[same])
+        owner, new = self.flat(jobs[same])
         moved = np.zeros(len(rows), np.bool_)
         if len(owner):
             length = self.length[jobs[same]]

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from rota.core.types import Floats, Ints
 from rota.errors import ConfigError, DecisionError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import ArrayLike
+
+    from rota.core.types import Bools, Floats, Ints
 
 GROW: Final = "grow"
 """The setting of `Draft.tune` by which a network grows: the number of levels."""
@@ -130,9 +131,9 @@ class Learning:
     epochs_left: Floats  # (J,) for which it still trains
 
     @property
-    def knows(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def knows(self) -> Bools:
         """Which jobs have a curve (J,)."""
-        return np.greater_equal(self.family, 0)
+        return np.asarray(self.family >= 0)
 
     @property
     def can_grow(self) -> Ints:

@@ -26,6 +26,9 @@ METRICS: Final[Mapping[str, tuple[str, Callable[[Sequence[float | None]], list[s
     "moves": ("moves", units.counts),
     "resizes": ("resizes", units.counts),
     "kills": ("failures", units.counts),
+    "mean_accuracy": ("accuracy", units.percents),
+    "mean_accuracy_gain": ("gain", units.percents),
+    "grown": ("grown", units.counts),
 }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rota.core.layout import GIVE_UP, KILL, MOVE, NODE_DOWN, RESIZE, STOP
 from rota.dash.groups import cluster_facts, losses
-from rota.dash.units import plural
+from rota.dash.units import plural, time
 from rota.errors import InputError
 from rota.run.metrics import summarise
 from rota.run.stints import Stints, down_times
@@ -47,12 +47,15 @@ class PastRun:
     """The last one that the journal names."""
     clusters: int
     """How many it names, one after another."""
+    tunes: Sequence[Mapping[str, Any]] = ()
+    """Changes of settings of jobs: `time_s`, `job_id`, `settings`."""
 
     @classmethod
     def read(cls, view: JournalView) -> PastRun:
         """Read all of a journal, which may still be written."""
         with view.frozen():
             finished, jobs, found, outcome = view.finished, view.jobs, view.events(), view.outcome()
+            tunes = _tunes(view, jobs, outcome)
         times_s = np.concatenate((found.events["time_s"], outcome.series["time_s"]))
         times_s = times_s[np.isfinite(times_s)]
         end_s = float(times_s.max(initial=outcome.end_s if np.isfinite(outcome.end_s) else 0.0))
@@ -66,7 +69,7 @@ class PastRun:
         return cls(
             str(view.path), view.meta, finished, jobs, found.events, outcome,
             Stints.of(found, end_s), begin_s, end_s, past_cluster(view.meta),
-            count_clusters(view.meta),
+            count_clusters(view.meta), tunes,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -181,8 +184,34 @@ def summary(run: PastRun) -> dict[str, Any]:
         "begin_s": run.begin_s, "end_s": run.end_s, "began": _began(run.meta),
         "trace": run.meta.get("trace"),
         "scenario": scenario if isinstance(scenario, dict) and scenario else None,
-        "cluster": cluster, "notes": _notes(run),
+        "cluster": cluster, "tunes": list(run.tunes), "notes": _notes(run),
     }  # fmt: skip
+
+
+def _tunes(view: JournalView, jobs: Jobs, outcome: Outcome) -> list[dict[str, Any]]:
+    """Every change of settings with its time and the name of its job."""
+    return [
+        {
+            "time_s": float(outcome.series["time_s"][one.round]),
+            "job_id": one.uid if one.live else str(jobs.job_id[int(one.uid)]),
+            "settings": dict(one.settings),
+        }
+        for one in view.tunes()
+    ]
+
+
+def _told_tunes(run: PastRun) -> list[str]:
+    """In one sentence, what was tuned; nothing where nothing was."""
+    if not run.tunes:
+        return []
+    tuned = {one["job_id"] for one in run.tunes}
+    first = run.tunes[0]
+    settings = ", ".join(f"{name} {value:g}" for name, value in first["settings"].items())
+    since = time(first["time_s"] - run.begin_s)
+    return [
+        f"{plural(len(run.tunes), 'tune')} of {plural(len(tuned), 'job')}; the first {since} after "
+        f"the beginning, of job {first['job_id']}: {settings}. --json lists all."
+    ]
 
 
 def _began(meta: Mapping[str, Any]) -> str | None:
@@ -211,4 +240,4 @@ def _notes(run: PastRun) -> list[str]:
         notes.append(f"{plural(count, 'job')} not ended; JCT and waiting are of finished jobs.")
     if run.clusters > 1:
         notes.append(f"The journal names {run.clusters} clusters in turn; the last is shown.")
-    return notes + losses(run.meta)
+    return notes + _told_tunes(run) + losses(run.meta)

@@ -49,7 +49,9 @@ class LearningCurve:
         return np.asarray(self.top - self.span * left)
 
 
-def fit_curve(epochs: ArrayLike, accuracy: ArrayLike, *, start: float | None = None) -> LearningCurve:
+def fit_curve(
+    epochs: ArrayLike, accuracy: ArrayLike, *, start: float | None = None
+) -> LearningCurve:
     """The rising curve that is closest to measured accuracies, single outliers aside.
 
     `start` is the accuracy of an untrained network, if it is known, such as 1 / classes. With few
@@ -170,8 +172,8 @@ def _ends(left: Floats, a: Floats, weight: Floats, start: float | None) -> tuple
 def _scaled(by: Floats, wanted: Floats, weight: Floats) -> Floats:
     """The factor of each row of `by` (G, n) that comes closest to what is wanted."""
     norm = (weight * by**2).sum(axis=1)
-    found = (weight * by * wanted).sum(axis=1)
-    return np.divide(found, norm, out=np.zeros(len(by)), where=norm > 0)
+    product = (weight * by * wanted).sum(axis=1)
+    return np.asarray(np.divide(product, norm, out=np.zeros(len(by)), where=norm > 0))
 
 
 def fit_family(runs: Sequence[tuple[float, ArrayLike, ArrayLike]]) -> list[dict[str, float]]:
@@ -182,7 +184,8 @@ def fit_family(runs: Sequence[tuple[float, ArrayLike, ArrayLike]]) -> list[dict[
     """
     if not runs:
         raise InputError("A family of learning curves needs the measurements of one level or more.")
-    unit, levels = runs[0][0], []
+    unit = runs[0][0]
+    levels: list[dict[str, float]] = []
     if not all(np.isfinite(cost) and cost >= unit > 0 for cost, _, _ in runs):
         raise InputError(
             f"Costs {[cost for cost, _, _ in runs]} of a family must be positive, none below the "

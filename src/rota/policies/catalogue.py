@@ -27,7 +27,7 @@ from rota.policies.settings import PolicyEntry, read_settings
 if TYPE_CHECKING:
     from rota.core.seams import Policy
 
-FAMILIES: Final = ("elastic", "published", "gpu_types", "contention")
+FAMILIES: Final = ("elastic", "published", "gpu_types", "contention", "growing")
 """Folders of policies with classes of their own. Every module there may list some as POLICIES."""
 CHECKPOINT: Final = re.compile(r"(?P<file>.+\.ckpt)(?::(?P<settings>.*))?", re.DOTALL)
 """The name of a policy in a file, with or without settings."""

@@ -51,6 +51,16 @@ class Jobs:
     """Texts that the codes in such a column stand for, by column."""
 
 
+class Tuned(NamedTuple):
+    """Settings of a job that a round changed."""
+
+    round: int
+    uid: str
+    """A live journal's `job_id`; a simulation's number of the job."""
+    live: bool
+    settings: Mapping[str, float]
+
+
 @dataclass(frozen=True)
 class JobChunk:
     """Jobs that were added together."""
@@ -125,6 +135,17 @@ class JournalView:
                 for row in noted
                 for k, note in enumerate(json.loads(row["notes"]))
             }
+
+    def tunes(self) -> list[Tuned]:
+        """What was tuned, in the order in which it was decided."""
+        with reading(self.path):
+            noted = [row for row in self._rows("rounds") if '"tunes":' in (row["notes"] or "")]
+            return [
+                Tuned(row["first"] + k, uid, "by" in note, settings)
+                for row in noted
+                for k, note in enumerate(json.loads(row["notes"]))
+                for uid, settings in note.get("tunes", {}).items()
+            ]
 
     def chunks(self, since: int = 0) -> Iterator[Chunk]:
         """The chunks after `since` that are there now, in the order they were written."""

@@ -104,7 +104,7 @@ TOP: Final = {
 
 TABLES: Final[dict[str, dict[str, Key]]] = {
     "workload": {
-        "kind": _one_of("dl2", "busy", "deepshare", "preset", required=True),
+        "kind": _one_of("dl2", "busy", "deepshare", "preset", "daily", required=True),
         "jobs": _whole(None, 1, MOST_JOBS, required=True),
         # dl2: jobs come at the beginnings of slots, as in the original
         "arrivals": _one_of("ali", "uniform", "poisson", "google", default="ali", of=("dl2",)),
@@ -119,9 +119,14 @@ TABLES: Final[dict[str, dict[str, Key]]] = {
         "max_each": _whole(16, 2, 1000, of=("dl2", "busy")),
         "types": _one_of("ali", "uniform", default="ali", of=("busy",)),
         "per_hour": _number(14.0, 1e-6, 1e6, of=("busy",)),
-        "median_min": _number(30.0, 1e-3, 1e6, of=("busy",)),
-        "sigma": _number(1.8, 0.0, 10.0, of=("busy",)),
-        "longest_min": _number(2880.0, 1e-3, 1e7, of=("busy",)),
+        "median_min": _number(30.0, 1e-3, 1e6, of=("busy", "daily")),
+        "sigma": _number(1.8, 0.0, 10.0, of=("busy", "daily")),
+        "longest_min": _number(2880.0, 1e-3, 1e7, of=("busy", "daily")),
+        # daily: elastic jobs with deadlines, many by day and few by night
+        "night": _number(0.15, 1e-3, 1.0, of=("daily",)),
+        "least_slack": _number(1.2, 1e-3, 1e3, of=("daily",)),
+        "most_slack": _number(6.0, 1e-3, 1e3, of=("daily",)),
+        "max_workers": _whole(4, 2, 10_000, of=("daily",)),
         # deepshare: rigid gangs of six models
         "mix": _one_of("random", "equal", "heavy", "medium", "low", default="random",
                        of=("deepshare",)),
@@ -129,7 +134,7 @@ TABLES: Final[dict[str, dict[str, Key]]] = {
         "preset": _one_of(*PRESET_NAMES, of=("preset",)),
         "largest_gang": _whole(None, 1, 100_000, of=("deepshare", "preset")),
         "users": _whole(None, 1, 100_000, of=("preset",)),
-        "load": _number(None, 1e-3, 100.0, of=("deepshare", "preset")),
+        "load": _number(None, 1e-3, 100.0, of=("deepshare", "preset", "daily")),
     },
     "cluster": {
         "nodes": _whole(None, 1, 1_000_000),
@@ -162,6 +167,10 @@ TABLES: Final[dict[str, dict[str, Key]]] = {
         "step_s": _number(300.0, 1.0, YEAR_S),
         "correlation": _number(0.9, 0.0, 0.999999),
     },
+    "learning": {
+        "curves": _one_of("none", "shipped", default="none"),
+        "pause_s": _number(2.0, 0.0, 86400.0, of=("shipped",)),
+    },
     "billing": {
         "whole_nodes": Key(bool, False),
         "grain_s": _number(1.0, 0.0, 86400.0),
@@ -182,5 +191,10 @@ TABLES: Final[dict[str, dict[str, Key]]] = {
         "placement": _one_of(*PLACEMENTS),
     },
 }  # fmt: skip
-CHOOSER: Final = {"workload": "kind", "speed": "family", "contention": "model"}
+CHOOSER: Final = {
+    "workload": "kind",
+    "speed": "family",
+    "contention": "model",
+    "learning": "curves",
+}
 """The key of a table that says which of its other keys mean something."""

@@ -299,6 +299,22 @@ def _check_between(draft: LayeredSettings, full: Mapping[str, Mapping[str, Any]]
             f"{draft.where('speed', 'family')}: [speed] family = {family!r} knows nothing of the "
             f"jobs of [workload] kind = {kind!r}; give {' or '.join(map(repr, fits[kind]))}."
         )
+    by_nodes = ("trace", "all-reduce")
+    if kind == "daily" and family not in by_nodes and not plugged:
+        raise ConfigError(
+            f"{draft.where('speed', 'family')}: [speed] family = {family!r} knows nothing of the "
+            f"jobs of [workload] kind = 'daily'; give {' or '.join(map(repr, by_nodes))}."
+        )
+    if full["learning"]["curves"] != "none" and kind != "daily":
+        raise ConfigError(
+            f"{draft.where('learning', 'curves')}: [learning] curves = 'shipped' are of the models "
+            f"that [workload] kind = 'daily' draws, not of those of kind = {kind!r}."
+        )
+    if full["learning"]["curves"] != "none" and full["drift"]["sd"] > 0:
+        raise ConfigError(
+            f"{draft.where('drift', 'sd')}: [drift] does not go with [learning]: accuracy at a "
+            "deadline would depend on speeds in between; leave one of them out."
+        )
     if family == "profile" and "profile" not in full["speed"]:
         raise ConfigError(
             f"{draft.where('speed', 'family')}: [speed] profile is missing; it must be a file or "

@@ -13,7 +13,7 @@ from rota.perf.physics import Billing, Drift, Physics
 from rota.policies.classic.orderings import ORDERINGS
 from rota.policies.classic.placing import PLACEMENTS
 from rota.scenarios import reading
-from rota.scenarios.speed_laws import contention_of, curves_of
+from rota.scenarios.speed_laws import contention_of, curves_of, learning_of
 from rota.scenarios.tables import MEASURED, tables_folder
 from rota.scenarios.workloads import draw_jobs
 from rota.sim.setup import PLAIN, Conditions
@@ -66,9 +66,9 @@ class Scenario:
     @property
     def digest(self) -> str:
         """A fingerprint of everything that can change a result."""
-        settings = {name: keys for name, keys in self.settings.items() if name != "policies"}
-        if self.settings["policies"]:  # left out where it says nothing: digests stay as they were
-            settings["policies"] = self.settings["policies"]
+        # What says nothing is left out: digests stay as they were before there was such a table.
+        silent = {"policies": {}, "learning": {"curves": "none"}}
+        settings = {name: keys for name, keys in self.settings.items() if keys != silent.get(name)}
         if "profile" in self.settings["speed"]:  # what it says counts, not where it is
             laws = asdict(read_laws(self.settings["speed"]["profile"]))
             settings["speed"] = {**self.settings["speed"], "profile": laws}
@@ -108,6 +108,7 @@ class Scenario:
             contention=contention,
             drift=Drift(**drift) if drift["sd"] > 0 else None,
             billing=Billing(**self.settings["billing"]),
+            learning=learning_of(self.settings["learning"]),
         )
 
     def _laws_of(

@@ -16,11 +16,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rota.core.cluster import Cluster
+    from rota.core.learning import LearningCurves
     from rota.core.speed import Contention
     from rota.plugins import Plugin
 
     Settings = Mapping[str, Mapping[str, Any]]
     SpeedModel = Callable[[Settings, Cluster, Path | None], Curves]
+
+
+BY_NODES: Final = ("preset", "daily")
+"""Kinds of workloads whose jobs have no servers."""
 
 
 def _ps(settings: Settings, _cluster: Cluster, _data: Path | None) -> Curves:
@@ -108,7 +113,7 @@ def _plugged(make: Any, plugin: Plugin) -> SpeedModel:
 
     def model(settings: Settings, cluster: Cluster, _data: Path | None) -> Curves:
         workload = settings["workload"]
-        by_servers = workload["kind"] != "preset"
+        by_servers = workload["kind"] not in BY_NODES
         most = workload["max_each"] if by_servers else _sizes(settings, cluster)["max_gpus"]
         who = f"The speed model {plugin.name!r} of package {plugin.package!r}"
         try:
@@ -138,6 +143,15 @@ def _plugged(make: Any, plugin: Plugin) -> SpeedModel:
 
 SPEED_MODELS: Final = Registry("rota.speed_models", "speed model", [lambda: FITTED], _plugged)
 """What [speed] family of a scenario may name, beside `trace`."""
+
+
+def learning_of(wanted: Mapping[str, Any]) -> LearningCurves | None:
+    """How accurate the scenario's models become, if it says."""
+    if wanted["curves"] == "none":
+        return None
+    from rota.perf.learning_curves import shipped_learning
+
+    return shipped_learning(pause_s=wanted["pause_s"])
 
 
 def curves_of(settings: Settings, cluster: Cluster, data: Path | None) -> Curves | None:

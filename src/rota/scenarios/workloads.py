@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rota.errors import ConfigError
-from rota.traces import deepshare_jobs, dl2_jobs
+from rota.traces import daily_jobs, deepshare_jobs, dl2_jobs
 from rota.traces.presets import PRESETS
 from rota.traces.synthetic import generate
 
@@ -36,11 +36,14 @@ def draw_jobs(
     options = {key: value for key, value in wanted.items() if key not in ("kind", "max_each")}
     if wanted["kind"] == "preset":
         return _preset(name, options, seed, cluster, curves, alike=alike)
+    if wanted["kind"] == "daily":
+        plan = daily_jobs.Days(**options)
+        return daily_jobs.elastic_days(plan, cluster.total_gpus, np.random.default_rng(seed), name)
     assert curves is not None  # settings without speeds for these kinds are refused
     if wanted["kind"] == "deepshare":
-        plan = deepshare_jobs.GangWorkload(gpus=cluster.total_gpus, **options)
+        gangs = deepshare_jobs.GangWorkload(gpus=cluster.total_gpus, **options)
         table = _rows(curves, deepshare_jobs.MODELS)
-        return deepshare_jobs.gangs(plan, table, np.random.default_rng(seed), name)
+        return deepshare_jobs.gangs(gangs, table, np.random.default_rng(seed), name)
     speeds = _dl2_speeds(curves, wanted["max_each"], extrapolate=wanted.get("units") == "batches")
     if wanted["kind"] == "dl2":
         return dl2_jobs.slotted(dl2_jobs.Slots(**options), speeds, seed, name)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rota.core.layout import DONE, RUNNING
+from rota.core.layout import RUNNING
 from rota.core.learning import Learning
 from rota.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
     from rota.core.learning import LearningCurves
-    from rota.core.types import Bools, Floats, Ints, Records
+    from rota.core.types import Floats, Ints, Records
     from rota.perf.physics import Physics
     from rota.sim.setup import Conditions
     from rota.traces.trace import Trace
@@ -32,8 +32,9 @@ class LearningJobs:
         self.curves = curves
         self.family = _families(curves, trace)  # (J,)
         self._total = np.append(curves.epochs, 0.0)[self.family]  # (J,) epochs that a job trains
-        with np.errstate(invalid="ignore"):
-            self._epoch_s = trace.duration_s / self._total  # (J,) of progress, at level 0
+        # Progress for an epoch at level 0 (J,); inf for a job without a curve, which trains none.
+        self._epoch_s = np.full(len(trace), np.inf)
+        np.divide(trace.duration_s, self._total, out=self._epoch_s, where=self._total > 0)
         jobs = len(trace)
         self.level: Ints = np.zeros(jobs, np.int64)
         # Where the present level began: progress, epochs trained until then, place on the curve.
@@ -57,10 +58,7 @@ class LearningJobs:
     def _trained(self, uid: Ints, progress_s: Floats) -> Floats:
         """Epochs that these jobs have trained, whatever their size was."""
         cost = self.curves.cost[self.family[uid], self.level[uid]]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            more = (progress_s - self._from_s[uid]) / (self._epoch_s[uid] * cost)
-        # A job without any length has trained nothing until it has ended.
-        more = np.where(np.isfinite(more), np.maximum(more, 0.0), 0.0)
+        more = (progress_s - self._from_s[uid]) / (self._epoch_s[uid] * cost)
         return np.asarray(np.minimum(self._from_epochs[uid] + more, self._total[uid]))
 
     def cost_ratio(self, uid: int, by: int) -> float:
@@ -91,22 +89,15 @@ class LearningJobs:
         if len(due):
             self._met = last
             progress_s = _progress_at(self._before[due], jobs[due], self._deadline_s[due])
-            self._write(due, progress_s, jobs["status"][due] == DONE)
+            self._write(due, progress_s)
 
-    def _write(self, uid: Ints, progress_s: Floats, done: Bools) -> None:
-        """Note how accurate jobs are with this progress; one of no length learns when it ends."""
+    def _write(self, uid: Ints, progress_s: Floats) -> None:
+        """Note how accurate jobs are with this progress, and would be had they never grown."""
         here = self.learning(uid, progress_s)
-        done = done & (self._epoch_s[uid] == 0)
-        here = Learning(
-            here.curves, here.family, here.level,
-            here.epochs + np.where(done, here.epochs_left, 0.0), here.floor, here.epochs_left,
-        )  # fmt: skip
         self._accuracy[uid] = here.accuracy
-        with np.errstate(divide="ignore", invalid="ignore"):
-            small = np.minimum(progress_s / self._epoch_s[uid], self._total[uid])
-        small = np.where(np.isnan(small), np.where(done, self._total[uid], 0.0), small)
-        known = here.knows
-        self._ungrown[uid[known]] = self.curves.accuracy(here.family[known], 0, small[known])
+        mine = uid[here.knows]
+        small = np.minimum(progress_s[here.knows] / self._epoch_s[mine], self._total[mine])
+        self._ungrown[mine] = self.curves.accuracy(self.family[mine], 0, small)
 
     def at_deadlines(self, jobs: Records) -> tuple[Floats, Floats]:
         """The accuracy of each job (J,) at its deadline or its end, whichever came first.
@@ -115,7 +106,7 @@ class LearningJobs:
         whose deadline has not come, counts as it is.
         """
         left = self._due[self._met :]
-        self._write(left, jobs["progress_s"][left], jobs["status"][left] == DONE)
+        self._write(left, jobs["progress_s"][left])
         return self._accuracy.copy(), self._ungrown.copy()
 
 
@@ -161,5 +152,5 @@ def _progress_at(before: Records, after: Records, time_s: Floats) -> Floats:
     settled_s = np.where(after["settled_s"] > before["settled_s"], after["settled_s"], np.inf)
     begin_s = np.maximum(before["settled_s"], before["resume_s"])
     between = before["progress_s"] + before["pace"] * np.maximum(0.0, time_s - begin_s)
-    return np.asarray(np.where(ran & (time_s <= settled_s), between,
-                               np.where(ran, after["progress_s"], before["progress_s"])))  # fmt: skip
+    now = np.where(ran, after["progress_s"], before["progress_s"])
+    return np.where(ran & (time_s <= settled_s), between, now)

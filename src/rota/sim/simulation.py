@@ -137,7 +137,7 @@ def _by_rounds(
 def _outcome(sim: Simulator, policy: Policy, seed: int, wall_s: float, series: Records) -> Outcome:
     clock, trace = sim.clock, sim.trace
     jobs, truth = sim.state.jobs[: len(trace)], sim.state.truth[: len(trace)]
-    learned = {}
+    learned: dict[str, Any] = {}
     if sim.learning is not None:
         accuracy, ungrown = sim.learning.at_deadlines(jobs)
         learned = {"accuracy": accuracy, "ungrown": ungrown, "level": sim.learning.level}

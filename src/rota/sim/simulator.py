@@ -124,7 +124,8 @@ class Simulator:
         snapshot = Snapshot(
             float(self.clock["now_s"]), self.cluster, JobTable(rows), s.nodes.copy(), shares[:used],
             self._curves, seen_contention(self.physics),
-            self.learning and self.learning.learning(rows["uid"], rows["progress_s"]),
+            None if self.learning is None
+            else self.learning.learning(rows["uid"], rows["progress_s"]),
         )  # fmt: skip
         return snapshot if self._estimator is None else self._estimator.see(snapshot)
 

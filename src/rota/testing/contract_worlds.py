@@ -9,6 +9,7 @@ import numpy as np
 
 from rota.core.cluster import Cluster
 from rota.core.speed import RANKS, Curves, no_contention
+from rota.perf.learning_curves import learning_curves
 from rota.perf.physics import Physics
 from rota.scenarios.scenario import World
 from rota.sim.faults import Faults
@@ -186,6 +187,30 @@ def _hidden(rng: np.random.Generator) -> WithPhysics:
     return cluster, trace, when, replace(physics, sight="observed")
 
 
+def _learning(rng: np.random.Generator) -> WithPhysics:
+    """Elastic jobs with deadlines whose networks can grow, and nodes that fail."""
+    level = {"top": 0.8, "span": 0.7, "scale": 2.0, "power": 1.0, "cost": 1.0}
+    larger = {**level, "top": 0.9, "span": 0.8, "scale": 3.0, "cost": 1.7}
+    families = {
+        "wide": {"epochs": 10, "levels": [level, larger]},
+        "deep": {"epochs": 30, "levels": [level, larger, {**larger, "cost": 2.5}]},
+        "odd": {"epochs": 5, "levels": [level]},
+    }
+    submit_s = np.sort(rng.integers(0, 1200, 20))
+    duration_s = rng.integers(60, 1800, 20)
+    slack = rng.uniform(0.5, 3.0, 20)
+    trace = Trace.build(
+        "contract", submit_s=submit_s, duration_s=duration_s, num_gpus=rng.integers(1, 4, 20),
+        min_workers=np.ones(20), max_workers=np.full(20, 4), model=rng.choice(MODELS, 20),
+        deadline_s=np.where(rng.random(20) < 0.2, np.inf, submit_s + slack * duration_s),
+    )  # fmt: skip
+    physics = Physics(
+        curves=_curves(by_nodes=True), learning=learning_curves(families, pause_s=5.0)
+    )
+    when = Conditions(restart_s=10, faults=Faults(node_mtbf_s=9000, node_repair_s=300))
+    return Cluster.uniform(3, 4), trace, when, physics
+
+
 CONTRACT_WORLDS: Final[dict[str, Callable[[np.random.Generator], WithPhysics | Plain]]] = {
     "rigid": _rigid,
     "one-gpu": _one_gpu,
@@ -204,6 +229,7 @@ CONTRACT_WORLDS: Final[dict[str, Callable[[np.random.Generator], WithPhysics | P
     "contention": _contention,
     "scaling-servers": _scaling_servers,
     "hidden": _hidden,
+    "learning": _learning,
 }
 """Name → how it is drawn."""
 
