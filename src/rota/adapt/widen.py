@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor, fx, nn
+from torch import nn
 
-from rota.adapt.carry import Edits, Moved, Parameters
+from rota.adapt.carry import Moved, Parameters
 from rota.adapt.layers import Scale
 
 if TYPE_CHECKING:
+    from torch import Tensor, fx
+
+    from rota.adapt.carry import Edits
     from rota.adapt.graph import Outline
     from rota.adapt.units import Change, Units, Widening
 
