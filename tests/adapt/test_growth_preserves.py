@@ -22,7 +22,8 @@ Network = Any
 Maker = Callable[[], Network]
 
 from hypothesis import Phase
-PH=(Phase.explicit, Phase.generate)
+
+PH = (Phase.explicit, Phase.generate)
 ACTIVATIONS = [nn.ReLU, nn.GELU, nn.Tanh, nn.SiLU]
 
 
@@ -67,7 +68,13 @@ def train(network: nn.Module, optimizer: Any, x: Tensor, y: Tensor, steps: int) 
     return loss.item()
 
 
-@settings(max_examples=60, phases=PH, report_multiple_bugs=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=60,
+    phases=PH,
+    report_multiple_bugs=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(makers(), st.data())
 def test_three_growths_in_a_row_change_nothing_and_train_on(
     make: Maker, data: st.DataObject
