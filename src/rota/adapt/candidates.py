@@ -1,6 +1,6 @@
 """What a network looks like to those that decide: its layers, how it may grow, what that costs.
 
-All of it is worked out without growing anything, and kept for as long as the network stays as it is.
+All of it is worked out without growing anything, and kept while the network stays as it is.
 """
 
 from __future__ import annotations
@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from rota.adapt import deepen, units
-from rota.adapt.graph import Batch, Outline, outline_of
+from rota.adapt import deepen, follow
+from rota.adapt.graph import outline_of
 from rota.adapt.growth import Growth
-from rota.adapt.layers import Block, activation_name, is_sum
+from rota.adapt.layers import activation_name, is_sum
 from rota.adapt.moment import LayerFacts
 from rota.errors import GrowthError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from rota.adapt.graph import Outline
+    from rota.adapt.layers import Block
+    from rota.adapt.running import Batch
+    from rota.adapt.units import Widening
 
 
 @dataclass(frozen=True)
@@ -34,9 +39,10 @@ class Cost:
 def layers_of(model: nn.Module, batch: Batch) -> tuple[LayerFacts, ...]:
     """The linear and convolutional layers of a network, in data-flow order."""
     outline = outline_of(model, batch)
-    return _remembered(
+    found: tuple[LayerFacts, ...] = _remembered(
         outline, "layers", lambda: tuple(_facts(outline, block) for block in outline.blocks())
     )
+    return found
 
 
 def tokens_of(model: nn.Module) -> tuple[str, ...]:
@@ -62,7 +68,8 @@ def candidates(model: nn.Module, batch: Batch, *, factor: float = 2.0) -> tuple[
         ]
         return tuple(growth for growth in asked if _possible(outline, growth))
 
-    return _remembered(outline, ("candidates", factor), find)
+    found: tuple[Growth, ...] = _remembered(outline, ("candidates", factor), find)
+    return found
 
 
 def costs(
@@ -93,12 +100,12 @@ def _possible(outline: Outline, growth: Growth) -> bool:
     return True
 
 
-def plan_of(outline: Outline, growth: Growth) -> deepen.Deepening | units.Widening:
+def plan_of(outline: Outline, growth: Growth) -> deepen.Deepening | Widening:
     """How a growth would be done; an error where it cannot."""
 
     if growth.operation == "deepen":
         return deepen.plan(outline, growth.layer, growth.form)
-    return units.plan(outline, growth.layer, growth.factor)
+    return follow.plan(outline, growth.layer, growth.factor)
 
 
 def _facts(outline: Outline, block: Block) -> LayerFacts:

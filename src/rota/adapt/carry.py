@@ -6,13 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rota.errors import GrowthError
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
 
+    from torch import nn
     from torch.optim import Optimizer
 
 _SQUARES: Final = frozenset(
@@ -32,7 +33,7 @@ class Edits:
 
     def set(self, where: MutableMapping[Any, Any], key: Any, value: Any) -> None:
         """Set an entry."""
-        self._done.append((where, key, where[key] if key in where else _ABSENT))
+        self._done.append((where, key, where.get(key, _ABSENT)))
         where[key] = value
 
     def drop(self, where: MutableMapping[Any, Any], key: Any) -> None:
@@ -81,7 +82,7 @@ class Parameters:
     """Which parameters a growth replaces, and which it adds."""
 
     moved: list[tuple[nn.Parameter, nn.Parameter, Moved]] = field(default_factory=list)
-    added: list[tuple[str, nn.Parameter, tuple[nn.Parameter, ...]]] = field(default_factory=list)
+    added: list[tuple[str, nn.Parameter, tuple[Tensor, ...]]] = field(default_factory=list)
     """Name, parameter, and the old ones whose options it shares: the first that there is."""
 
 

@@ -15,23 +15,29 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import nn
 
 from rota.adapt.carry import Parameters
-from rota.adapt.graph import Batch, Outline, arguments, values_at
 from rota.adapt.layers import (
     BATCH_NORMS,
     IDEMPOTENT,
     INSTANCE_NORMS,
     SHAPED_NORMS,
-    Block,
     Scale,
     activation_name,
 )
+from rota.adapt.running import arguments, values_at
 from rota.errors import GrowthError
 
 if TYPE_CHECKING:
+    from torch import Tensor, fx
+
+    from rota.adapt.graph import Outline
     from rota.adapt.growth import Form
+    from rota.adapt.layers import (
+        Block,
+    )
+    from rota.adapt.running import Batch
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,8 @@ def plan(outline: Outline, name: str, form: Form) -> Deepening:
     if form == "residual":
         own = block.activation or _nearest(outline, block.node)
         module = _module_of(outline, own) if own else nn.ReLU()
+        if isinstance(module, nn.PReLU) and module.num_parameters not in (1, block.units):
+            module = nn.PReLU()
         return Deepening(block, form, norm, own, module)
     if active not in IDEMPOTENT:
         raise GrowthError(
@@ -130,7 +138,7 @@ def build(
     generator = torch.Generator().manual_seed(seed)
     parts = _parts(plan, generator)
     if batch is not None and plan.norm is not None:
-        y = values_at(outline, plan.block.end.name, arguments(batch), seed)
+        y = values_at(outline.model, outline.graph, plan.block.end.name, arguments(batch), seed)
         _calibrate(plan, parts, y)
     for part in parts.values():
         part.train(plan.block.layer.training)
@@ -258,7 +266,10 @@ def _added(plan: Deepening, parts: dict[str, nn.Module], prefix: str) -> Paramet
     layer = plan.block.layer
     norm = [] if plan.norm is None else list(plan.norm.parameters())
     bias = [] if layer.bias is None else [layer.bias]
-    kin = {"weight": (layer.weight,), "bias": (*bias, layer.weight)}
+    kin: dict[str, tuple[Tensor, ...]] = {
+        "weight": (layer.weight,),
+        "bias": (*bias, layer.weight),
+    }
     small = (*norm, *bias, layer.weight)
     return Parameters(
         added=[

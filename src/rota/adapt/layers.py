@@ -1,4 +1,4 @@
-"""What growth knows about PyTorch's layers: which grow, what follows them, what acts on each unit alone."""
+"""What growth knows about PyTorch's layers: which grow, and what treats each unit alone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from torch import Tensor
 
 Kind = Literal["linear", "conv1d", "conv2d"]
 KINDS: Final[Mapping[type[nn.Module], Kind]] = {
@@ -67,7 +69,7 @@ ACTIVATIONS: Final[Mapping[type[nn.Module], str]] = {
     nn.LogSigmoid: "logsigmoid",
 }
 IDEMPOTENT: Final = frozenset({"", "relu", "relu6"})
-"""Activations f with f(f(x)) = f(x): behind one of these, an identity layer and f change nothing."""
+"""Activations f with f(f(x)) = f(x): behind them, an identity layer and f change nothing."""
 _ACTIVE: Final = frozenset(ACTIVATIONS.values()) - {"prelu"}
 
 UNIT_MODULES: Final = (

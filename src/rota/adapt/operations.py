@@ -16,16 +16,8 @@ from torch import nn
 from rota.adapt import deepen, widen
 from rota.adapt.candidates import Cost, candidates, costs, layers_of, plan_of, tokens_of
 from rota.adapt.carry import Edits, carry
-from rota.adapt.graph import (
-    Batch,
-    answer,
-    arguments,
-    difference,
-    few,
-    kept_on,
-    new_state,
-    outline_of,
-)
+from rota.adapt.graph import kept_on, new_state, outline_of
+from rota.adapt.running import answer, arguments, difference, few, own_randomness
 from rota.errors import GrowthError
 
 if TYPE_CHECKING:
@@ -34,6 +26,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
     from rota.adapt.growth import Growth
+    from rota.adapt.running import Batch
 
 __all__ = [
     "Cost",
@@ -71,9 +64,14 @@ def grow(
     outline_of(model, batch)  # refuses what cannot be traced, or run on the batch
     probe = few(args, _CHECKED)
     before = answer(model, probe)
+    if not all(bool(x.isfinite().all()) for x in before if x.is_floating_point()):
+        raise GrowthError(
+            "What the network gives for the batch is not finite: there is nothing to preserve."
+        )
     edits = Edits()
     try:
-        _change(model, growth, batch, seed, optimizer, noise, edits, values=True)
+        with own_randomness(model):
+            _change(model, growth, batch, seed, optimizer, noise, edits, values=True)
         change = difference(before, answer(model, probe))
         if math.isinf(change) or (change > 1.0 and not noise):
             raise GrowthError(
@@ -112,8 +110,9 @@ def replay(
     """
     edits = Edits()
     try:
-        for growth in growths:
-            _change(model, growth, batch, 0, optimizer, 0.0, edits, values=False)
+        with own_randomness(model):
+            for growth in growths:
+                _change(model, growth, batch, 0, optimizer, 0.0, edits, values=False)
     except BaseException:
         edits.undo()
         raise

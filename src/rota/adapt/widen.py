@@ -8,18 +8,24 @@ unit for ever.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
-from torch import Tensor, fx, nn
+from torch import nn
 
-from rota.adapt.carry import Edits, Moved, Parameters
+from rota.adapt.carry import Moved, Parameters
 from rota.adapt.layers import Scale
 
 if TYPE_CHECKING:
+    from torch import Tensor, fx
+
+    from rota.adapt.carry import Edits
     from rota.adapt.graph import Outline
     from rota.adapt.units import Change, Units, Widening
+
+_STATISTICS: Final = ("running_mean", "running_var")
 
 
 def new_graph(outline: Outline, plan: Widening) -> fx.Graph:
@@ -65,16 +71,58 @@ def apply(
 
 def _moved(module: nn.Module, own: str, old: Tensor, change: Change) -> Moved | None:
     """Where the numbers of a parameter go; None: they stay."""
-    takes: list[tuple[int, Tensor]] = []
-    copies: Tensor | None = None
-    layer = isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d))
+    found = _axes(module, own, old, change)
+    if not found:
+        return None
+    takes = tuple((axis, torch.from_numpy(units.places)) for axis, units in found)
+    return Moved(takes, _copies(change.outputs) if change.outputs is not None else None)
+
+
+def _axes(module: nn.Module, own: str, old: Tensor, change: Change) -> list[tuple[int, Units]]:
+    """Axes of a parameter or buffer that become longer, that of its own units first."""
+    found: list[tuple[int, Units]] = []
     if change.outputs is not None:
-        axis = 0 if layer else change.outputs.axis if old.dim() > 1 else 0
-        takes.append((axis, torch.from_numpy(change.outputs.places)))
-        copies = _copies(change.outputs)
+        layer = isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d))
+        found.append((0 if layer or old.dim() == 1 else change.outputs.axis, change.outputs))
     if change.inputs is not None and own == "weight":
-        takes.append((1, torch.from_numpy(change.inputs.places)))
-    return Moved(tuple(takes), copies) if takes else None
+        found.append((1, change.inputs))
+    return found
+
+
+@dataclass(frozen=True)
+class Merge:
+    """How a parameter or buffer that has become wider becomes what it was."""
+
+    name: str
+    axes: tuple[tuple[int, Units, bool], ...]
+    """Axis, its units, and whether replicas become their mean; else they are added up."""
+
+    def __call__(self, value: Tensor) -> Tensor:
+        """The narrower one."""
+        for axis, units, mean in self.axes:
+            places = torch.from_numpy(units.places).to(value.device)
+            shape = list(value.shape)
+            shape[axis] = units.old
+            merged = value.new_zeros(shape).index_add_(axis, places, value)
+            if mean:
+                counts = torch.bincount(places, minlength=units.old).to(value.dtype)
+                merged /= counts.view([-1 if i == axis else 1 for i in range(value.dim())])
+            value = merged
+        return value
+
+
+def merges(outline: Outline, plan: Widening) -> list[Merge]:
+    """How everything that becomes wider would become what it is now."""
+    found: list[Merge] = []
+    for name, change in plan.changes.items():
+        module = outline.modules[name]
+        tensors: dict[str, Tensor | None] = dict(module.named_parameters(recurse=False))
+        tensors |= {own: module._buffers.get(own) for own in _STATISTICS}
+        for own, tensor in tensors.items():
+            if tensor is not None and (axes := _axes(module, own, tensor, change)):
+                means = tuple((axis, units, units is change.outputs) for axis, units in axes)
+                found.append(Merge(f"{name}.{own}", means))
+    return found
 
 
 def _copies(units: Units) -> Tensor:
@@ -117,7 +165,7 @@ def _resize(module: nn.Module, change: Change, edits: Edits) -> None:
 def _resize_norm(module: nn.Module, units: Units, edits: Edits) -> None:
     facts, count = module.__dict__, len(units.places)
     places = torch.from_numpy(units.places)
-    for name in ("running_mean", "running_var"):
+    for name in _STATISTICS:
         buffer = module._buffers.get(name)
         if buffer is not None:
             edits.set(module._buffers, name, buffer.index_select(0, places.to(buffer.device)))
