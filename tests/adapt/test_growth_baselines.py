@@ -136,7 +136,7 @@ def test_nothing_and_a_lot_are_as_they_say() -> None:
 
 def test_a_choice_that_is_not_there_is_refused() -> None:
     class Wrong:
-        def choose(self, moment: object) -> int:
+        def choose(self, *_: object) -> int:
             return -1
 
     with pytest.raises(ConfigError, match="Wrong took choice -1 of 4"):
