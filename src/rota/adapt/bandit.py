@@ -15,6 +15,7 @@ import numpy as np
 
 from rota.adapt.cases import check_cases, gain_of
 from rota.adapt.features import numbers_of
+from rota.adapt.turns import Looked, Turns
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -106,12 +107,12 @@ class Bandit:
         self.cases = cases
         self.settings = settings or BanditSettings()
         self._rng = np.random.default_rng(seed)
-        self._kept: dict[int, tuple[Moment, Doubles]] = {}
+        self._look = Looked(effects_of)
         width = effects_of(cases.moment(0, 0, ())).shape[1]
         ridge = (self.settings.noise / self.settings.prior) ** 2
         self._products = np.eye(width) * ridge  # (F, F)
         self._sums = np.zeros(width)
-        self._waiting: list[int] = []
+        self._turns = Turns(cases, self._rng)
         self.episodes = 0
 
     @property
@@ -126,14 +127,12 @@ class Bandit:
 
     def advance(self) -> float:
         """Play one episode and learn from it; gives its gain."""
-        if not self._waiting:
-            self._waiting = self._rng.permutation(len(self.cases.names)).tolist()
-        case, replica = self._waiting.pop(), int(self._rng.integers(self.cases.replicas))
+        case, replica = self._turns.next()
         weights = self._drawn()
         taken: tuple[int, ...] = ()
         done = np.zeros_like(weights)
         for _ in range(self.cases.decisions):
-            effects = self._effects(self.cases.moment(case, replica, taken))
+            effects = self._look(self.cases.moment(case, replica, taken))
             choice = int((effects @ weights).argmax())
             done += effects[choice]
             taken = (*taken, choice)
@@ -149,10 +148,3 @@ class Bandit:
         noise = self.settings.noise * self._rng.standard_normal(len(self._sums))
         # With products = L·Lᵀ, L⁻ᵀ·ε has the covariance of their inverse.
         return self.weights + np.linalg.solve(root.T, noise)
-
-    def _effects(self, moment: Moment) -> Doubles:
-        """The effects of a moment's choices; cases give the same object again."""
-        kept = self._kept.get(id(moment))
-        if kept is None:
-            kept = self._kept[id(moment)] = (moment, effects_of(moment))
-        return kept[1]

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _NUMBERS: Final = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
+_FIELDS: Final = re.compile(r"\s*(?:(\w+)=)?(\([^)]*\)|[^,()]+)")
 _SHAPE: Final = ("in_features", "out_features", "kernel_size", "stride", "padding", "output_size")
 
 
@@ -78,7 +79,7 @@ def word_of(token: str, *, printed: bool) -> str:
     if printed:
         return token
     kind, _, inside = token.partition("(")
-    fields = re.findall(r"(?:(\w+)=)?(\([^)]*\)|[^,()]+)", inside)
+    fields = _FIELDS.findall(inside)
     shape = [
         "×".join(_NUMBERS.findall(value))
         for name, value in fields

@@ -109,11 +109,14 @@ class PublishedNetwork(nn.Module):
             self.embedding.weight.copy_(
                 torch.from_numpy(rng.normal(0.0, 1.0, self.embedding.weight.shape))
             )
-            for part in (self.layers, self.network, *self.decide):
-                size = part.hidden_size if isinstance(part, nn.LSTM) else None
-                size = part.in_features if isinstance(part, nn.Linear) else size
+            for part in self.modules():
+                if isinstance(part, nn.LSTM):
+                    limit = part.hidden_size**-0.5
+                elif isinstance(part, nn.Linear):
+                    limit = part.in_features**-0.5
+                else:
+                    continue
                 for weight in part.parameters():
-                    limit = 1.0 / math.sqrt(size or 1)
                     weight.copy_(torch.from_numpy(rng.uniform(-limit, limit, weight.shape)))
 
 
@@ -175,7 +178,9 @@ class PublishedAgent:
             defects = Defects(**facts["defects"])
             words = {str(word): int(number) for word, number in facts["words"].items()}
             vocabulary = Vocabulary(words, printed=defects.printed_tokens)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if vocabulary.size != len(weights["embedding.weight"]):
+                raise ConfigError(f"{vocabulary.size} words, but another number of vectors")
+        except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             raise CheckpointError(f"{path}: The agent's facts are wrong: {error!r}.") from None
         network = PublishedNetwork(vocabulary.size, defects, np.random.default_rng(0))
         fill(path, network, weights)

@@ -10,13 +10,13 @@ import torch
 
 from rota.adapt.cases import accuracy_of, check_cases
 from rota.adapt.published_agent import MENDED, PublishedAgent
+from rota.adapt.turns import Looked, Turns
 from rota.errors import ConfigError, TrainingError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from rota.adapt.cases import Cases
-    from rota.adapt.moment import Moment
     from rota.adapt.published_agent import Defects
 
 LEARNING_RATE: Final = 1e-4
@@ -64,8 +64,8 @@ class PublishedTraining:
         self.temperature = temperature
         learned = [x for x in self.agent.network.parameters() if x.requires_grad]
         self._adam = torch.optim.Adam(learned, lr=LEARNING_RATE, fused=True)
-        self._read: dict[int, tuple[Moment, tuple[Tensor, Tensor]]] = {}
-        self._waiting: list[int] = []
+        self._look = Looked(self.agent.read)
+        self._turns = Turns(cases, self._rng)
         self.episodes = 0
 
     @property
@@ -75,13 +75,11 @@ class PublishedTraining:
 
     def advance(self) -> float:
         """Play one episode and learn from it; gives its accuracy."""
-        if not self._waiting:
-            self._waiting = self._rng.permutation(len(self.cases.names)).tolist()
-        case, replica = self._waiting.pop(), int(self._rng.integers(self.cases.replicas))
+        case, replica = self._turns.next()
         taken: tuple[int, ...] = ()
         logs = []
         for _ in range(self.cases.decisions):
-            shown = self._shown(self.cases.moment(case, replica, taken))
+            shown = self._look(self.cases.moment(case, replica, taken))
             scores = self.agent.scores(*shown)
             odds = probabilities(scores, self.temperature, self.agent.defects)
             # The first choice whose cumulative probability is above a uniform draw.
@@ -107,13 +105,6 @@ class PublishedTraining:
                 group["lr"] = max(group["lr"] * _RATE_FALLS, _LEAST_RATE)
         if falls or self.agent.defects.soft_softmax:
             self.temperature = max(_COOLS * self.temperature, 1.0)
-
-    def _shown(self, moment: Moment) -> tuple[Tensor, Tensor]:
-        """A moment as the agent reads it; cases give the same object again."""
-        kept = self._read.get(id(moment))
-        if kept is None:
-            kept = self._read[id(moment)] = (moment, self.agent.read(moment))
-        return kept[1]
 
 
 def networks_of(cases: Cases) -> list[list[str]]:

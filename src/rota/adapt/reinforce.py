@@ -23,6 +23,7 @@ from rota.adapt.agent import (
 )
 from rota.adapt.cases import check_cases, gain_of
 from rota.adapt.features import numbers_of
+from rota.adapt.turns import Looked, Turns
 from rota.errors import CheckpointError, ConfigError, TrainingError
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     )
     from rota.adapt.cases import Cases
     from rota.adapt.features import Numbers
-    from rota.adapt.moment import Moment
 
 KIND: Final = "growth-training"
 VERSION: Final = 1
@@ -55,7 +55,7 @@ class ReinforceSettings:
     """Episodes of one case and replica in an update, which judge each other."""
     groups: int = 4
     """Cases in an update, in turn; each with a replica drawn afresh."""
-    passes: int = 4
+    passes: int = 8
     """Gradient steps per update. After the first, a choice that has become much more or much less
     likely already is left alone (Schulman et al., 2017)."""
     entropy: float = 0.2
@@ -119,8 +119,8 @@ class Reinforce:
         self._adam = torch.optim.Adam(
             self.agent.network.parameters(), lr=self.settings.learning_rate, fused=True
         )
-        self._kept: dict[int, tuple[Moment, Numbers]] = {}
-        self._waiting: list[int] = []
+        self._look = Looked(numbers_of)
+        self._turns = Turns(cases, self._rng)
         self._scale = 0.0
         self.updates = 0
         self.log: list[Episode] = []
@@ -137,10 +137,7 @@ class Reinforce:
 
     def advance(self) -> Update:
         """Play one batch of episodes and learn from it."""
-        groups = [
-            (self._next_case(), int(self._rng.integers(self.cases.replicas)))
-            for _ in range(self.settings.groups)
-        ]
+        groups = [self._turns.next() for _ in range(self.settings.groups)]
         played = [pair for pair in groups for _ in range(self.settings.siblings)]
         shown, taken = self._play(played)
         episodes = [
@@ -153,12 +150,6 @@ class Reinforce:
         gain = float(np.mean([episode.gain for episode in episodes]))
         return Update(self.updates, self.episodes, gain, entropy)
 
-    def _next_case(self) -> int:
-        """Every case comes once before any comes again."""
-        if not self._waiting:
-            self._waiting = self._rng.permutation(len(self.cases.names)).tolist()
-        return self._waiting.pop()
-
     def _play(
         self, pairs: Sequence[tuple[int, int]]
     ) -> tuple[list[list[Numbers]], list[tuple[int, ...]]]:
@@ -167,21 +158,13 @@ class Reinforce:
         taken: list[tuple[int, ...]] = [() for _ in pairs]
         for _ in range(self.cases.decisions):
             for at, pair in enumerate(pairs):
-                shown[at].append(self._numbers(self.cases.moment(*pair, taken[at])))
+                shown[at].append(self._look(self.cases.moment(*pair, taken[at])))
             with torch.inference_mode():
                 logs = self.agent.network(batch_of([numbers[-1] for numbers in shown])).numpy()
             # The largest of noisy scores is a draw from the softmax (Gumbel-max).
             choices = (logs + self._rng.gumbel(size=logs.shape)).argmax(1)
             taken = [(*past, int(c)) for past, c in zip(taken, choices, strict=True)]
         return shown, taken
-
-    def _numbers(self, moment: Moment) -> Numbers:
-        """A moment in numbers; cases give the same object again, so it is looked at once."""
-        kept = self._kept.get(id(moment))
-        if kept is None:
-            # The moment is kept too, or another could get its id.
-            kept = self._kept[id(moment)] = (moment, numbers_of(moment))
-        return kept[1]
 
     def _advantages(self, episodes: Sequence[Episode]) -> NDArray[np.float32]:
         """How much better each was than its siblings, in deviations seen so far."""
@@ -245,7 +228,7 @@ class Reinforce:
             "log.gain": np.array([e.gain for e in self.log], np.float64),
         }
         facts = {**self._about(), "updates": self.updates, "scale": self._scale}
-        facts |= {"waiting": self._waiting, "rng": self._rng.bit_generator.state}
+        facts |= {"waiting": self._turns.waiting, "rng": self._rng.bit_generator.state}
         weights_file.write(path, facts, arrays)
 
     def _about(self) -> dict[str, Any]:
@@ -281,18 +264,22 @@ class Reinforce:
     def _take(self, path: Path, facts: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
         own = {n.removeprefix("weights."): x for n, x in arrays.items() if n.startswith("weights.")}
         fill(path, self.agent.network, own)
+        if facts["updates"]:
+            self._adam.load_state_dict(self._adam_state(arrays))
+        log = (arrays[f"log.{what}"].tolist() for what in ("case", "replica", "taken", "gain"))
+        self.log = [Episode(c, r, tuple(t), g) for c, r, t, g in zip(*log, strict=True)]
+        self._rng.bit_generator.state = facts["rng"]
+        self._turns.waiting = [int(case) for case in facts["waiting"]]
+        self._scale, self.updates = float(facts["scale"]), int(facts["updates"])
+
+    def _adam_state(self, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
         state = self._adam.state_dict()
         for index, (name, weight) in enumerate(self.agent.network.named_parameters()):
             found = {what: arrays[f"adam.{what}.{name}"] for what in ("step", *_MOMENTS)}
             if any(found[what].shape != tuple(weight.shape) for what in _MOMENTS):
                 raise ValueError(name)
             state["state"][index] = {w: torch.from_numpy(x.copy()) for w, x in found.items()}
-        self._adam.load_state_dict(state)
-        log = (arrays[f"log.{what}"].tolist() for what in ("case", "replica", "taken", "gain"))
-        self.log = [Episode(c, r, tuple(t), g) for c, r, t, g in zip(*log, strict=True)]
-        self._rng.bit_generator.state = facts["rng"]
-        self._waiting = [int(case) for case in facts["waiting"]]
-        self._scale, self.updates = float(facts["scale"]), int(facts["updates"])
+        return state
 
 
 def _clipped(ratio: Tensor, weight: Tensor) -> Tensor:

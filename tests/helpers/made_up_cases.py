@@ -161,3 +161,14 @@ def spread(gain: Callable[[Start, tuple[int, ...]], float] = timely, **more: obj
         for left in (0.1, 0.25, 0.5, 0.65, 0.85)
     ]
     return MadeUpCases(starts, gain, **more)  # type: ignore[arg-type]
+
+
+def early_only(start: Start, taken: tuple[int, ...]) -> float:
+    """The first block gains in the first half as much as it costs in the second."""
+    return (0.05 if start.left > 0.5 else -0.05) * taken.count(0) - 0.02 * taken.count(2)
+
+
+def early_and_late(noise: float = 0.01, **more: object) -> MadeUpCases:
+    """Two early and two late starts: no constant sequence gains anything in the mean."""
+    starts = [Start(f"net/{left:g}", left) for left in (0.1, 0.3, 0.7, 0.9)]
+    return MadeUpCases(starts, early_only, noise=noise, **more)  # type: ignore[arg-type]
