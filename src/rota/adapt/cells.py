@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rota.adapt.growth import Growth
     from rota.adapt.moment import LayerFacts
     from rota.adapt.table_file import TableFile, TableSpec
-    from rota.adapt.training import Curve
+    from rota.adapt.training import RunCurve
 
 Split = Literal["validation", "test"]
 _SLOPE: Final = 3
@@ -66,7 +66,7 @@ class RunSource(Protocol):
     epochs: tuple[int, ...]
     """At which it knows of a change of resources."""
 
-    def curve(self, run: Run) -> Curve:
+    def curve(self, run: Run) -> RunCurve:
         """What became of a run."""
         ...
 
@@ -78,7 +78,7 @@ class TableRuns:
         self.spec, self.name, self.epochs = table.spec, str(table.path), table.spec.epochs
         self._curves = table.curves()
 
-    def curve(self, run: Run) -> Curve:
+    def curve(self, run: Run) -> RunCurve:
         """What became of a run."""
         try:
             return self._curves[run]
@@ -146,7 +146,7 @@ class Cells:
             self._moments[key] = self._moment(case, replica, taken)
         return self._moments[key]
 
-    def _curve(self, case: int, replica: int, sequence: str) -> Curve:
+    def _curve(self, case: int, replica: int, sequence: str) -> RunCurve:
         name, occasion = self.cases[case]
         return self._runs.curve(Run(name, occasion.epoch, sequence, replica))
 

@@ -1,4 +1,4 @@
-"""Agents against baselines on cases that they have not learned on, in accuracy on the test split."""
+"""Agents against baselines on cases that they have not learned on, by test accuracy."""
 
 from __future__ import annotations
 

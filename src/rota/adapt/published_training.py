@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
 
+from rota import __version__, weights_file
+from rota.adapt.agent import check_facts, fill, weights_of
 from rota.adapt.cases import accuracy_of, check_cases
 from rota.adapt.published_agent import MENDED, PublishedAgent
+from rota.adapt.training_state import adam_arrays, check_same, restore_adam
 from rota.adapt.turns import Looked, Turns
-from rota.errors import ConfigError, TrainingError
+from rota.errors import CheckpointError, ConfigError, TrainingError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import Tensor
 
     from rota.adapt.cases import Cases
     from rota.adapt.published_agent import Defects
 
+KIND: Final = "published-growth-training"
+VERSION: Final = 1
 LEARNING_RATE: Final = 1e-4
 _RATE_FALLS: Final = 0.99
 _LEAST_RATE: Final = 1e-9
@@ -58,7 +66,7 @@ class PublishedTraining:
         check_cases(cases)
         if not (math.isfinite(temperature) and temperature >= 1.0):
             raise ConfigError(f"temperature={temperature!r} must be a number ≥ 1.")
-        self.cases = cases
+        self.cases, self._seed = cases, seed
         self._rng = np.random.default_rng(seed)
         self.agent = agent or PublishedAgent.draw(networks_of(cases), self._rng, defects)
         self.temperature = temperature
@@ -105,6 +113,50 @@ class PublishedTraining:
                 group["lr"] = max(group["lr"] * _RATE_FALLS, _LEAST_RATE)
         if falls or self.agent.defects.soft_softmax:
             self.temperature = max(_COOLS * self.temperature, 1.0)
+
+    def save(self, path: Path) -> None:
+        """Write all that it takes to go on as if nothing had happened."""
+        network = self.agent.network
+        arrays = {f"weights.{name}": array for name, array in weights_of(network).items()}
+        facts = {
+            **self._about(),
+            "episodes": self.episodes,
+            "temperature": self.temperature,
+            "rate": self._adam.param_groups[0]["lr"],
+            "waiting": self._turns.waiting,
+            "rng": self._rng.bit_generator.state,
+        }
+        weights_file.write(path, facts, arrays | adam_arrays(self._adam, network))
+
+    def _about(self) -> dict[str, Any]:
+        """What a training must have in common with one that goes on with it."""
+        return {
+            "kind": KIND,
+            "version": VERSION,
+            "rota": __version__,
+            "seed": self._seed,
+            "defects": asdict(self.agent.defects),
+            "cases": [*self.cases.names],
+        }
+
+    def restore(self, path: Path) -> None:
+        """Go on from what `save` wrote; all that follows is the same to the last digit."""
+        facts, arrays = weights_file.read(path)
+        check_facts(path, facts, KIND, VERSION)
+        check_same(path, facts, {w: self._about()[w] for w in ("seed", "defects", "cases")})
+        own = {n.removeprefix("weights."): x for n, x in arrays.items() if n.startswith("weights.")}
+        try:
+            fill(path, self.agent.network, own)
+            if facts["episodes"]:
+                restore_adam(self._adam, self.agent.network, arrays)
+            self._adam.param_groups[0]["lr"] = float(facts["rate"])
+            self._rng.bit_generator.state = facts["rng"]
+            self._turns.waiting = [int(case) for case in facts["waiting"]]
+            self.episodes, self.temperature = int(facts["episodes"]), float(facts["temperature"])
+        except (KeyError, ValueError, TypeError) as error:
+            raise CheckpointError(
+                f"{path}: The state of the training is damaged ({error!r}); begin it again."
+            ) from None
 
 
 def networks_of(cases: Cases) -> list[list[str]]:

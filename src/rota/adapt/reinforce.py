@@ -23,6 +23,7 @@ from rota.adapt.agent import (
 )
 from rota.adapt.cases import check_cases, gain_of
 from rota.adapt.features import numbers_of
+from rota.adapt.training_state import adam_arrays, check_same, restore_adam
 from rota.adapt.turns import Looked, Turns
 from rota.errors import CheckpointError, ConfigError, TrainingError
 
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 KIND: Final = "growth-training"
 VERSION: Final = 1
 _TINY: Final = 1e-8
-_MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,10 +217,7 @@ class Reinforce:
     def save(self, path: Path) -> None:
         """Write all that it takes to go on as if nothing had happened."""
         arrays = {f"weights.{n}": array for n, array in weights_of(self.agent.network).items()}
-        names = [name for name, _ in self.agent.network.named_parameters()]
-        state = self._adam.state_dict()["state"]
-        for index, moments in state.items():
-            arrays |= {f"adam.{what}.{names[index]}": x.numpy() for what, x in moments.items()}
+        arrays |= adam_arrays(self._adam, self.agent.network)
         arrays |= {
             "log.case": np.array([e.case for e in self.log], np.int64),
             "log.replica": np.array([e.replica for e in self.log], np.int64),
@@ -247,13 +244,8 @@ class Reinforce:
         """Go on from what `save` wrote; all that follows is the same to the last digit."""
         facts, arrays = weights_file.read(path)
         check_facts(path, facts, KIND, VERSION)
-        for what in ("settings", "form", "seed", "cases"):
-            mine = self._about()[what]
-            if facts.get(what) != mine:
-                raise CheckpointError(
-                    f"{path}: The training has the {what} {facts.get(what)!r}, not {mine!r}; go "
-                    "on with the same, or begin another training."
-                )
+        same = ("settings", "form", "seed", "cases")
+        check_same(path, facts, {what: self._about()[what] for what in same})
         try:
             self._take(path, facts, arrays)
         except (KeyError, ValueError, TypeError, IndexError) as error:
@@ -265,21 +257,12 @@ class Reinforce:
         own = {n.removeprefix("weights."): x for n, x in arrays.items() if n.startswith("weights.")}
         fill(path, self.agent.network, own)
         if facts["updates"]:
-            self._adam.load_state_dict(self._adam_state(arrays))
+            restore_adam(self._adam, self.agent.network, arrays)
         log = (arrays[f"log.{what}"].tolist() for what in ("case", "replica", "taken", "gain"))
         self.log = [Episode(c, r, tuple(t), g) for c, r, t, g in zip(*log, strict=True)]
         self._rng.bit_generator.state = facts["rng"]
         self._turns.waiting = [int(case) for case in facts["waiting"]]
         self._scale, self.updates = float(facts["scale"]), int(facts["updates"])
-
-    def _adam_state(self, arrays: dict[str, NDArray[Any]]) -> dict[str, Any]:
-        state = self._adam.state_dict()
-        for index, (name, weight) in enumerate(self.agent.network.named_parameters()):
-            found = {what: arrays[f"adam.{what}.{name}"] for what in ("step", *_MOMENTS)}
-            if any(found[what].shape != tuple(weight.shape) for what in _MOMENTS):
-                raise ValueError(name)
-            state["state"][index] = {w: torch.from_numpy(x.copy()) for w, x in found.items()}
-        return state
 
 
 def _clipped(ratio: Tensor, weight: Tensor) -> Tensor:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rota.adapt.clock import Clock, Occasion
 from rota.adapt.table_file import CONTROLS, Run
-from rota.adapt.training import Curve
+from rota.adapt.training import RunCurve
 from rota.errors import InputError
 from rota.perf.learning_curves import fit_curve
 
@@ -63,7 +63,7 @@ class Surrogate:
         self._fits: dict[tuple[str, int, str], _Fitted] = {}
         self.curve = lru_cache(maxsize=200_000)(self._curve)
 
-    def _curve(self, run: Run) -> Curve:
+    def _curve(self, run: Run) -> RunCurve:
         before = max(e for e in self.fitted_to if e <= run.epoch)
         after = min(e for e in self.fitted_to if e >= run.epoch)
         share = (run.epoch - before) / (after - before) if after > before else 0.0
@@ -82,16 +82,16 @@ class Surrogate:
         falls = low.rate <= self.spec.rules.learning_rate * decay**before * (1 + 1e-6)
         rate = np.where(falls, low.rate * decay ** (run.epoch - before), low.rate)
         accuracy = _joined(past.validation, found)
-        return Curve(
+        return RunCurve(
             accuracy, accuracy, _joined(past.loss, low.loss[at]), _joined(past.rate, rate[at]),
             low.work, low.parameters,
         )  # fmt: skip
 
-    def _past(self, run: Run) -> Curve:
+    def _past(self, run: Run) -> RunCurve:
         """The run up to the change of resources, which the table has for every epoch."""
         whole = self._runs.curve(Run(run.start, self.fitted_to[0], "none", run.seed))
         end = run.epoch + 1
-        return Curve(
+        return RunCurve(
             whole.validation[:end], whole.test[:end], whole.loss[:end], whole.rate[:end], (), ()
         )
 
@@ -113,7 +113,7 @@ class Surrogate:
         return self._fits[key]
 
 
-def _joined(before: Floats, after: Floats) -> Floats:
+def _joined(before: Floats, after: NDArray[Any]) -> Floats:
     return np.concatenate([before, after]).astype(np.float32)
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rota.adapt.table_file import Run, TableFile, TableSpec
-    from rota.adapt.training import Curve, Training
+    from rota.adapt.training import RunCurve, Training
 
 _TOGETHER: Final = 12
 """Runs that a process makes before it hands them over."""
@@ -58,7 +58,7 @@ def _pieces(runs: list[Run]) -> Iterator[list[Run]]:
 
 def _made(
     spec: TableSpec, pieces: Iterator[list[Run]], processes: int
-) -> Iterator[list[tuple[Run, Curve]]]:
+) -> Iterator[list[tuple[Run, RunCurve]]]:
     if processes == 1:
         yield from (make(spec, piece) for piece in pieces)
         return
@@ -76,18 +76,18 @@ def _made(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def make(spec: TableSpec, runs: list[Run]) -> list[tuple[Run, Curve]]:
+def make(spec: TableSpec, runs: list[Run]) -> list[tuple[Run, RunCurve]]:
     """Make runs that have start network, seed and epoch in common."""
     name, epoch, _, seed = runs[0]
     begun = pretrained(start(name), seed, spec.rules, epoch)
     return [(run, _play(spec, begun.copy(), run)) for run in runs]
 
 
-def _play(spec: TableSpec, training: Training, run: Run) -> Curve:
+def _play(spec: TableSpec, training: Training, run: Run) -> RunCurve:
     chosen = growths(training.start, spec.menu)
     longest = Occasion("longest", run.epoch, 1.0, Clock().gpus_for(spec.speedup))
     if run.sequence in CONTROLS:
-        reset = "once" if run.sequence == "restart" else "grown"
-        training.rules = replace(training.rules, reset=reset)
+        restart = run.sequence == "restart"
+        training.rules = replace(training.rules, reset="once" if restart else "grown")
         return play(training, [None] * spec.decisions, longest)
     return play(training, [chosen[int(k)] for k in run.sequence.split(",")], longest)

@@ -17,7 +17,7 @@ import numpy as np
 from rota import __version__
 from rota.adapt.clock import BUDGET, EPOCHS, FASTEST
 from rota.adapt.starts import STARTS, growths, start
-from rota.adapt.training import Curve, Rules
+from rota.adapt.training import Rules, RunCurve
 from rota.errors import ConfigError, InputError, RotaError
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class TableSpec:
     @property
     def size(self) -> int:
         """The number of trainings."""
-        each = self.choices**self.decisions + len(CONTROLS)
+        each: int = self.choices**self.decisions + len(CONTROLS)
         return len(self.starts) * len(self.epochs) * self.seeds * each
 
     @classmethod
@@ -152,7 +152,7 @@ class TableFile:
         with closing(self._link.execute("SELECT start, epoch, sequence, seed FROM runs")) as rows:
             return {Run(*row) for row in rows}
 
-    def add(self, run: Run, curve: Curve) -> None:
+    def add(self, run: Run, curve: RunCurve) -> None:
         """Keep a run; it is on disk when this returns."""
         columns = np.stack([curve.validation, curve.test, curve.loss, curve.rate])
         numbers = columns.astype("<f4").tobytes()
@@ -167,14 +167,17 @@ class TableFile:
                 "make room and call the same command again."
             ) from None
 
-    def curves(self) -> dict[Run, Curve]:
+    def curves(self) -> dict[Run, RunCurve]:
         """All runs."""
         found = {}
         try:
             for *run, facts, numbers in self._link.execute("SELECT * FROM runs"):
                 columns = np.frombuffer(numbers, "<f4").reshape(4, -1).astype(np.float32)
                 work, parameters = json.loads(facts)
-                found[Run(*run)] = Curve(*columns, tuple(work), tuple(parameters))
+                validation, test, loss, rate = columns
+                found[Run(*run)] = RunCurve(
+                    validation, test, loss, rate, tuple(work), tuple(parameters)
+                )
         except (sqlite3.Error, ValueError, TypeError) as error:
             raise InputError(
                 f"{self.path}: The table is damaged ({error}); remove it and make it again."

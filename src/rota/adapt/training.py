@@ -60,7 +60,7 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Curve:
+class RunCurve:
     """What became of a run, epoch by epoch from its beginning: entry e is after e epochs."""
 
     validation: Floats  # (E + 1,) accuracy
@@ -85,7 +85,7 @@ class Training:
         self.rate, self.loss = rules.learning_rate, math.nan
         """The learning rate of the next epoch, and the mean loss of the last one."""
         self.seen: list[tuple[float, float, float, float]] = []
-        """Accuracies, loss and learning rate after each epoch, as `Curve` has them."""
+        """Accuracies, loss and learning rate after each epoch, as `RunCurve` has them."""
         self.flops = self.counted()
 
     def counted(self) -> float:
@@ -106,7 +106,7 @@ class Training:
             group["lr"] = self.rate
         self.model.train()
         total = 0.0
-        for batch in torch.from_numpy(order).split(self.rules.batch):
+        for batch in torch.split(torch.from_numpy(order), self.rules.batch):
             loss = nn.functional.cross_entropy(self.model(inputs[batch]), labels[batch])
             self.optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -165,7 +165,7 @@ def pretrained(start: Start, seed: int, rules: Rules, epoch: int) -> Training:
     return training
 
 
-def play(training: Training, growths: Sequence[Growth | None], occasion: Occasion) -> Curve:
+def play(training: Training, growths: Sequence[Growth | None], occasion: Occasion) -> RunCurve:
     """Go on from a change of resources, with one decision before each of the first epochs.
 
     It goes as far as there is time for, on the clock as it comes; `training` is used up.
@@ -183,8 +183,8 @@ def play(training: Training, growths: Sequence[Growth | None], occasion: Occasio
         _train_on(training)
     while training.epoch - begun < occasion.epochs(clock, work):
         _train_on(training)
-    columns = np.array(training.seen, np.float32).T
-    return Curve(*columns, tuple(work), tuple(parameters))
+    validation, test, loss, rate = np.array(training.seen, np.float32).T
+    return RunCurve(validation, test, loss, rate, tuple(work), tuple(parameters))
 
 
 def _train_on(training: Training) -> None:
