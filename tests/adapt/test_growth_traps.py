@@ -14,7 +14,8 @@ from torch import nn
 
 from rota.adapt.growth import Growth
 from rota.adapt.operations import grow, history, layers_of, replay
-from rota.adapt.units import Units, pieces, repeated, spread
+from rota.adapt.replicas import Units, repeated
+from rota.adapt.reshapes import reshaped
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -209,11 +210,14 @@ def test_a_reshape_takes_replicas_where_it_takes_units(
     places = repeated(before[axis], before[axis] + 2)
     tensor = np.arange(np.prod(before)).reshape(before)
     wide = tensor.take(places, axis)
-    found = next(p for p in pieces(before, after) if p[0] <= axis < p[1])
-    start, stop, new = found
-    outer, inner = int(np.prod(before[start:axis])), int(np.prod(before[axis + 1 : stop]))
-    units = spread(Units(axis, places, before[axis], len(before)), inner, new, len(after), outer)
-    shape = [len(units.places) if i == new else n for i, n in enumerate(after)]
+    units = reshaped(Units(axis, places, before[axis], len(before)), before, after)
+    assert units is not None
+    shape = [len(units.places) if i == units.axis else n for i, n in enumerate(after)]
     np.testing.assert_array_equal(
-        wide.reshape(shape), tensor.reshape(after).take(units.places, new)
+        wide.reshape(shape), tensor.reshape(after).take(units.places, units.axis)
     )
+
+
+def test_a_reshape_that_takes_units_apart_has_no_place_for_replicas() -> None:
+    assert reshaped(Units(1, repeated(6, 12), 6, 2), (2, 6), (2, 2, 3)) is None
+    assert reshaped(Units(1, repeated(6, 12), 6, 3), (2, 6, 2), (2, 3, 4)) is None
