@@ -32,7 +32,7 @@ from rota.errors import GrowthError
 if TYPE_CHECKING:
     from torch import Tensor, fx
 
-    from rota.adapt.graph import Outline
+    from rota.adapt.graph import Architecture
     from rota.adapt.growth import Form
     from rota.adapt.layers import (
         Block,
@@ -82,7 +82,7 @@ class Deepening:
         return count + units * (self.form == "residual")
 
 
-def plan(outline: Outline, name: str, form: Form) -> Deepening:
+def plan(outline: Architecture, name: str, form: Form) -> Deepening:
     """How to deepen a layer; an error that names it where that cannot keep the function."""
     block = outline.block(name)
     norm = outline.modules[str(block.norm.target)] if block.norm else None
@@ -110,12 +110,12 @@ def plan(outline: Outline, name: str, form: Form) -> Deepening:
     return Deepening(block, form, norm, block.activation, _module_of(outline, block.activation))
 
 
-def _module_of(outline: Outline, node: fx.Node | None) -> nn.Module | None:
+def _module_of(outline: Architecture, node: fx.Node | None) -> nn.Module | None:
     called = node is not None and node.op == "call_module"
     return outline.modules[str(node.target)] if node is not None and called else None
 
 
-def _nearest(outline: Outline, node: fx.Node) -> fx.Node | None:
+def _nearest(outline: Architecture, node: fx.Node) -> fx.Node | None:
     """The last activation before a layer that has none, or else the first one behind it."""
     before: fx.Node | None = None
     passed = False
@@ -129,7 +129,7 @@ def _nearest(outline: Outline, node: fx.Node) -> fx.Node | None:
 
 
 def build(
-    outline: Outline, plan: Deepening, batch: Batch | None, seed: int
+    outline: Architecture, plan: Deepening, batch: Batch | None, seed: int
 ) -> tuple[fx.Graph, nn.ModuleDict, Parameters]:
     """The graph with the new layer, its modules, and its parameters; nothing is changed yet.
 
@@ -238,7 +238,7 @@ def _calibrate(plan: Deepening, parts: dict[str, nn.Module], y: Tensor) -> None:
 
 
 def _insert(
-    outline: Outline, plan: Deepening, parts: dict[str, nn.Module], prefix: str
+    outline: Architecture, plan: Deepening, parts: dict[str, nn.Module], prefix: str
 ) -> fx.Graph:
     graph = copy.deepcopy(outline.graph)
     end = next(node for node in graph.nodes if node.name == plan.block.end.name)

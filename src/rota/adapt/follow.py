@@ -8,7 +8,6 @@ have the same replicas on both sides, so that the layers behind the other side g
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,14 +28,15 @@ from rota.adapt.layers import (
     function_name,
     units_of,
 )
-from rota.adapt.units import Change, Units, Widening, pieces, repeated, spread
+from rota.adapt.replicas import Rewiring, Units, Widening, repeated
+from rota.adapt.reshapes import length_behind, reshaped, spread, stated_length
 from rota.errors import GrowthError
 
 if TYPE_CHECKING:
     from torch import fx
 
-    from rota.adapt.graph import Outline
-    from rota.adapt.units import Ints
+    from rota.adapt.graph import Architecture
+    from rota.adapt.replicas import Ints
 
 _RESHAPES: Final = frozenset({"flatten", "reshape", "view", "squeeze", "unsqueeze"})
 _MEANS: Final = frozenset({"mean", "sum", "amax", "amin"})
@@ -54,7 +54,7 @@ class _Along(Exception):  # noqa: N818
         self.sources = sources
 
 
-def plan(outline: Outline, name: str, factor: float) -> Widening:
+def plan(outline: Architecture, name: str, factor: float) -> Widening:
     """How to make a layer wider; an error that names it where the function cannot be kept."""
     block = outline.block(name)
     old = block.units
@@ -81,7 +81,7 @@ class _Walk:
     """One pass through the graph with a set of layers that become wider."""
 
     def __init__(
-        self, outline: Outline, name: str, places: Ints, old: int, sources: set[str]
+        self, outline: Architecture, name: str, places: Ints, old: int, sources: set[str]
     ) -> None:
         self.outline, self.name = outline, name
         self.plan = Widening(name, places, old, sources)
@@ -127,7 +127,7 @@ class _Walk:
     def _layer(
         self, node: fx.Node, target: str, module: nn.Module, units: Units | None
     ) -> Units | None:
-        change = Change()
+        change = Rewiring()
         assert isinstance(module, (nn.Linear, *_CONVS))
         groups = 1 if isinstance(module, nn.Linear) else int(module.groups)
         dims = len(self.outline.shapes.get(node.name, ())) or module.weight.dim()
@@ -148,7 +148,7 @@ class _Walk:
                 )
             if target in self.plan.sources:
                 raise self.refuse(target, "is depthwise, as wide as what it reads")
-            change = Change(outputs=spread(units, units_of(module) // groups, 1, dims))
+            change = Rewiring(outputs=spread(units, units_of(module) // groups, 1, dims))
         self.plan.changes[target] = change
         return change.outputs
 
@@ -187,7 +187,7 @@ class _Walk:
             raise self.refuse(target, f"is a {kind.__name__}, which cannot read its replicas")
         if units.axis != first and not isinstance(module, SHAPED_NORMS):
             raise self.refuse(target, f"({kind.__name__}) has another axis than its units")
-        self.plan.changes[target] = Change(outputs=replace(units, axis=units.axis - first))
+        self.plan.changes[target] = Rewiring(outputs=replace(units, axis=units.axis - first))
         return units
 
     def _function(self, node: fx.Node, given: list[fx.Node]) -> Units | None:
@@ -336,51 +336,18 @@ class _Walk:
             "layer that could become wider along",
         )
 
-    # Reshapes -----------------------------------------------------------------------------------
-
     def _reshaped(self, node: fx.Node, units: Units) -> Units:
-        before = self.outline.shapes.get(node.all_input_nodes[0].name)
-        after = self.outline.shapes.get(node.name)
-        if before is None or after is None:
-            return self._flattened(node, units)
-        for start, stop, axis in pieces(before, after):
-            if start <= units.axis < stop:
-                outer = math.prod(before[start : units.axis])
-                inner = math.prod(before[units.axis + 1 : stop])
-                merged = spread(units, inner, axis, len(after), outer)
-                self._correct(node, axis, merged)
-                return merged
-        raise self.refuse(node, f"takes units apart: from {before} to {after}")
-
-    def _flattened(self, node: fx.Node, units: Units) -> Units:
-        """A reshape of unknown shapes: channels flattened in front of what reads them."""
-        length = self._length_behind(node)
-        if not length or length % units.old:
-            raise self.refuse(node, "changes a shape that is not known; give a batch")
-        merged = spread(units, length // units.old, axis=1, dims=2)
-        self._correct(node, 1, merged)
+        shapes = self.outline.shapes
+        before, after = shapes.get(node.all_input_nodes[0].name), shapes.get(node.name)
+        if before is not None and after is not None:
+            merged = reshaped(units, before, after)
+            why = f"takes units apart: from {before} to {after}"
+        else:  # channels that are flattened in front of what reads them
+            length = length_behind(node, self.outline.modules)
+            merged = reshaped(units, (1, units.old, length // units.old), (1, length))
+            why = "changes a shape that is not known; give a batch"
+        if merged is None:
+            raise self.refuse(node, why)
+        if (length := stated_length(node, merged.axis)) is not None and length == merged.old:
+            self.plan.constants.append((node.name, merged.axis, len(merged.places)))
         return merged
-
-    def _length_behind(self, node: fx.Node) -> int:
-        for user in node.users:
-            module = (
-                self.outline.modules.get(str(user.target)) if user.op == "call_module" else None
-            )
-            if isinstance(module, nn.Linear):
-                return module.in_features
-            if isinstance(module, nn.BatchNorm1d):
-                return module.num_features
-            if length := self._length_behind(user):
-                return length
-        return 0
-
-    def _correct(self, node: fx.Node, axis: int, units: Units) -> None:
-        """Set the length that a reshape was told to the one that it has now."""
-        name = function_name(node)
-        if name not in ("view", "reshape"):
-            return
-        sizes: Any = node.args[1:]
-        nested = len(sizes) == 1 and isinstance(sizes[0], (tuple, list))
-        listed = list(sizes[0] if nested else sizes)
-        if axis < len(listed) and listed[axis] == units.old:
-            self.plan.constants.append((node.name, axis, len(units.places)))

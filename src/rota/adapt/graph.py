@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from torch import Tensor
@@ -64,7 +65,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Outline:
+class Architecture:
     """A network and all that is known about its structure."""
 
     model: nn.Module
@@ -78,6 +79,7 @@ class Outline:
         """The graph of the network as it is."""
         return self.kept.graph
 
+    @cached_property
     def blocks(self) -> list[Block]:
         """Layers that may grow, in data-flow order; one that is called twice only once."""
         found: dict[str, Block] = {}
@@ -88,13 +90,31 @@ class Outline:
 
     def calls(self, name: str) -> list[fx.Node]:
         """Nodes that call a module."""
-        return [n for n in self.graph.nodes if n.op == "call_module" and n.target == name]
+        return self._calls.get(name, [])
+
+    @cached_property
+    def _calls(self) -> Mapping[str, list[fx.Node]]:
+        found: dict[str, list[fx.Node]] = {}
+        for node in self.graph.nodes:
+            if node.op == "call_module":
+                found.setdefault(str(node.target), []).append(node)
+        return found
+
+    @cached_property
+    def _owners(self) -> Mapping[int, list[tuple[str, nn.Module]]]:
+        """By its id, every name of a parameter, and the module that it is one of."""
+        found: dict[int, list[tuple[str, nn.Module]]] = {}
+        for name, module in self.modules.items():
+            for own, parameter in module._parameters.items():
+                if parameter is not None:
+                    found.setdefault(id(parameter), []).append((f"{name}.{own}", module))
+        return found
 
     def block(self, name: str) -> Block:
         """The block of a layer that shall grow; an error that names it where it cannot."""
         module = self.modules.get(name)
         if module is None:
-            known = ", ".join(block.name for block in self.blocks()) or "none"
+            known = ", ".join(block.name for block in self.blocks) or "none"
             raise GrowthError(f"The network has no layer {name!r}; its layers that grow: {known}.")
         calls = self.calls(name)
         if not calls:
@@ -120,12 +140,11 @@ class Outline:
                 f"The weights of {name} are computed from others (a parametrization, weight_norm, "
                 "spectral_norm or pruning); take that off first, and put it on again afterwards."
             )
-        own = {id(p): own for own, p in module.named_parameters(recurse=False)}
-        for other, parameter in self.model.named_parameters(remove_duplicate=False):
-            mine = own.get(id(parameter))
-            if mine is not None and self.modules.get(other.rpartition(".")[0]) is not module:
+        for own, parameter in module.named_parameters(recurse=False):
+            others = [x for x, owner in self._owners[id(parameter)] if owner is not module]
+            if others:
                 raise GrowthError(
-                    f"{name}.{mine} is tied to {other}: they are one tensor, which cannot grow "
+                    f"{name}.{own} is tied to {others[0]}: they are one tensor, which cannot grow "
                     "in one of its places."
                 )
 
@@ -170,7 +189,7 @@ def new_state(model: nn.Module, kept: Kept, graph: fx.Graph, growth: Growth) -> 
     return {_KEPT: after, "forward": Forward(model, graph)}
 
 
-def outline_of(model: nn.Module, batch: Batch | None) -> Outline:
+def outline_of(model: nn.Module, batch: Batch | None) -> Architecture:
     """Trace a network, unless that was done before; what was found out is kept on it."""
     kept = kept_on(model)
     args = None if batch is None else arguments(batch)
@@ -186,7 +205,7 @@ def outline_of(model: nn.Module, batch: Batch | None) -> Outline:
     if args is not None and kept.key != key:
         kept.shapes, kept.memory, kept.key = shapes_in(model, kept.graph, args), {}, key
     modules = dict(model.named_modules(remove_duplicate=False))
-    return Outline(model, modules, kept, {} if args is None else kept.shapes)
+    return Architecture(model, modules, kept, {} if args is None else kept.shapes)
 
 
 def _free_name(model: nn.Module) -> str:

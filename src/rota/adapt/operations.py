@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from rota.adapt import deepen, widen
-from rota.adapt.candidates import Cost, candidates, costs, layers_of, plan_of, tokens_of
 from rota.adapt.carry import Edits, carry
 from rota.adapt.graph import kept_on, new_state, outline_of
+from rota.adapt.possible import Cost, candidates, costs, layers_of, plan_of, tokens_of
 from rota.adapt.running import answer, arguments, difference, few, own_randomness
 from rota.errors import GrowthError
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from rota.adapt.candidates import plan_of
 from rota.adapt.graph import outline_of
 from rota.adapt.operations import history, replay
+from rota.adapt.possible import plan_of
+from rota.adapt.replicas import Widening
 from rota.adapt.running import arguments, undisturbed
-from rota.adapt.units import Widening
 from rota.adapt.widen import merges
 from rota.errors import GrowthError
 
@@ -118,7 +118,7 @@ def distil(
                     )
                 loss = soft_weight * _soft_loss(answered, wanted, temperature)
                 loss = loss + (1.0 - soft_weight) * hard_loss(answered, target)
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 losses.append(loss.item())
             if len(losses) == begun:

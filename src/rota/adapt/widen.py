@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from torch import Tensor, fx
 
     from rota.adapt.carry import Edits
-    from rota.adapt.graph import Outline
-    from rota.adapt.units import Change, Units, Widening
+    from rota.adapt.graph import Architecture
+    from rota.adapt.replicas import Rewiring, Units, Widening
 
 _STATISTICS: Final = ("running_mean", "running_var")
 
 
-def new_graph(outline: Outline, plan: Widening) -> fx.Graph:
+def new_graph(outline: Architecture, plan: Widening) -> fx.Graph:
     """The graph with the lengths that reshapes are told now."""
     graph = copy.deepcopy(outline.graph)
     nodes = {node.name: node for node in graph.nodes}
@@ -44,7 +44,7 @@ def new_graph(outline: Outline, plan: Widening) -> fx.Graph:
 
 
 def apply(
-    outline: Outline, plan: Widening, edits: Edits, seed: int, noise: float, *, values: bool
+    outline: Architecture, plan: Widening, edits: Edits, seed: int, noise: float, *, values: bool
 ) -> Parameters:
     """Put wider parameters into the network's modules; without values only their shapes count."""
     generator = torch.Generator().manual_seed(seed)
@@ -69,7 +69,7 @@ def apply(
     return parameters
 
 
-def _moved(module: nn.Module, own: str, old: Tensor, change: Change) -> Moved | None:
+def _moved(module: nn.Module, own: str, old: Tensor, change: Rewiring) -> Moved | None:
     """Where the numbers of a parameter go; None: they stay."""
     found = _axes(module, own, old, change)
     if not found:
@@ -78,7 +78,7 @@ def _moved(module: nn.Module, own: str, old: Tensor, change: Change) -> Moved | 
     return Moved(takes, _copies(change.outputs) if change.outputs is not None else None)
 
 
-def _axes(module: nn.Module, own: str, old: Tensor, change: Change) -> list[tuple[int, Units]]:
+def _axes(module: nn.Module, own: str, old: Tensor, change: Rewiring) -> list[tuple[int, Units]]:
     """Axes of a parameter or buffer that become longer, that of its own units first."""
     found: list[tuple[int, Units]] = []
     if change.outputs is not None:
@@ -111,7 +111,7 @@ class Merge:
         return value
 
 
-def merges(outline: Outline, plan: Widening) -> list[Merge]:
+def merges(outline: Architecture, plan: Widening) -> list[Merge]:
     """How everything that becomes wider would become what it is now."""
     found: list[Merge] = []
     for name, change in plan.changes.items():
@@ -140,7 +140,7 @@ def _shares(units: Units, weight: Tensor, generator: torch.Generator) -> Tensor:
     return shares.view(*shares.shape, *(1,) * (weight.dim() - 2))
 
 
-def _resize(module: nn.Module, change: Change, edits: Edits) -> None:
+def _resize(module: nn.Module, change: Rewiring, edits: Edits) -> None:
     """Buffers, and what a module says about its own size."""
     facts = module.__dict__
     if isinstance(module, nn.Linear):

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     Ints = NDArray[np.int64]
@@ -40,7 +38,7 @@ class Units:
 
 
 @dataclass
-class Change:
+class Rewiring:
     """What becomes of the parameters of one module."""
 
     outputs: Units | None = None
@@ -70,7 +68,7 @@ class Widening:
     """How many units there were."""
     sources: set[str]
     """Layers that become wider together."""
-    changes: dict[str, Change] = field(default_factory=dict)
+    changes: dict[str, Rewiring] = field(default_factory=dict)
     constants: list[tuple[str, int, int]] = field(default_factory=list)
     """Node, position and new value of a number in a reshape."""
 
@@ -78,47 +76,3 @@ class Widening:
 def repeated(old: int, new: int) -> Ints:
     """Which of `old` units each of `new` ones repeats: each equally often, or once more."""
     return np.arange(new, dtype=np.int64) * old // new
-
-
-def spread(units: Units, inner: int, axis: int, dims: int, outer: int = 1) -> Units:
-    """Units whose axis has been merged with `outer` places before and `inner` behind each."""
-    before = np.arange(outer, dtype=np.int64)[:, None, None] * (units.old * inner)
-    within = units.places[None, :, None] * inner
-    behind = np.arange(inner, dtype=np.int64)[None, None, :]
-    places = (before + within + behind).ravel()
-    return Units(axis, places, outer * units.old * inner, dims)
-
-
-def pieces(before: tuple[int, ...], after: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
-    """Runs of old axes that became one new axis: their first, the one behind, the new one."""
-    i = j = 0
-    while i < len(before) and j < len(after):
-        start, product = i, before[i]
-        i += 1
-        while product < after[j] and i < len(before):
-            product *= before[i]
-            i += 1
-        if product == after[j]:
-            # Axes of length 1 belong to what stands before them, unless they stay themselves.
-            rest_before, rest_after = before[i:], after[j + 1 :]
-            while rest_before and rest_before[0] == 1 and len(rest_before) > len(rest_after):
-                i += 1
-                rest_before = before[i:]
-            yield start, i, j
-            j += 1
-            continue
-        if after[j] == 1:  # a new axis
-            i = start
-            j += 1
-            continue
-        target = after[j]  # one axis, or several, become several
-        j += 1
-        while target != product:
-            if target < product and j < len(after):
-                target *= after[j]
-                j += 1
-            elif i < len(before):
-                product *= before[i]
-                i += 1
-            else:
-                return

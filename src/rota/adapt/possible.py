@@ -21,10 +21,10 @@ from rota.errors import GrowthError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rota.adapt.graph import Outline
+    from rota.adapt.graph import Architecture
     from rota.adapt.layers import Block
+    from rota.adapt.replicas import Widening
     from rota.adapt.running import Batch
-    from rota.adapt.units import Widening
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def layers_of(model: nn.Module, batch: Batch) -> tuple[LayerFacts, ...]:
     """The linear and convolutional layers of a network, in data-flow order."""
     outline = outline_of(model, batch)
     found: tuple[LayerFacts, ...] = _remembered(
-        outline, "layers", lambda: tuple(_facts(outline, block) for block in outline.blocks())
+        outline, "layers", lambda: tuple(_facts(outline, block) for block in outline.blocks)
     )
     return found
 
@@ -63,7 +63,7 @@ def candidates(model: nn.Module, batch: Batch, *, factor: float = 2.0) -> tuple[
     def find() -> tuple[Growth, ...]:
         asked = [
             growth
-            for block in outline.blocks()
+            for block in outline.blocks
             for growth in (Growth("deepen", block.name), Growth("widen", block.name, factor))
         ]
         return tuple(growth for growth in asked if _possible(outline, growth))
@@ -85,14 +85,14 @@ def costs(
     return tuple(map(cost, growths))
 
 
-def _remembered(outline: Outline, key: Any, find: Callable[[], Any]) -> Any:
+def _remembered(outline: Architecture, key: Any, find: Callable[[], Any]) -> Any:
     memory = outline.kept.memory
     if key not in memory:
         memory[key] = find()
     return memory[key]
 
 
-def _possible(outline: Outline, growth: Growth) -> bool:
+def _possible(outline: Architecture, growth: Growth) -> bool:
     try:
         _remembered(outline, ("cost", growth), lambda: _cost(outline, growth))
     except GrowthError:
@@ -100,7 +100,7 @@ def _possible(outline: Outline, growth: Growth) -> bool:
     return True
 
 
-def plan_of(outline: Outline, growth: Growth) -> deepen.Deepening | Widening:
+def plan_of(outline: Architecture, growth: Growth) -> deepen.Deepening | Widening:
     """How a growth would be done; an error where it cannot."""
 
     if growth.operation == "deepen":
@@ -108,7 +108,7 @@ def plan_of(outline: Outline, growth: Growth) -> deepen.Deepening | Widening:
     return follow.plan(outline, growth.layer, growth.factor)
 
 
-def _facts(outline: Outline, block: Block) -> LayerFacts:
+def _facts(outline: Architecture, block: Block) -> LayerFacts:
     layer, history, container = block.layer, outline.kept.history, outline.kept.container
     parameters = sum(p.numel() for p in layer.parameters())
     if block.norm is not None:
@@ -133,14 +133,14 @@ def _facts(outline: Outline, block: Block) -> LayerFacts:
     )
 
 
-def _positions(outline: Outline, block: Block) -> int:
+def _positions(outline: Architecture, block: Block) -> int:
     """Places per sample at which all calls of a layer compute its units."""
     shapes = [outline.shapes[node.name] for node in outline.calls(block.name)]
     return sum(math.prod(shape[1:]) // block.units for shape in shapes)
 
 
-def _cost(outline: Outline, growth: Growth | None) -> Cost:
-    flops = sum(_flops(outline, block) for block in outline.blocks())
+def _cost(outline: Architecture, growth: Growth | None) -> Cost:
+    flops = sum(_flops(outline, block) for block in outline.blocks)
     parameters = sum(p.numel() for p in outline.model.parameters())
     if growth is None:
         return Cost(flops, parameters)
@@ -148,7 +148,7 @@ def _cost(outline: Outline, growth: Growth | None) -> Cost:
     if isinstance(plan, deepen.Deepening):
         more = _positions(outline, plan.block) * plan.weights
         return Cost(flops + more, parameters + plan.parameters)
-    for block in outline.blocks():
+    for block in outline.blocks:
         if block.name in plan.changes:
             flops += _flops(outline, block) * (plan.changes[block.name].weight_ratio - 1.0)
     for name, change in plan.changes.items():
@@ -158,5 +158,5 @@ def _cost(outline: Outline, growth: Growth | None) -> Cost:
     return Cost(flops, parameters)
 
 
-def _flops(outline: Outline, block: Block) -> float:
+def _flops(outline: Architecture, block: Block) -> float:
     return float(_positions(outline, block) * block.layer.weight.numel())
