@@ -226,7 +226,7 @@ class World:
     def rewind(self, fake: FakeMember, order: Mapping[str, Any]) -> None:
         """Take back what the others do not have."""
 
-    def asked(self, fake: FakeMember, order: Mapping[str, Any]) -> None:
+    def asked(self, fake: FakeMember, order: Mapping[str, Any]) -> None:  # noqa: ARG002
         """Answer whether the network shall grow."""
         raise AssertionError("nobody is asked in a job that does not grow")
 
@@ -238,7 +238,7 @@ class World:
         else:
             self.say(fake, "trouble", number=order["number"], error="hung up")
 
-    def meet(self, fake: FakeMember, order: dict[str, Any]) -> bool:
+    def meet(self, fake: FakeMember, order: dict[str, Any]) -> bool:  # noqa: ARG002
         """Do what a group does together before its first step; False: wait for another member."""
         return True
 

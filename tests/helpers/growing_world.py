@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from elastic_world import OUTLINE, FakeMember, World
+from elastic_world import OUTLINE, World
 
 from rota.elastic.growths import begins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from elastic_world import FakeMember
 
 
 @dataclass(frozen=True)
