@@ -5,6 +5,7 @@ RotaError
 │   ├── TraceError        a job log: names file, line and field
 │   ├── ConfigError       a setting or a configuration file
 │   ├── CheckpointError   a file of trained weights that will not do
+│   ├── GrowthError       a network that cannot grow as it is asked to
 │   └── UnknownNameError  a name that no registry holds: did you mean …?
 ├── DecisionError         a decision that the cluster cannot carry out
 │   └── OverfillError     more asked of a node than it has
@@ -58,6 +59,10 @@ class ConfigError(InputError):
 
 class CheckpointError(InputError):
     """A file of trained weights is broken, of another kind, or not to be trusted."""
+
+
+class GrowthError(InputError):
+    """A network cannot grow so; the message names the layer and says why."""
 
 
 class UnknownNameError(InputError):

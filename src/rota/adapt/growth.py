@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 Operation = Literal["deepen", "widen"]
 OPERATIONS: Final = get_args(Operation)
+Form = Literal["", "identity", "residual"]
+FORMS: Final = get_args(Form)
 MOST_FACTOR: Final = 64.0
 """No layer is made wider by more than this at once."""
 
@@ -26,6 +28,9 @@ class Growth:
     """Qualified name of a linear or convolutional layer, such as `features.3`."""
     factor: float = 2.0
     """How many times as wide the layer becomes; nothing to a layer that is deepened."""
+    form: Form = ""
+    """How a new layer begins: as the identity, or beside a connection around it with factor zero;
+    empty: whichever keeps the function for every batch. Nothing to a layer that is widened."""
 
     def __post_init__(self) -> None:
         if self.operation not in OPERATIONS:
@@ -38,6 +43,11 @@ class Growth:
             raise ConfigError(
                 f"factor={self.factor!r} must be above 1 and at most {MOST_FACTOR:g}: it says how "
                 "many times as wide the layer becomes."
+            )
+        if self.form not in FORMS:
+            raise ConfigError(
+                f"form={self.form!r} must be 'identity', 'residual' or empty: it says how the new "
+                "layer of a network that is deepened begins."
             )
 
     def facts(self) -> dict[str, Any]:
@@ -54,4 +64,5 @@ class Growth:
 
     def __str__(self) -> str:
         times = f" ×{self.factor:g}" if self.operation == "widen" else ""
-        return f"{self.operation} {self.layer}{times}"
+        form = f" ({self.form})" if self.form and self.operation == "deepen" else ""
+        return f"{self.operation} {self.layer}{times}{form}"

@@ -1,0 +1,386 @@
+"""Follow the units of a layer through a network: who reads them, and who must grow along.
+
+A layer that becomes wider gives replicas of its units. `Units` says, for one axis of a tensor,
+which old place each new place repeats. Functions that treat every number, or every channel, alike
+pass that on; layers end it by reading replicas in shares; what is added number by number must
+have the same replicas on both sides, so that the layers behind the other side grow along.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from torch import nn
+
+from rota.adapt.layers import (
+    BATCH_NORMS,
+    INSTANCE_NORMS,
+    KINDS,
+    PAIRED,
+    POOL_FUNCTIONS,
+    POOLS,
+    SHAPED_NORMS,
+    UNIT_FUNCTIONS,
+    UNIT_MODULES,
+    Scale,
+    function_name,
+    units_of,
+)
+from rota.adapt.units import Change, Units, Widening, pieces, repeated, spread
+from rota.errors import GrowthError
+
+if TYPE_CHECKING:
+    from torch import fx
+
+    from rota.adapt.graph import Outline
+    from rota.adapt.units import Ints
+
+_RESHAPES: Final = frozenset({"flatten", "reshape", "view", "squeeze", "unsqueeze"})
+_MEANS: Final = frozenset({"mean", "sum", "amax", "amin"})
+_SOFT: Final = frozenset({"softmax", "log_softmax"})
+_FACTS: Final = frozenset({"size", "dim", "getattr", "numel", "ndimension", "nelement"})
+"""Functions that ask for the shape of a tensor."""
+_CONVS: Final = (nn.Conv1d, nn.Conv2d)
+
+
+class _Along(Exception):  # noqa: N818
+    """Further layers must become wider with the one that is asked for."""
+
+    def __init__(self, sources: set[str]) -> None:
+        super().__init__()
+        self.sources = sources
+
+
+def plan(outline: Outline, name: str, factor: float) -> Widening:
+    """How to make a layer wider; an error that names it where the function cannot be kept."""
+    block = outline.block(name)
+    old = block.units
+    new = max(old + 1, round(old * factor))
+    sources = {name}
+    while True:
+        walk = _Walk(outline, name, repeated(old, new), old, set(sources))
+        try:
+            walk.go()
+        except _Along as found:
+            if found.sources <= sources:
+                raise GrowthError(
+                    f"{name} cannot become wider: {', '.join(sorted(sources))} are added to "
+                    "themselves in another order."
+                ) from None
+            sources |= found.sources
+            continue
+        for changed in walk.plan.changes:
+            outline.check_plain(changed)
+        return walk.plan
+
+
+class _Walk:
+    """One pass through the graph with a set of layers that become wider."""
+
+    def __init__(
+        self, outline: Outline, name: str, places: Ints, old: int, sources: set[str]
+    ) -> None:
+        self.outline, self.name = outline, name
+        self.plan = Widening(name, places, old, sources)
+        self.units: dict[fx.Node, Units] = {}
+
+    def refuse(self, where: object, why: str) -> GrowthError:
+        return GrowthError(f"{self.name} cannot become wider: {where} {why}.")
+
+    def go(self) -> None:
+        for node in self.outline.graph.nodes:
+            units = self._through(node)
+            if units is not None:
+                self.units[node] = units
+
+    def _through(self, node: fx.Node) -> Units | None:
+        given = [n for n in node.all_input_nodes if n in self.units]
+        if node.op == "output":
+            if given:
+                raise self.refuse(
+                    f"{given[0]}", "is an output of the network, whose form is fixed from outside"
+                )
+            return None
+        if node.op == "call_module":
+            return self._module(node, str(node.target), self.units[given[0]] if given else None)
+        if not given or node.op not in ("call_function", "call_method"):
+            return None
+        return self._function(node, given)
+
+    def _module(self, node: fx.Node, target: str, units: Units | None) -> Units | None:
+        module = self.outline.modules[target]
+        source = target in self.plan.sources
+        if units is None and not source:
+            return None
+        if units is not None and (
+            len(node.all_input_nodes) != 1 or node.args[:1] != (node.all_input_nodes[0],)
+        ):
+            raise self.refuse(target, f"({type(module).__name__}) reads it beside other tensors")
+        if type(module) in KINDS:
+            return self._layer(node, target, module, units)
+        assert units is not None
+        return self._passed(node, target, module, units)
+
+    def _layer(
+        self, node: fx.Node, target: str, module: nn.Module, units: Units | None
+    ) -> Units | None:
+        change = Change()
+        assert isinstance(module, (nn.Linear, *_CONVS))
+        groups = 1 if isinstance(module, nn.Linear) else int(module.groups)
+        dims = len(self.outline.shapes.get(node.name, ())) or module.weight.dim()
+        axis = dims - 1 if isinstance(module, nn.Linear) else 1
+        if units is not None:
+            if units.axis != (units.dims - 1 if isinstance(module, nn.Linear) else 1):
+                raise self.refuse(target, "reads another axis than that of its units")
+            change.inputs = units
+        if target in self.plan.sources:
+            if units_of(module) != self.plan.old:
+                raise self.refuse(target, "has another number of units, but is added to it")
+            change.outputs = Units(axis, self.plan.places, self.plan.old, dims)
+        if groups > 1:
+            if units is None or module.in_channels != groups:
+                raise self.refuse(
+                    target,
+                    f"is a convolution in {groups} groups, each of which reads its own channels",
+                )
+            if target in self.plan.sources:
+                raise self.refuse(target, "is depthwise, as wide as what it reads")
+            change = Change(outputs=spread(units, units_of(module) // groups, 1, dims))
+        self.plan.changes[target] = change
+        return change.outputs
+
+    def _passed(self, node: fx.Node, target: str, module: nn.Module, units: Units) -> Units | None:
+        """A module that has units without mixing them."""
+        kind = type(module)
+        dims = units.dims
+        if kind in UNIT_MODULES:
+            return units
+        if kind in POOLS:
+            if units.axis >= dims - POOLS[kind]:
+                raise self.refuse(target, f"({kind.__name__}) mixes its units")
+            return units
+        if kind is nn.Flatten:
+            return self._reshaped(node, units)
+        if isinstance(module, (nn.Softmax, nn.LogSoftmax)):
+            if module.dim is None or module.dim % dims == units.axis:
+                raise self.refuse(target, f"({kind.__name__}) divides by a sum over its units")
+            return units
+        first = dims - len(module.normalized_shape) if isinstance(module, SHAPED_NORMS) else 1
+        if isinstance(module, (*SHAPED_NORMS, nn.GroupNorm)):
+            if units.axis < first:
+                return units
+            if not units.even:
+                raise self.refuse(
+                    target,
+                    f"({kind.__name__}) takes means over its units, so all of them need equally "
+                    "many replicas; make it wider by a whole factor",
+                )
+        elif isinstance(module, Scale):
+            first = dims - 1 - module.dims
+        elif isinstance(module, nn.PReLU):
+            if module.num_parameters == 1:
+                return units
+        elif not isinstance(module, (*BATCH_NORMS, *INSTANCE_NORMS)):
+            raise self.refuse(target, f"is a {kind.__name__}, which cannot read its replicas")
+        if units.axis != first and not isinstance(module, SHAPED_NORMS):
+            raise self.refuse(target, f"({kind.__name__}) has another axis than its units")
+        self.plan.changes[target] = Change(outputs=replace(units, axis=units.axis - first))
+        return units
+
+    def _function(self, node: fx.Node, given: list[fx.Node]) -> Units | None:
+        name = function_name(node)
+        plain = name.removesuffix("_")
+        units = self.units[given[0]]
+        if plain in _FACTS or (name == "getitem" and not self._is_tensor(node, given[0])):
+            return None
+        if name == "cat" or name == "concat" or name == "concatenate":
+            return self._joined(node)
+        first = node.args[0] if node.args else None
+        if name in PAIRED and not (name in ("max", "min") and len(node.all_input_nodes) < 2):
+            return self._agree(node, node.all_input_nodes)
+        if first is not given[0] or len(given) > 1:
+            raise self.refuse(node, f"({name}) reads it beside other tensors")
+        dims = units.dims
+        if plain in UNIT_FUNCTIONS:
+            return units
+        if node.target in POOL_FUNCTIONS:
+            if units.axis >= dims - POOL_FUNCTIONS[node.target]:
+                raise self.refuse(node, f"({name}) mixes its units")
+            return units
+        if name in _SOFT:
+            axis = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
+            if not isinstance(axis, int) or axis % dims == units.axis:
+                raise self.refuse(node, "divides by a sum over its units")
+            return units
+        if name in _MEANS:
+            return self._mean(node, units)
+        if name in ("permute", "transpose"):
+            return self._turned(node, name, units)
+        if name in _RESHAPES:
+            return self._reshaped(node, units)
+        raise self.refuse(node, f"calls {name}, which cannot read its replicas")
+
+    # Axes ---------------------------------------------------------------------------------------
+
+    def _is_tensor(self, node: fx.Node, given: fx.Node) -> bool:
+        if self.outline.shapes:
+            return node.name in self.outline.shapes
+        return function_name(given) not in _FACTS
+
+    def _mean(self, node: fx.Node, units: Units) -> Units:
+        axes: Any = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
+        axes = (axes,) if isinstance(axes, int) else axes
+        if not isinstance(axes, (tuple, list)) or not all(isinstance(x, int) for x in axes):
+            raise self.refuse(node, "runs over its units")
+        over = {x % units.dims for x in axes}
+        if units.axis in over:
+            raise self.refuse(node, "runs over its units")
+        keep = node.kwargs.get("keepdim", node.args[2] if len(node.args) > 2 else False)
+        if keep:
+            return units
+        gone = sum(x < units.axis for x in over)
+        return replace(units, axis=units.axis - gone, dims=units.dims - len(over))
+
+    def _turned(self, node: fx.Node, name: str, units: Units) -> Units:
+        dims = units.dims
+        axes: Any = node.args[1] if isinstance(node.args[1], (tuple, list)) else node.args[1:]
+        if not all(isinstance(x, int) for x in axes):
+            raise self.refuse(node, "turns axes that are computed")
+        order = list(range(dims))
+        if name == "permute":
+            order = [x % dims for x in axes]
+        else:
+            a, b = (x % dims for x in axes)
+            order[a], order[b] = order[b], order[a]
+        return replace(units, axis=order.index(units.axis))
+
+    def _joined(self, node: fx.Node) -> Units:
+        """Tensors side by side: along their units, or along another axis."""
+        parts: Any = node.args[0] if node.args else node.kwargs.get("tensors")
+        axis: Any = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else 0)
+        known = [self.units[p] for p in parts if p in self.units]
+        dims = known[0].dims
+        axis %= dims
+        if any(units.axis != axis for units in known):
+            self._agree(node, list(parts))
+            return known[0]
+        places, start = [], 0
+        for part in parts:
+            units = self.units.get(part)
+            if units is None:
+                if part.name not in self.outline.shapes:
+                    raise self.refuse(node, "joins tensors of unknown shape; give a batch")
+                length = self.outline.shapes[part.name][axis]
+                units = Units(axis, np.arange(length, dtype=np.int64), length, dims)
+            places.append(units.places + start)
+            start += units.old
+        return Units(axis, np.concatenate(places), start, dims)
+
+    def _agree(self, node: fx.Node, tensors: list[fx.Node]) -> Units:
+        known = [x for x in tensors if x in self.units]
+        units = self.units[known[0]]
+        behind = units.dims - units.axis
+        missing: set[str] = set()
+        dims = units.dims
+        for other in tensors:
+            if other in self.units:
+                theirs = self.units[other]
+                same = np.array_equal(theirs.places, units.places)
+                if not same or theirs.dims - theirs.axis != behind:
+                    raise self.refuse(node, "combines units that have other replicas")
+            elif not self._stretched(other, behind):
+                missing |= self._sources(other, node)
+            dims = max(dims, len(self.outline.shapes.get(other.name, ())))
+        if missing:
+            raise _Along(missing)
+        return replace(units, axis=dims - behind, dims=dims)
+
+    def _stretched(self, node: fx.Node, behind: int) -> bool:
+        """Whether a tensor has one number for all units."""
+        shape = self.outline.shapes.get(node.name)
+        if shape is None:  # a plain number, or no shapes are known
+            return bool(self.outline.shapes) or function_name(node) in _FACTS
+        return len(shape) < behind or shape[len(shape) - behind] == 1
+
+    def _sources(self, node: fx.Node, sum_: fx.Node) -> set[str]:
+        """The layers whose units a tensor holds, where these are in it as they were computed."""
+        if node.op == "call_module":
+            target = str(node.target)
+            module = self.outline.modules[target]
+            if type(module) in KINDS:
+                if isinstance(module, _CONVS) and module.groups > 1:
+                    if module.groups == module.in_channels == module.out_channels:
+                        return self._sources(node.all_input_nodes[0], sum_)
+                    raise self.refuse(target, f"works in {module.groups} groups")
+                return {target}
+            if type(module) is not nn.Flatten and len(node.all_input_nodes) == 1:
+                return self._sources(node.all_input_nodes[0], sum_)
+        elif node.op in ("call_function", "call_method"):
+            name = function_name(node)
+            tensors = [
+                x
+                for x in node.all_input_nodes
+                if x.name in self.outline.shapes or not self.outline.shapes
+            ]
+            through = name.removesuffix("_") in UNIT_FUNCTIONS or node.target in POOL_FUNCTIONS
+            if name in PAIRED or through or name in _MEANS or name in _RESHAPES:
+                tensors = tensors if name in PAIRED else tensors[:1]
+                return set().union(*(self._sources(x, sum_) for x in tensors))
+        what = {"placeholder": "an input of the network", "get_attr": "a parameter of its own"}
+        raise self.refuse(
+            sum_,
+            f"combines its units with {what.get(node.op, str(node))} ({node}), which has no "
+            "layer that could become wider along",
+        )
+
+    # Reshapes -----------------------------------------------------------------------------------
+
+    def _reshaped(self, node: fx.Node, units: Units) -> Units:
+        before = self.outline.shapes.get(node.all_input_nodes[0].name)
+        after = self.outline.shapes.get(node.name)
+        if before is None or after is None:
+            return self._flattened(node, units)
+        for start, stop, axis in pieces(before, after):
+            if start <= units.axis < stop:
+                outer = math.prod(before[start : units.axis])
+                inner = math.prod(before[units.axis + 1 : stop])
+                merged = spread(units, inner, axis, len(after), outer)
+                self._correct(node, axis, merged)
+                return merged
+        raise self.refuse(node, f"takes units apart: from {before} to {after}")
+
+    def _flattened(self, node: fx.Node, units: Units) -> Units:
+        """A reshape of unknown shapes: channels flattened in front of what reads them."""
+        length = self._length_behind(node)
+        if not length or length % units.old:
+            raise self.refuse(node, "changes a shape that is not known; give a batch")
+        merged = spread(units, length // units.old, axis=1, dims=2)
+        self._correct(node, 1, merged)
+        return merged
+
+    def _length_behind(self, node: fx.Node) -> int:
+        for user in node.users:
+            module = (
+                self.outline.modules.get(str(user.target)) if user.op == "call_module" else None
+            )
+            if isinstance(module, nn.Linear):
+                return module.in_features
+            if isinstance(module, nn.BatchNorm1d):
+                return module.num_features
+            if length := self._length_behind(user):
+                return length
+        return 0
+
+    def _correct(self, node: fx.Node, axis: int, units: Units) -> None:
+        """Set the length that a reshape was told to the one that it has now."""
+        name = function_name(node)
+        if name not in ("view", "reshape"):
+            return
+        sizes: Any = node.args[1:]
+        nested = len(sizes) == 1 and isinstance(sizes[0], (tuple, list))
+        listed = list(sizes[0] if nested else sizes)
+        if axis < len(listed) and listed[axis] == units.old:
+            self.plan.constants.append((node.name, axis, len(units.places)))

@@ -1,0 +1,185 @@
+"""Turn a network's forward into a graph, and refuse one that does something else."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from rota.adapt.layers import Scale
+from rota.adapt.running import collect, difference, few, undisturbed
+from rota.errors import GrowthError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_CHECKED: Final = 8
+"""Samples on which the graph and the network are compared."""
+
+
+def compiled(graph: fx.Graph) -> Callable[..., Any]:
+    """The function that a graph describes; its first argument is the network."""
+    code = graph.python_code("self")
+    namespace = dict(code.globals)
+    exec(compile(code.src, "<forward of a network that has grown>", "exec"), namespace)
+    function: Callable[..., Any] = namespace["forward"]
+    return function
+
+
+class _Tracer(fx.Tracer):
+    def __init__(self, opaque: Mapping[str, str]) -> None:
+        super().__init__()
+        self.opaque = opaque
+        self.inside: list[str] = []
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        if module_qualified_name in self.opaque or isinstance(m, Scale):
+            return True
+        return super().is_leaf_module(m, module_qualified_name)
+
+    def call_module(self, m: nn.Module, *rest: Any, **more: Any) -> Any:
+        # Not taken off after an error: its last entry is then where the error happened.
+        self.inside.append(self.path_of_module(m))
+        result = super().call_module(m, *rest, **more)
+        self.inside.pop()
+        return result
+
+
+def traced(model: nn.Module) -> tuple[fx.Graph, dict[str, str]]:
+    """The graph of a network, and modules that torch.fx cannot look into, with the reasons."""
+    _check_kind(model)
+    known, used = set(vars(model)), set()
+    try:
+        graph, opaque = _attempts(model)
+        used = {str(node.target) for node in graph.nodes if node.op == "get_attr"}
+    finally:
+        # torch.fx keeps constants that a forward makes on the network, anew in each attempt.
+        for name in set(vars(model)) - known - used:
+            delattr(model, name)
+    return graph, opaque
+
+
+def _attempts(model: nn.Module) -> tuple[fx.Graph, dict[str, str]]:
+    """Trace a network, with modules that cannot be traced taken whole."""
+    opaque: dict[str, str] = {}
+    while True:
+        tracer = _Tracer(opaque)
+        try:
+            return _in_both_modes(model, tracer), opaque
+        except GrowthError:
+            raise
+        except Exception as error:  # whatever the user's forward does with what is no tensor
+            reason = str(error).strip().split("\n")[0]
+            if not tracer.inside or tracer.inside[-1] in opaque:
+                raise GrowthError(
+                    f"torch.fx cannot trace the forward of {type(model).__name__} ({reason}); a "
+                    "forward whose way depends on its data does not grow."
+                ) from None
+            opaque[tracer.inside[-1]] = reason
+
+
+def _check_kind(model: nn.Module) -> None:
+    if isinstance(model, (DataParallel, DistributedDataParallel)) or hasattr(model, "_orig_mod"):
+        raise GrowthError(
+            f"A {type(model).__name__} does not grow; grow the network in it, then wrap it anew."
+        )
+    if isinstance(model, (torch.jit.ScriptModule, fx.GraphModule)) or "forward" in vars(model):
+        raise GrowthError(
+            f"The forward of this {type(model).__name__} is not that of its class; grow the "
+            "network before it is compiled, traced or wrapped."
+        )
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise GrowthError(f"{name} has no shape yet; run the network once before it grows.")
+
+
+def _in_both_modes(model: nn.Module, tracer: _Tracer) -> fx.Graph:
+    """One graph of training and evaluation, which reads `training` where the two differ by it."""
+    with undisturbed(model, training=False):
+        evaluation = tracer.trace(model)
+    with undisturbed(model, training=True):
+        graph = tracer.trace(model)
+    if len(graph.nodes) != len(evaluation.nodes):
+        raise GrowthError(
+            f"The forward of {type(model).__name__} takes another way in training than in "
+            "evaluation; torch.fx sees only one. Let modules such as Dropout decide that."
+        )
+    for node, other in zip(list(graph.nodes), evaluation.nodes, strict=True):
+        if (node.op, node.target) != (other.op, other.target) and not (
+            node.op == other.op == "get_attr" and _equal_constants(model, node, other)
+        ):
+            raise GrowthError(
+                f"The forward of {type(model).__name__} calls {node} in training where it calls "
+                f"{other} in evaluation; let modules such as Dropout decide that."
+            )
+        merge = _Merge(graph, node)
+        node.args = merge(node.args, other.args)
+        node.kwargs = merge(node.kwargs, other.kwargs)
+    return graph
+
+
+def _equal_constants(model: nn.Module, *nodes: fx.Node) -> bool:
+    one, other = (getattr(model, str(node.target), None) for node in nodes)
+    return isinstance(one, Tensor) and isinstance(other, Tensor) and one.equal(other)
+
+
+class _Merge:
+    """Arguments of one node in training and in evaluation, made one."""
+
+    def __init__(self, graph: fx.Graph, node: fx.Node) -> None:
+        self.graph, self.node = graph, node
+
+    def __call__(self, training: Any, evaluation: Any) -> Any:
+        if isinstance(training, fx.Node) and isinstance(evaluation, fx.Node):
+            if training.name == evaluation.name:
+                return training
+        elif isinstance(training, (tuple, list)) and len(training) == len(evaluation):
+            return tuple(map(self, training, evaluation))
+        elif isinstance(training, dict) and training.keys() == evaluation.keys():
+            return {key: self(value, evaluation[key]) for key, value in training.items()}
+        elif isinstance(training, bool) and isinstance(evaluation, bool):
+            if training == evaluation:
+                return training
+            with self.graph.inserting_before(self.node):
+                mode = self.graph.create_node("get_attr", "training")
+                if not training:
+                    mode = self.graph.call_function(operator.not_, (mode,))
+            return mode
+        elif isinstance(training, slice) and isinstance(evaluation, slice):
+            return slice(
+                self(training.start, evaluation.start),
+                self(training.stop, evaluation.stop),
+                self(training.step, evaluation.step),
+            )
+        elif training is evaluation or training == evaluation:
+            return training
+        raise GrowthError(
+            f"{self.node} is given {training!r} in training and {evaluation!r} in evaluation; "
+            "torch.fx sees only one. Let modules such as Dropout decide that."
+        )
+
+
+def check_trace(model: nn.Module, graph: fx.Graph, args: tuple[Any, ...]) -> None:
+    """Refuse a network that does something else than what torch.fx has seen of it."""
+    function = compiled(graph)
+    probe = few(args, _CHECKED)
+    for training in (False, True):
+        before: list[Tensor] = []
+        after: list[Tensor] = []
+        with undisturbed(model, training=training):
+            try:
+                collect(model.forward(*probe), before)
+            except Exception as error:
+                if training:  # such as a batch norm over a single number
+                    continue
+                raise GrowthError(f"The network does not run on the given batch: {error}") from None
+        with undisturbed(model, training=training):
+            collect(function(model, *probe), after)
+        if difference(before, after) > 1.0:
+            raise GrowthError(
+                f"The forward of {type(model).__name__} gives something else than what torch.fx "
+                "has traced of it; does its way depend on random numbers, or on its data?"
+            )
