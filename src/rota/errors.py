@@ -11,7 +11,6 @@ RotaError
 │   └── OverfillError     more asked of a node than it has
 ├── PolicyError           a policy raised, looped or starved the cluster
 ├── TrainingError         training cannot go on
-├── GrowthError           a network cannot grow as it was told to
 ├── JobError              a running job cannot be reached, or has failed
 │   └── DamagedError      a file that a job's keeper wrote is not what it wrote
 └── JournalError          the journal cannot be written or read
@@ -89,10 +88,6 @@ class PolicyError(RotaError):
 
 class TrainingError(RotaError):
     """Training cannot go on, and going on regardless would give a wrong result."""
-
-
-class GrowthError(RotaError):
-    """A network cannot grow as it was told to; it is as it was before."""
 
 
 class JobError(RotaError):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 _MOST_TEXT: Final = 300
+_HELD: Final = ("params", "param_names")
+"""What an optimizer's group says about its parameters; all else are settings."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +40,7 @@ class Resized:
     """Samples done, over all epochs."""
     total: int
     """Samples of the whole training."""
+    per_epoch: int
     busy_s: float
     """Seconds that the steps took, without the pauses of changes."""
     samples_per_s: float
@@ -192,7 +195,10 @@ class _Backup:
             (module, type(module), _copied(vars(module))) for module in model.modules()
         ]
         self._values = [(tensor, tensor.detach().clone()) for tensor in _tensors(model)]
-        self._groups = [(group, list(group["params"])) for group in optimizer.param_groups]
+        self._groups: list[tuple[dict[str, Any], dict[str, Any]]] = [
+            (group, {key: list(group[key]) for key in _HELD if key in group})
+            for group in optimizer.param_groups
+        ]
         self._state = [(p, _map(_clone, state)) for p, state in optimizer.state.items()]
 
     def restore(self, optimizer: Optimizer) -> None:
@@ -206,7 +212,7 @@ class _Backup:
             tensor.grad = None
         optimizer.param_groups[:] = [group for group, _ in self._groups]
         for group, parameters in self._groups:
-            group["params"] = parameters
+            group.update(parameters)
         optimizer.state.clear()
         optimizer.state.update(self._state)
 

@@ -265,7 +265,7 @@ class Status:
     @classmethod
     def decode(cls, facts: Mapping[str, Any]) -> Status:
         """Read what `asdict` wrote."""
-        last = {
+        last: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list) else value
             for key, value in (facts.get("last") or {}).items()
         }
