@@ -73,6 +73,7 @@ class ScriptedGrower:
             raise GrowthError(f"No layer is called {growth['do']!r}.")
         self.die(model, "change", growth["version"])
         self.misbehave("change", growth["version"])
+        before = {id(parameter) for parameter in model.parameters()}
         dice = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             if growth["do"] == "deepen":
@@ -86,7 +87,8 @@ class ScriptedGrower:
                 self.widen(model, optimizer)
             if structure_only:
                 for parameter in model.parameters():
-                    parameter.fill_(float("nan"))
+                    if id(parameter) not in before:
+                        parameter.fill_(float("nan"))
         self.die(model, "apply", growth["version"])
         self.misbehave("apply", growth["version"])  # it leaves the model half changed
 

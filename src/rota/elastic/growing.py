@@ -17,7 +17,7 @@ from rota.elastic.growths import begins, check_growth
 from rota.errors import GrowthError, RotaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import nn
     from torch.optim import Optimizer
@@ -73,8 +73,10 @@ class Grower(Protocol):
     ) -> None:
         """Make a growth in place, or raise a RotaError.
 
-        The same network, growth and seed must give the same values. With `structure_only` they do
-        not matter, since those of another worker follow; shapes and order of parameters do.
+        Model and optimizer stay the same objects, but parameters and moments are replaced, never
+        written: so a growth can be taken back. The same network, growth and seed must give the
+        same values. With `structure_only` they do not matter, since those of another worker
+        follow; shapes and order of parameters do.
         """
         ...
 
@@ -157,11 +159,17 @@ def _grow(network: GrowingNetwork, growth: Mapping[str, Any], *, structure_only:
     if network.grower is None:
         raise GrowthError("The network has grown, but the script gives Elastic no `grow`.")
     groups, loose = len(optimizer.param_groups), _untrained(model, optimizer)
+    before = _writes(model, optimizer)
     seed = (network._seed * 0x9E3779B1 + version * 0x27D4EB2F) & 0x7FFFFFFF
     # The script's own random numbers stay as they were.
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)
         network.grower.apply(model, optimizer, growth, structure_only=structure_only, seed=seed)
+    if written := sum(tensor._version != version for tensor, version in before):
+        raise GrowthError(
+            f"{dict(growth)} writes into {written} parameters or moments; a growth puts new ones in "
+            "their place, so that it can be taken back."
+        )
     known = {id(parameter) for parameter in model.parameters()}
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     if foreign := sum(id(parameter) not in known for parameter in held):
@@ -185,21 +193,22 @@ def _untrained(model: nn.Module, optimizer: Optimizer) -> int:
 
 
 class _Backup:
-    """Model and optimizer as they were: modules, values and moments."""
+    """Model and optimizer as they were.
+
+    Only buffers are copied: growths replace parameters and moments, but do not write into them.
+    """
 
     def __init__(
         self, model: nn.Module, optimizer: Optimizer, growths: tuple[Mapping[str, Any], ...]
     ) -> None:
         self.growths = growths
-        self._modules = [
-            (module, type(module), _copied(vars(module))) for module in model.modules()
-        ]
-        self._values = [(tensor, tensor.detach().clone()) for tensor in _tensors(model)]
+        self._modules = [(part, type(part), _copied(vars(part))) for part in model.modules()]
         self._groups: list[tuple[dict[str, Any], dict[str, Any]]] = [
             (group, {key: list(group[key]) for key in _HELD if key in group})
             for group in optimizer.param_groups
         ]
-        self._state = [(p, _map(_clone, state)) for p, state in optimizer.state.items()]
+        self._buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+        self._state = [(p, dict(state)) for p, state in optimizer.state.items()]
 
     def restore(self, optimizer: Optimizer) -> None:
         """Undo what was done since; the settings of the optimizer stay as they are."""
@@ -207,19 +216,14 @@ class _Backup:
             module.__class__ = kind
             vars(module).clear()
             vars(module).update(_copied(facts))
-        for tensor, values in self._values:
-            tensor.data = values
-            tensor.grad = None
+        with torch.no_grad():
+            for buffer, value in self._buffers:
+                buffer.copy_(value)
         optimizer.param_groups[:] = [group for group, _ in self._groups]
         for group, parameters in self._groups:
             group.update(parameters)
         optimizer.state.clear()
         optimizer.state.update(self._state)
-
-
-def _tensors(model: nn.Module) -> Iterator[torch.Tensor]:
-    yield from model.parameters()
-    yield from model.buffers()
 
 
 def _copied(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,12 +232,11 @@ def _copied(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {k: copy.copy(v) if isinstance(v, plain) else v for k, v in facts.items()}
 
 
-def _clone(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, torch.Tensor) else copy.copy(value)
-
-
-def _map(call: Callable[[Any], Any], state: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: call(value) for key, value in state.items()}
+def _writes(model: nn.Module, optimizer: Optimizer) -> list[tuple[torch.Tensor, int]]:
+    """Parameters and moments, and how often each was written in place."""
+    states = [value for state in optimizer.state.values() for value in state.values()]
+    tensors = [*model.parameters(), *states]
+    return [(x, x._version) for x in tensors if isinstance(x, torch.Tensor)]
 
 
 def _said(error: Exception) -> str:
