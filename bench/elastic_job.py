@@ -1,6 +1,6 @@
-"""One training, four ways to run it: elastic, under torchrun, restarted by hand, and compared.
+"""One training: elastic, growing, under torchrun, restarted by hand, and compared.
 
-Started by bench/elastic.py; writes a line per step: time, group, step.
+Started by bench/elastic.py and bench/elastic_growth.py; writes a line per step: time, group, step.
 """
 
 from __future__ import annotations
@@ -41,6 +41,36 @@ def elastic(config: dict[str, Any]) -> None:
     with (
         Path(config["out"], name).open("w", buffering=1) as out,
         Elastic(model, optimizer, samples=SAMPLES, batch=BATCH, epochs=10**9) as run,
+    ):
+        for batch in run:
+            time.sleep(config["pace_s"])
+            x = data[torch.from_numpy(batch.indices)]
+            run.step(mse_loss(run.model(x), x))
+            print(time.monotonic(), run.generation, run.steps, file=out)
+
+
+def growing(config: dict[str, Any]) -> None:
+    """Elastic, with a network that grows whenever there are as many workers as told."""
+    from rota.adapt.growth import Growth
+    from rota.adapt.live import Grow
+
+    class WhenComplete(Grow):
+        """Leaves the network as it is while workers are missing."""
+
+        def propose(self, facts: Any, *network: Any) -> dict[str, Any] | None:
+            return super().propose(facts, *network) if facts.workers == config["workers"] else None
+
+    model, optimizer, data = build(config["size"])
+    name = os.environ["ROTA_MEMBER"]
+    growths = [
+        Growth("deepen", str(2 * k)) if k % 2 else Growth("widen", str(2 * k), 1.25)
+        for k in range(config["growths"])
+    ]
+    grow = WhenComplete(data[:64], growths)
+    settings = {"samples": SAMPLES, "batch": BATCH, "epochs": 10**9, "grow": grow}
+    with (
+        Path(config["out"], name).open("w", buffering=1) as out,
+        Elastic(model, optimizer, **settings) as run,
     ):
         for batch in run:
             time.sleep(config["pace_s"])
@@ -128,4 +158,5 @@ def compared(config: dict[str, Any]) -> None:
 if __name__ == "__main__":
     settings = json.loads(sys.argv[1])
     torch.set_num_threads(1)
-    {"elastic": elastic, "restarted": restarted, "compared": compared}[settings["way"]](settings)
+    ways = {"elastic": elastic, "growing": growing, "restarted": restarted, "compared": compared}
+    ways[settings["way"]](settings)

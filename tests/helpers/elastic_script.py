@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from growers import ScriptedGrower
 from torch import nn
 
 from rota.elastic import Elastic
@@ -50,6 +51,9 @@ def main(config: dict[str, Any]) -> None:
     samples = config.get("samples", 240)
     inputs = torch.randn(samples, 8, generator=data)
     targets = torch.randint(0, 3, (samples,), generator=data)
+    grower = None
+    if "grow" in config:
+        grower = ScriptedGrower(name=name, own=model, place=config["out"], **config["grow"])
     with (
         Path(config["out"], f"{name}.jsonl").open("a", buffering=1) as out,
         Elastic(
@@ -62,6 +66,7 @@ def main(config: dict[str, Any]) -> None:
             scheduler=scheduler,
             clip_norm=config.get("clip_norm"),
             check_every=config.get("check_every", 10),
+            grow=grower,
         ) as run,
     ):
         for batch in run:
@@ -98,6 +103,7 @@ def main(config: dict[str, Any]) -> None:
                 "took": batch.indices[: batch.share].tolist(),
                 "loss": mean / len(chosen) * batch.share / batch.total,
                 "lr": optimizer.param_groups[0]["lr"],
+                "version": len(run.growths),
             }
             out.write(json.dumps(line) + "\n")
             if len(parts) == 1 and "micro" not in config:

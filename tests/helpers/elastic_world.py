@@ -16,6 +16,8 @@ from rota.elastic.outline import Outline
 from rota.elastic.protocol import JobSpec, Member, TimeLimits
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rota.elastic.protocol import Status
 
 SIZES = (5, 3, 2, 2, 1)
@@ -33,7 +35,7 @@ class FakeMember:
     messages: list[dict[str, Any]] = field(default_factory=list)
     inbox: Inbox = field(default_factory=Inbox)
     group: tuple[int, tuple[str, ...]] | None = None
-    chain: tuple[int, ...] | None = None
+    chain: tuple[Any, ...] | None = None
     groups: dict[int, tuple[str, ...]] = field(default_factory=dict)
     left: int = 0  # the last group that it has left
     alive: bool = True
@@ -48,6 +50,8 @@ class FakeMember:
 
 class World:
     """The members of a job and its coordinator; any possible event may happen next."""
+
+    outline = OUTLINE
 
     def __init__(self, seed: int, first: int, length: int) -> None:
         self.rng, self.length = random.Random(seed), length
@@ -118,7 +122,7 @@ class World:
         """The process has started, and says hello."""
         fake.met = True
         card = {"host": "h", "state_port": 2}
-        self.controller.hello(fake.name, card, OUTLINE, self.now_s)
+        self.controller.hello(fake.name, card, self.outline, self.now_s)
         self.say(fake, "ready")
 
     def deliver(self, fake: FakeMember) -> None:
@@ -161,8 +165,13 @@ class World:
         """Whether another member has done its part of the step that `fake` is in."""
         mine, theirs = fake.chain or (), other.chain or ()
         if len(theirs) > len(mine):
-            return fake.group is not None and theirs[len(mine)] == fake.group[0]
+            return fake.group is not None and theirs[len(mine)] == self.mark(fake)
         return len(theirs) == len(mine) and other.entered and other.group == fake.group
+
+    def mark(self, fake: FakeMember) -> Any:
+        """What the chain keeps of a step that is made now."""
+        assert fake.group is not None
+        return fake.group[0]
 
     def act(self, fake: FakeMember) -> None:
         """The training thread does one thing."""
@@ -191,7 +200,7 @@ class World:
             # They make this step, or made it, from the same state.
             assert other.chain is not None
             assert other.chain[:step] == fake.chain
-        fake.chain += (number,)
+        fake.chain += (self.mark(fake),)
         fake.inbox.step = len(fake.chain)
 
     def follow_orders(self, fake: FakeMember) -> None:
@@ -206,10 +215,32 @@ class World:
         elif event.do == "break":
             fake.group, fake.entered = None, False
             fake.left = event.facts["number"]
+            self.rewind(fake, event.facts)
             step = -1 if fake.chain is None else len(fake.chain)
             self.say(fake, "broken", number=event.facts["number"], step=step)
         elif event.do == "switch":
             self.switch(fake, dict(event.facts))
+        elif event.do == "ask":
+            self.asked(fake, event.facts)
+
+    def rewind(self, fake: FakeMember, order: Mapping[str, Any]) -> None:
+        """Take back what the others do not have."""
+
+    def asked(self, fake: FakeMember, order: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Answer whether the network shall grow."""
+        raise AssertionError("nobody is asked in a job that does not grow")
+
+    def wait(self, fake: FakeMember, order: dict[str, Any], other: str) -> None:
+        """Wait in a switch for another member, which may never come."""
+        fake.inbox.parked = True
+        if self.fakes[other].alive and self.fakes[other].left < order["number"]:
+            fake.inbox._switch = order
+        else:
+            self.say(fake, "trouble", number=order["number"], error="hung up")
+
+    def meet(self, fake: FakeMember, order: dict[str, Any]) -> bool:  # noqa: ARG002
+        """Do what a group does together before its first step; False: wait for another member."""
+        return True
 
     def switch(self, fake: FakeMember, order: dict[str, Any]) -> None:
         number = order["number"]
@@ -221,14 +252,9 @@ class World:
             if item["taker"] != fake.name:
                 continue
             found = self.sent.get((number, item["giver"], fake.name))
-            if found is None:  # it waits for the sender, which may never come
+            if found is None:
                 fake.chain = None
-                giver = self.fakes[item["giver"]]
-                fake.inbox.parked = True
-                if giver.alive:
-                    fake.inbox._switch = order
-                else:
-                    self.say(fake, "trouble", number=number, error="hung up")
+                self.wait(fake, order, item["giver"])
                 return
             fake.chain = found
         if number not in fake.groups:
@@ -236,6 +262,8 @@ class World:
             return
         if fake.chain is None:
             fake.chain = ()
+        if not self.meet(fake, order):
+            return
         fake.group = (number, fake.groups[number])
         fake.inbox.step = len(fake.chain)
         self.say(fake, "joined", number=number, pause_s=0.0, sum=None, **self.progress(fake))

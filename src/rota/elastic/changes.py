@@ -4,18 +4,20 @@ A planned change is prepare, hold, switch: members connect while the old group s
 agree on a step, and after it hand over the state. Members that leave are released when all others
 have joined, so that at least one member has the state at every moment. After a loss it is break,
 prepare, switch: all members leave the group, and those that have the state form the next one.
+A growth of the network is a planned change to the same members with one growth more.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from rota.elastic.growths import Growths
 from rota.elastic.handover import copies, moves, rebalance
 from rota.elastic.member_table import Group
 from rota.elastic.protocol import AHEAD, Change
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from rota.elastic.handover import Shards, Transfers
     from rota.elastic.member_table import MemberEntry, MemberState, MemberTable
@@ -30,6 +32,7 @@ class Changes:
     def __init__(self, table: MemberTable, now_s: float) -> None:
         self.table, self.limits = table, table.spec.limits
         self.group: Group | None = None
+        self.growths = Growths()
         self.last: Change | None = None
         self.count, self.paused_s, self.began_s = 0, 0.0, now_s
         """Changes since the first group, the sum of their pauses, and when that group began."""
@@ -51,11 +54,14 @@ class Changes:
         self._switched: tuple[Group, int] | None = None  # a change that may be complete
         self._broken = False  # all members have been told to leave the group
         self._lost: list[str] = []
+        self._growth: Mapping[str, Any] | None = None  # to be made by the change under way
+        self._grows = False  # a growth was begun since the last change was complete
 
     # What the coordinator asks for.
 
     def begin(self, names: tuple[str, ...], now_s: float) -> None:
         """Begin to form a group of these members: workers by rank, then servers."""
+        self.growths.overtake()
         self._number += 1
         shards: Shards = {}
         if self.table.spec.mode == "servers":
@@ -64,6 +70,13 @@ class Changes:
         self._next = Group(self._number, names, shards)
         cards = [self.table[name].card for name in names]
         self._ask("prepare", self._number, names, now_s, members=cards)
+
+    def grow(self, growth: Mapping[str, Any], now_s: float) -> None:
+        """Begin to let the network of the present group grow."""
+        assert self.group is not None
+        self.asked_s = now_s
+        self.begin(self.group.names, now_s)
+        self._growth, self._grows = growth, True
 
     def halt(self, now_s: float) -> None:
         """End the training after a step on which all members agree."""
@@ -76,7 +89,7 @@ class Changes:
         if self._next:
             names = dict.fromkeys([*self._next.names, *_names(self.table.active())])
             self.table.tell(names, op="drop", number=self._next.number)
-        self._next = None
+        self._next = self._growth = None
         self._rest(now_s)
 
     def moved(self) -> None:
@@ -118,6 +131,19 @@ class Changes:
             many = f"{TRIES + 1} times in a row"
             self.failure = f"The members lost their connections {many}: {error}."
 
+    def ungrown(self, number: int, error: str, now_s: float) -> bool:
+        """A member cannot grow its network for group `number`; False if only this one cannot.
+
+        It has not joined the group, so no member has made a step in it: all can take an open
+        growth back.
+        """
+        if self.growths.open and (self._broken or self.phase == "switch"):
+            self.growths.withdraw(error)
+            self._break(now_s)
+        elif self.phase == "switch" and number == self._trained():
+            return False
+        return True
+
     def lose(self, entry: MemberEntry, was: MemberState, why: str, now_s: float) -> None:
         """A member is gone that was in state `was`."""
         self.open.discard(entry.name)
@@ -139,6 +165,10 @@ class Changes:
     def retry(self, why: str, now_s: float) -> None:
         """Members do not connect: try again, in the end without new members."""
         assert self._next is not None
+        if self._growth is not None:
+            self.growths.trouble = f"The members did not connect to grow their network: {why}."
+            self.drop(now_s)
+            return
         self._tries += 1
         table = self.table
         new = [n for n in self._next.names if table[n].state == "ready"]
@@ -190,6 +220,8 @@ class Changes:
             for (giver, taker), keys in self._transfers(group, at).items()
         ]
         facts = {"at": at, "transfers": transfers, "shards": group.shards, "broken": self._broken}
+        facts |= self.growths.order(self._growth)
+        self._growth = None
         self.joins, self._switched = {}, (group, at)
         self._ask("switch", group.number, group.names, now_s, **facts)
         self.table.tell(leavers, op="switch", number=group.number, **facts)
@@ -227,7 +259,7 @@ class Changes:
         stayed = [said["pause_s"] for name, said in self.joins.items() if name not in joined]
         self.last = Change(
             generation=self.group.number,
-            cause="loss" if self._lost else "resize" if before else "start",
+            cause=self._cause(before),
             joined=tuple(joined),
             left=tuple(_names(left)),
             lost=tuple(self._lost),
@@ -235,11 +267,23 @@ class Changes:
             pause_s=max(stayed, default=0.0),
             took_s=now_s - self.asked_s,
         )
+        if self.last.cause == "resize" and before is not None:
+            self.growths.resized(len(before.names))
+        self.growths.complete()
         self.count += before is not None
         self.paused_s += self.last.pause_s
         self._lost, self._tries, self._broken, self._switched = [], 0, False, None
+        self._grows = False
         self.joins = {}
         self._rest(now_s)
+
+    def _cause(self, before: Group | None) -> Literal["start", "resize", "growth", "loss"]:
+        """Why the change that is complete now was made."""
+        if self._lost:
+            return "loss"
+        if self._grows:
+            return "growth"
+        return "resize" if before else "start"
 
     def _break(self, now_s: float) -> None:
         """Tell all members that are in a group, or about to join one, to leave it."""
@@ -249,9 +293,11 @@ class Changes:
         if not self._broken and self.phase == "idle":
             self.asked_s = now_s
         self._number += 1
-        self._next, self.joins = None, {}
+        self._next, self._growth, self.joins = None, None, {}
         self._broken, self.halted = True, False
-        self._ask("break", self._number, names, now_s)
+        self.growths.overtake()
+        self.growths.trial += 1
+        self._ask("break", self._number, names, now_s, growths=self.growths.made)
 
     def _regroup(self, now_s: float) -> None:
         """All have left the old group: form a new one of the members that have the state."""

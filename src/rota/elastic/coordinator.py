@@ -13,6 +13,9 @@ Members and agent exchange JSON lines on the connection that a member opens:
                                                  switch   number, at, transfers: join the next group
     joined number, step, pause_s, sum                     after that step; which state goes where
                                                  drop     number: the change was given up
+                                                 ask      number, before, workers: the group was
+grow   number, version, growth, error                     resized; shall the network grow?
+ungrown number, error: it cannot grow for a switch
     trouble number: no answer from other members break    number: leave the group, report your step
     broken number, step
                                                  halt     at: end after that step
@@ -86,7 +89,7 @@ class Coordinator:
 
     def status(self, now_s: float) -> Status:
         """The job as it is now."""
-        progress, group = self.progress, self.changes.group
+        progress, group, growths = self.progress, self.changes.group, self.changes.growths
         active = {entry.name for entry in self.table.active()}
         return Status(
             state=self._state(),
@@ -106,6 +109,9 @@ class Coordinator:
             reached=self.reached,
             refused=dict(self.table.refused),
             last=self.changes.last,
+            version=len(growths.made),
+            growth=growths.made[-1] if growths.made else None,
+            ungrown=growths.trouble,
             error=self._error,
         )
 
@@ -127,9 +133,13 @@ class Coordinator:
             raise ConfigError(f"No member called {name!r} is expected.")
         if self._known is None:
             self._known, self.changes.sizes = (name, outline), list(outline.sizes)
+            self.changes.growths.learn(outline, self.table.spec.mode)
         other, known = self._known
         try:
             outline.check(name, known, other)
+            outline.check_growths(name, self.changes.growths.made)
+            if self.changes.last is None:
+                known.check_growths(other, outline.growths)
         except ConfigError as error:
             if self.changes.last is None:  # which of the two is right cannot be known
                 self._fail(str(error), now_s)
@@ -151,8 +161,14 @@ class Coordinator:
             self.changes.trouble(message["number"], message["error"], now_s)
         elif op == "failed":
             self._remove(entry, f"it raised {message['error']}", now_s, FAIL_S)
+        elif op == "grow":
+            self.changes.growths.propose(message)
         elif op in ("prepared", "held", "joined", "broken"):
             self.changes.answer(entry, message, now_s)
+        elif op == "ungrown":
+            why = f"could not let its network grow: {message['error']}"
+            if not self.changes.ungrown(message["number"], f"{name} {why}", now_s):
+                self._remove(entry, f"it {why}", now_s, FAIL_S)
         self._advance(now_s)
 
     def lose(self, name: str, why: str, now_s: float) -> None:
@@ -194,8 +210,8 @@ class Coordinator:
         if self.progress.note(message, now_s, since_s):
             self.changes.moved()
         if message.get("sum") is not None:
-            other = self.progress.differs(entry.name, message["step"], message["sum"])
-            if other:
+            moment = self.changes.growths.moment(message)
+            if other := self.progress.differs(entry.name, moment, message["sum"]):
                 self._fail(
                     f"The parameters of {entry.name} differ from those of {other} after step "
                     f"{message['step']}; does the script change them on some ranks only?",
@@ -247,7 +263,19 @@ class Coordinator:
         elif set(names) != {entry.name for entry in active}:
             self.changes.begin(names, now_s)
             return
+        else:
+            self._grow(now_s)
         self.reached = self.target
+
+    def _grow(self, now_s: float) -> None:
+        """After a resize, ask the first worker for a growth; make the one that it proposed."""
+        group, growths = self.changes.group, self.changes.growths
+        if group is None or any(entry.finished for entry in self.table.active()):
+            return
+        if growth := growths.take():
+            self.changes.grow(growth, now_s)
+        elif facts := growths.ask(group.number, len(group.names)):
+            self.table.tell(group.names[:1], op="ask", **facts, **self.progress.pace())
 
     def _halt(self, now_s: float) -> None:
         """Ask the group to end; if there is none, end the job."""

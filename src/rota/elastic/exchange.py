@@ -45,6 +45,10 @@ class Exchange(Protocol):
         """Train in a connected group from now on."""
         ...
 
+    def equalize(self) -> None:
+        """Let all workers have the parameters and buffers of the first one; may raise PeerLost."""
+        ...
+
     def leave(self, *, lost: bool = False) -> None:
         """Leave the group; `lost` says that calls may still wait for other members."""
         ...

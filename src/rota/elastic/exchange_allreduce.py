@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _MOST_BUFFER: Final = 1 << 28
 """Bytes of the model's buffers that are sent in one message."""
+_MOST_ELEMENTS: Final = 1 << 22
+"""Elements that are copied to be sent in one message, unless a tensor has more."""
 
 
 class AllReduceExchange:
@@ -94,6 +96,17 @@ class AllReduceExchange:
     def catch_up(self, at: int) -> None:
         """Do nothing: a worker that is behind receives the state of one that is not."""
 
+    def equalize(self) -> None:
+        """Let all workers have the parameters and buffers of the first one."""
+        group = self._group
+        if group is None or group.size == 1:
+            return
+        try:
+            with torch.no_grad():
+                self._send(group, self.replica.tensors())
+        except RuntimeError as error:
+            self._reraise(error)
+
     def leave(self, *, lost: bool = False) -> None:
         """Leave the group; `lost` also ends the calls of other workers that wait in it."""
         self._bound, self._pending, self.parking = None, False, False
@@ -143,20 +156,20 @@ class AllReduceExchange:
         assert group is not None
         group.wait()
         if self._buffers:
-            self._share_buffers(group)
+            self._send(group, self._buffers)
 
-    def _share_buffers(self, group: WorkerGroup) -> None:
-        """Let all workers have the buffers of the first one."""
+    def _send(self, group: WorkerGroup, tensors: list[torch.Tensor]) -> None:
+        """Let all workers have these tensors of the first one; each is changed whole or not."""
         if self.replica.device.type == "cuda":
-            dist._broadcast_coalesced(group.process_group, self._buffers, _MOST_BUFFER, 0)
+            dist._broadcast_coalesced(group.process_group, tensors, _MOST_BUFFER, 0)
             return
-        for buffers in _by_type(self._buffers):
-            flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
+        for parts in _messages(tensors):
+            flat = torch.cat([part.reshape(-1) for part in parts])
             group.begin(group.process_group.broadcast(flat, 0))
             group.wait()
-            sizes = [buffer.numel() for buffer in buffers]
-            for buffer, part in zip(buffers, torch.split(flat, sizes), strict=True):
-                buffer.copy_(part.view_as(buffer))
+            sizes = [part.numel() for part in parts]
+            for own, given in zip(parts, torch.split(flat, sizes), strict=True):
+                own.copy_(given.view_as(own))
 
     def serve(self) -> None:
         raise AssertionError("a group of workers has no servers")
@@ -178,12 +191,17 @@ def _begin(group: WorkerGroup, bucket):  # type: ignore[no-untyped-def]  # torch
     return done
 
 
-def _by_type(tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """The same tensors, those of one type together."""
-    found: dict[torch.dtype, list[torch.Tensor]] = {}
+def _messages(tensors: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """The same tensors in messages of one type each, none much larger than it need be."""
+    found: list[list[torch.Tensor]] = []
+    present: dict[torch.dtype, list[torch.Tensor]] = {}
     for tensor in tensors:
-        found.setdefault(tensor.dtype, []).append(tensor)
-    return list(found.values())
+        parts = present.get(tensor.dtype)
+        if parts is None or sum(p.numel() for p in parts) + tensor.numel() > _MOST_ELEMENTS:
+            parts = present[tensor.dtype] = []
+            found.append(parts)
+        parts.append(tensor)
+    return found
 
 
 class _TouchAll(torch.autograd.Function):

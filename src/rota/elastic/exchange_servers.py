@@ -113,6 +113,9 @@ class ServerExchange:
             replica.position = replica.batches.after(replica.position, self.size)
         self._full = False
 
+    def equalize(self) -> None:
+        raise AssertionError("with servers a network does not grow")
+
     def leave(self, *, lost: bool = False) -> None:
         """Leave the group, and close its connections."""
         del lost

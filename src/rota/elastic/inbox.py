@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Event:
     """What a member has to do at the end of a step."""
 
-    do: Literal["go", "switch", "break", "halt", "release"]
+    do: Literal["go", "switch", "break", "halt", "ask", "release"]
     facts: Mapping[str, Any]
 
 
@@ -31,9 +31,14 @@ class Inbox:
         self._hold_at = self._halt_at = math.inf
         self._switch: dict[str, Any] | None = None
         self._break: dict[str, Any] | None = None
+        self._ask: dict[str, Any] | None = None
 
     def due(self) -> bool:
         """Whether something has to be done before the next step."""
+        return self._waits() or self._ask is not None
+
+    def _waits(self) -> bool:
+        """Whether there is no next step before another order comes."""
         return self.parked or self.step >= self._hold_at
 
     def take(self, message: dict[str, Any]) -> None:
@@ -42,7 +47,9 @@ class Inbox:
         if op == "hold":
             self._hold_at = self.step + AHEAD
         elif op == "switch":
-            self._switch, self._hold_at = message, message["at"]
+            self._switch, self._hold_at, self._ask = message, message["at"], None
+        elif op == "ask":
+            self._ask = message
         elif op == "halt":
             self._halt_at = self._hold_at = message["at"]
         elif op == "drop":
@@ -50,7 +57,7 @@ class Inbox:
         elif op == "release":
             self.released = self.parked = True
         elif op == "break":
-            self._break, self._switch, self.parked = message, None, True
+            self._break, self._switch, self._ask, self.parked = message, None, None, True
             self._halt_at = self._hold_at = math.inf
 
     def event(self) -> Event | None:
@@ -67,4 +74,9 @@ class Inbox:
         if self.step >= self._halt_at:
             self.parked, self._halt_at = True, math.inf
             return Event("halt", {})
-        return None if self.due() else Event("go", {})
+        if self._waits():
+            return None
+        if self._ask is not None:
+            order, self._ask = self._ask, None
+            return Event("ask", order)
+        return Event("go", {})

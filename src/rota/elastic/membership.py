@@ -8,15 +8,20 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.elastic.agent_link import AgentLink
+from rota.elastic.exchange import PeerLost
 from rota.elastic.exchange_allreduce import AllReduceExchange
 from rota.elastic.exchange_servers import ServerExchange
+from rota.elastic.growing import Resized
+from rota.elastic.growths import NO_SERVERS
 from rota.elastic.listener import MemberListener
 from rota.elastic.parking import ENV_PARK, Parking
 from rota.elastic.state_codec import receive, send
 from rota.elastic.worker_group import first_line
-from rota.errors import JobError, RotaError
+from rota.errors import GrowthError, JobError, RotaError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rota.elastic.agent_link import MemberIdentity
     from rota.elastic.exchange import Exchange
     from rota.elastic.replica import Replica
@@ -46,6 +51,8 @@ class Membership:
             self.exchange = AllReduceExchange(replica, identity.name, self._listener, unused=unused)
         folder = os.environ.get(ENV_PARK)
         every_s = self.link.park_every_s
+        if self.link.mode == "servers":
+            _refuse_growth(replica)
         self._parking = Parking(folder, identity.token, every_s) if folder else None
         self.link.on_prepare, self.link.on_drop = self._connect, self._forget
         self.link.on_cancel, self.link.on_cut = self._listener.cancel, self.exchange.cut
@@ -62,6 +69,7 @@ class Membership:
         """Report a step, and carry out what is due before the next one."""
         began_s = self._stepped_s = perf_counter()
         step = self.replica.position.step
+        self.replica.network.keep()
         if check:
             self.link.say("alive", phase="work", **self._progress(), sum=self._sum())
         if self._parking is not None:
@@ -121,10 +129,14 @@ class Membership:
                 self._forget(event.facts["number"])
                 self.exchange.leave(lost=True)
                 self._listener.reset()
+                if not self.replica.rewind(event.facts.get("growths", ())):
+                    self._whole = False
                 step = self.replica.position.step if self._whole else -1
                 self.link.say("broken", number=event.facts["number"], step=step)
             elif event.do == "switch":
                 self._switch(event.facts, began_s)
+            elif event.do == "ask":
+                self._propose(event.facts)
         self.link.phase = "work"
 
     def _park(self) -> None:
@@ -138,6 +150,31 @@ class Membership:
             # The daemon will see that it is missing; this process must end all the same.
             print(f"The state of the training cannot be saved: {error}", flush=True)
 
+    def _propose(self, order: Mapping[str, Any]) -> None:
+        """Ask the script's grower, in the name of all workers, whether the network shall grow."""
+        self.link.phase = "work"  # as the script's own code it may take its time, but not for ever
+        at, replica = self.replica.position, self.replica
+        facts = Resized(
+            workers_before=order["before"],
+            workers=order["workers"],
+            step=at.step,
+            epoch=at.epoch,
+            samples=at.samples,
+            total=replica.batches.samples * replica.batches.epochs,
+            per_epoch=replica.batches.samples,
+            busy_s=order["busy_s"],
+            samples_per_s=order["samples_per_s"],
+            growths=replica.growths,
+        )
+        growth, error = None, None
+        try:
+            growth = replica.network.propose(facts)
+        except GrowthError as reason:
+            error = str(reason)
+            print(f"The network does not grow: {error}", flush=True)
+        version = len(replica.growths)
+        self.link.say("grow", number=order["number"], version=version, growth=growth, error=error)
+
     def _switch(self, order: Any, began_s: float) -> None:
         self.number = number = order["number"]
         with self._lock:
@@ -146,14 +183,26 @@ class Membership:
         try:
             if self._whole and order["broken"]:
                 self.exchange.catch_up(order["at"])
+            self._grow(order)
             self._hand_over(number, order["transfers"])
             if group is None:  # not in the new group: wait to be released
                 self.link.park()
                 return
             self.replica.scale_for(group.size)
             self.exchange.adopt(group, order)
-        except (OSError, JobError) as error:
+            if order.get("equalize"):
+                self.exchange.equalize()
+        except GrowthError as error:
+            print(f"The network does not grow: {error}", flush=True)
             self.link.park()
+            # First, so that the agent learns of it before others say that this one is missing.
+            self.link.say("ungrown", number=number, error=str(error))
+            if group is not None:
+                group.close(lost=True)
+            return
+        except (OSError, JobError, PeerLost) as error:
+            self.link.park()
+            self.exchange.leave(lost=True)
             self.link.say("trouble", number=number, error=first_line(error))
             return
         self._whole = True
@@ -165,6 +214,14 @@ class Membership:
             pause_s=perf_counter() - began_s,
             sum=self._sum(),
         )
+
+    def _grow(self, order: Mapping[str, Any]) -> None:
+        """Let the network have the growths of the job, before its state is sent or received."""
+        receives = any(
+            item["taker"] == self.name and item["keys"] is None for item in order["transfers"]
+        )
+        growths = order.get("growths", ())
+        self.replica.grow_to(growths, structure_only=receives or not self._whole)
 
     def _hand_over(self, number: int, transfers: list[dict[str, Any]]) -> None:
         """Send state to members that need it, and receive what this one needs at the same time."""
@@ -208,6 +265,7 @@ class Membership:
             self._listener.release([link])
             link.close()
             self.replica.load(found, item["keys"], with_position=new)
+        self.replica.network.received()
         self._whole = True
 
     def _connect(self, message: dict[str, Any]) -> None:
@@ -241,4 +299,18 @@ class Membership:
 
     def _progress(self) -> dict[str, Any]:
         at, ago_s = self.replica.position, perf_counter() - self._stepped_s
-        return {"step": at.step, "epoch": at.epoch, "samples": at.samples, "ago_s": ago_s}
+        return {
+            "step": at.step,
+            "epoch": at.epoch,
+            "samples": at.samples,
+            "ago_s": ago_s,
+            "version": len(self.replica.growths),
+        }
+
+
+def _refuse_growth(replica: Replica) -> None:
+    """Say that a network does not grow in this mode; one that has grown cannot be trained."""
+    if replica.growths:
+        raise JobError(f"The network has {len(replica.growths)} growths. {NO_SERVERS}")
+    if replica.network.grower is not None:
+        print(NO_SERVERS, flush=True)

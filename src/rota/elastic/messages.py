@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from rota.elastic.growths import check_growth, check_growths
 from rota.elastic.outline import Outline
 from rota.errors import ConfigError
 
@@ -15,6 +16,7 @@ _KINDS: Final[dict[str, tuple[type, ...]]] = {
     "samples": (int,),
     "pause_s": (int, float),
     "ago_s": (int, float),
+    "version": (int,),
     "phase": (str,),
     "error": (str, type(None)),
     "sum": (int, type(None)),
@@ -29,6 +31,8 @@ _NEEDED: Final[dict[str, tuple[str, ...]]] = {
     "held": ("number", "step"),
     "broken": ("number", "step"),
     "trouble": ("number", "error"),
+    "grow": ("number", "version"),
+    "ungrown": ("number", "error"),
     "failed": ("error",),
 }
 
@@ -51,6 +55,8 @@ def check_message(message: dict[str, Any]) -> None:
             sound = sound and -_MOST < value < _MOST * 4  # a checksum has 64 bits; no NaN, no inf
         if not sound:
             raise ConfigError(f"The message {op} cannot have {key}={value!r:.80}.")
+    if message.get("growth") is not None:
+        check_growth(message["growth"])
 
 
 def read_hello(message: dict[str, Any]) -> tuple[str, dict[str, Any], Outline]:
@@ -68,6 +74,7 @@ def read_hello(message: dict[str, Any]) -> tuple[str, dict[str, Any], Outline]:
         outline = Outline.decode(facts or {})
         sound = all(map(_is_count, outline.sizes)) and isinstance(outline.form, str)
         sound = sound and all(_is_count(outline.plan[key]) for key in ("samples", "epochs"))
+        check_growths(outline.growths)
     except (KeyError, TypeError, AttributeError):
         sound = False
     if not sound:

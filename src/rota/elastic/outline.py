@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rota.elastic.growths import begins
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 @dataclass(frozen=True)
@@ -21,16 +22,28 @@ class Outline:
     """A digest of names, shapes and types of all tensors."""
     plan: Mapping[str, Any]
     """Samples, batch, epochs, …: see `rota.elastic.batches.Batches`."""
+    growths: tuple[Mapping[str, Any], ...] = ()
+    """Growths that the network has had since the script built it, in a training that is resumed."""
 
     @classmethod
     def decode(cls, facts: Mapping[str, Any]) -> Outline:
         """Read what `asdict` wrote."""
-        return cls(tuple(facts["sizes"]), facts["form"], facts["plan"])
+        grown = tuple(facts.get("growths", ()))
+        return cls(tuple(facts["sizes"]), facts["form"], facts["plan"], grown)
 
     @property
     def total(self) -> int:
         """Samples of the whole training."""
         return int(self.plan["samples"] * self.plan["epochs"])
+
+    def check_growths(self, name: str, growths: Sequence[Mapping[str, Any]]) -> None:
+        """Refuse a member whose network cannot become that of a job with these growths."""
+        if not begins(growths, self.growths):
+            raise ConfigError(
+                f"Member {name} resumes a network with {len(self.growths)} growths, which the "
+                f"other members' {len(growths)} do not begin with; give ROTA_RESUME to all first "
+                "members of a job or to none, and not to those that join later."
+            )
 
     def check(self, name: str, other: Outline, other_name: str) -> None:
         """Refuse a member that does not train the same as another one."""

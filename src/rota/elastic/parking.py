@@ -2,7 +2,8 @@
 
     FOLDER/whole-RUN-STEP.state   from the first worker: parameters, buffers, optimizer, …
     FOLDER/NAME-RUN-STEP.state    from each parameter server: what it keeps, with its moments
-    FOLDER/parked.json            written last: the step, and which files belong to it
+    FOLDER/parked.json            written last: the step, which files belong to it, and the growths
+                                  of the network since the script built it
 
 The files have the format in which members send the state to each other; nothing is pickled. Each
 appears whole or not at all, and those of the former step are removed when all of the next are
@@ -17,11 +18,12 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.errors import JobError, RotaError
+from rota.elastic.growths import check_growths
+from rota.errors import ConfigError, GrowthError, JobError, RotaError
 from rota.files import read_file, replace_bytes, replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rota.elastic.replica import Replica
 
@@ -69,7 +71,7 @@ class Parking:
         """
         self.finish(_SHARDS_S)
         end = f"{self._run}-{replica.position.step}"
-        _store(_part(replica, name, shards), self._place, name, end, shards)
+        _store(_part(replica, name, shards), self._place, name, end, shards, replica.growths)
 
     def due(self) -> bool:
         """Whether it is time to save the state again, and the last one is on disk."""
@@ -83,7 +85,8 @@ class Parking:
         tree = _copied(_part(replica, name, shards))
         took_s = monotonic() - began_s
         self._due_s = monotonic() + max(self._every_s, _LEAST_RATIO * took_s)
-        facts = (tree, self._place, name, f"{self._run}-{replica.position.step}", dict(shards))
+        end = f"{self._run}-{replica.position.step}"
+        facts = (tree, self._place, name, end, dict(shards), replica.growths)
         self._writer = threading.Thread(target=_try_to_store, args=facts, daemon=True)
         self._writer.start()
 
@@ -123,7 +126,12 @@ def _try_to_store(*facts: Any) -> None:
 
 
 def _store(
-    tree: Any, place: Path, name: str, end: str, shards: Mapping[str, tuple[int, ...]]
+    tree: Any,
+    place: Path,
+    name: str,
+    end: str,
+    shards: Mapping[str, tuple[int, ...]],
+    growths: Sequence[Mapping[str, Any]],
 ) -> None:
     """Write one part; the worker's part waits for all others and completes the state."""
     place.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -139,7 +147,8 @@ def _store(
         sleep(0.01)
     run, step = end.split("-")
     with _WRITING:
-        replace_file(place / MANIFEST, {"step": int(step), "files": files})
+        facts = {"step": int(step), "files": files, "growths": list(growths)}
+        replace_file(place / MANIFEST, facts)
     for old in place.iterdir():
         # Files that servers of this run have already written for a later step stay.
         head, _, when = old.stem.rpartition("-")
@@ -155,13 +164,17 @@ def resume(replica: Replica, folder: str) -> None:
     if not files:
         raise JobError(f"{place} does not hold the whole state of a training.")
     try:
+        growths = check_growths((read_file(place / MANIFEST) or {}).get("growths", ()))
+        replica.grow_to(growths, structure_only=True)
         whole = _read(place / f"{files[0]}.state", replica.targets(None))
         replica.load(whole, None, with_position=True)
         for name in files[1:]:
             shard = _read(place / f"{name}.state", ())
             # The servers' learning rate counts, not the worker's.
             replica.load(shard, shard["keys"], with_position=True)
-    except (OSError, ValueError, KeyError) as error:
+    except GrowthError as error:
+        raise JobError(f"{place} cannot be resumed: {error}") from None
+    except (OSError, ValueError, KeyError, ConfigError) as error:
         raise JobError(f"{place} is not a state of this training: {error}.") from None
 
 

@@ -1,8 +1,8 @@
 """What a scheduler and a running job exchange: files, environment variables, messages.
 
-A job has one agent process. It starts the workers of its host, knows all members and controls every
-change; it goes on without a scheduler. The scheduler finds it by a file in the job's folder and
-exchanges JSON lines with it over TCP: one request per line, one answer per line, in order.
+A job has one agent process, which starts the workers of its host and controls every change; it goes
+on without a scheduler. The scheduler finds it by a file in the job's folder and exchanges JSON
+lines with it over TCP: one request per line, one answer per line, in order.
 
     FOLDER/job.json      what to run (`JobSpec`); written by the scheduler, read by the agent
     FOLDER/agent.json    where the agent listens (`Address`), readable by its owner only
@@ -17,9 +17,9 @@ exchanges JSON lines with it over TCP: one request per line, one answer per line
     {"op": "resize", "members": [{…}, …]}            {"target": 3}                 see `Member`
     {"op": "stop", "grace_s": 30}                    {}
 
-A request that cannot be carried out is answered {"ok": false, "error": "one line"}. Before
-anything else both sides prove that they know the token of agent.json (`rota.elastic.handshake`);
-then comes hello. Messages between members and agent are in `rota.elastic.coordinator`.
+A request that cannot be carried out is answered {"ok": false, "error": "one line"}. Before hello
+both sides prove that they know the token (`rota.elastic.handshake`). For messages between members
+and agent see `rota.elastic.coordinator`.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ LOGS: Final = "logs"
 ENV_AGENT: Final = "ROTA_AGENT"
 """host:port of the agent; without it a script trains alone, as a single worker."""
 ENV_TOKEN: Final = "ROTA_TOKEN"
-"""The secret by which members and agent authenticate each other. Only its own user can read the
-environment of a process; the token is in no command line, in no message and in no log."""
+"""The secret that members and agent share; it is in no command line, no message and no log."""
 ENV_MEMBER: Final = "ROTA_MEMBER"
 """The member's name, one per process."""
 ENV_KIND: Final = "ROTA_KIND"
@@ -69,18 +68,14 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True)
 class Member:
-    """One process of a job that the scheduler wants to exist.
-
-    Names are never reused within a job: a member that was lost or has left does not come back.
-    """
+    """One process that the scheduler wants to exist; no later one of the job has its name."""
 
     name: str
     kind: Kind = "worker"
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of the process, such as CUDA_VISIBLE_DEVICES."""
     outside: bool = False
-    """Not started by the agent but from outside, possibly on another host, with the ROTA_*
-    environment."""
+    """Started not by the agent, and maybe on another host, with the ROTA_* environment."""
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
@@ -209,7 +204,7 @@ class Change:
     """One completed change of the members."""
 
     generation: int
-    cause: Literal["start", "resize", "loss"]
+    cause: Literal["start", "resize", "growth", "loss"]
     joined: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
@@ -258,19 +253,28 @@ class Status:
     refused: Mapping[str, str] = field(default_factory=dict)
     """Why members that were wanted could not join, or were lost; by name."""
     last: Change | None = None
+    version: int = 0
+    """Number of growths that the network has."""
+    growth: Mapping[str, Any] | None = None
+    """The last one of them."""
+    ungrown: str = ""
+    """Why the last growth that was proposed was not made."""
     error: str = ""
     """Why the job has failed."""
 
     @classmethod
     def decode(cls, facts: Mapping[str, Any]) -> Status:
         """Read what `asdict` wrote."""
-        last = facts.get("last")
+        last: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value
+            for key, value in (facts.get("last") or {}).items()
+        }
         return cls(
             **{
                 **facts,
                 "active": tuple(facts["active"]),
                 "waiting": tuple(facts["waiting"]),
-                "last": last and Change(**{k: _tuple(v) for k, v in last.items()}),
+                "last": Change(**last) if last else None,
             }
         )
 
@@ -344,7 +348,3 @@ def decode_line(line: bytes) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise ConfigError(f"{line[:80]!r} is not a message; send one JSON object per line.")
     return message
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from rota.elastic.batches import Position
+from rota.elastic.growing import GrowingNetwork
 from rota.elastic.outline import Outline
 from rota.errors import ConfigError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from torch.optim.lr_scheduler import LRScheduler
 
     from rota.elastic.batches import Batches
+    from rota.elastic.growing import Grower
 
 
 class Replica:
@@ -34,20 +36,43 @@ class Replica:
         scheduler: LRScheduler | None,
         carry: Mapping[str, Any],
         clip_norm: float | None = None,
+        grower: Grower | None = None,
     ) -> None:
         _check(model, optimizer, carry)
+        if grower is not None:
+            _check_growing(grower, carry)
         if clip_norm is not None and not 0.0 < clip_norm < math.inf:
             raise ConfigError(f"clip_norm={clip_norm!r} is not a number above 0.")
         self.clip_norm = clip_norm
         self.model, self.optimizer, self.batches = model, optimizer, batches
         self.scheduler, self.carry = scheduler, carry
         self.position = Position()
-        self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self.parameters = _held(optimizer)
+        self.network = GrowingNetwork(model, optimizer, grower, batches.seed)
+        # As the script builds it: what members compare, whatever has grown since.
+        self._sizes = tuple(parameter.numel() for parameter in self.parameters)
+        self._form = _form(model)
 
     @property
     def device(self) -> torch.device:
         device: torch.device = self.parameters[0].device
         return device
+
+    @property
+    def growths(self) -> tuple[Mapping[str, Any], ...]:
+        """Growths that the network has had, in order."""
+        return self.network.growths
+
+    def grow_to(self, growths: Sequence[Mapping[str, Any]], *, structure_only: bool) -> None:
+        """Make the growths that are missing, or raise GrowthError and change nothing."""
+        self.network.reach(growths, structure_only=structure_only)
+        self.parameters = _held(self.optimizer)
+
+    def rewind(self, growths: Sequence[Mapping[str, Any]]) -> bool:
+        """Take back growths that are not among these; False if that has cost the values."""
+        kept = self.network.rewind(growths)
+        self.parameters = _held(self.optimizer)
+        return kept
 
     def tensors(self) -> list[torch.Tensor]:
         """Parameters and buffers of the model, each once."""
@@ -156,11 +181,35 @@ class Replica:
 
     def outline(self) -> Outline:
         """A summary of what is trained, for comparison with other members."""
-        named = [*self.model.named_parameters(), *self.model.named_buffers()]
-        forms = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in named]
-        digest = sha256(repr(forms).encode()).hexdigest()[:12]
-        sizes = tuple(parameter.numel() for parameter in self.parameters)
-        return Outline(sizes, digest, {**asdict(self.batches), "clip_norm": self.clip_norm})
+        grows = self.network.grower is not None
+        plan = {**asdict(self.batches), "clip_norm": self.clip_norm, "grow": grows}
+        return Outline(self._sizes, self._form, plan, self.growths)
+
+
+def _held(optimizer: Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _form(model: nn.Module) -> str:
+    """A digest of names, shapes and types of all tensors of a model."""
+    named = [*model.named_parameters(), *model.named_buffers()]
+    forms = [(name, tuple(tensor.shape), str(tensor.dtype)) for name, tensor in named]
+    return sha256(repr(forms).encode()).hexdigest()[:12]
+
+
+def _check_growing(grower: Grower, carry: Mapping[str, Any]) -> None:
+    """Refuse what could not follow a network that grows."""
+    for name in ("propose", "apply"):
+        if not callable(getattr(grower, name, None)):
+            raise ConfigError(
+                f"grow={grower!r:.80} has no {name}(); give an object like rota.adapt.live.Grow."
+            )
+    for name, thing in carry.items():
+        if isinstance(thing, nn.Module):
+            raise ConfigError(
+                f"carry[{name!r}] is a module, whose form does not follow a network that grows; "
+                "leave it out of `carry`, or leave `grow` out."
+            )
 
 
 def _check(model: nn.Module, optimizer: Optimizer, carry: Mapping[str, Any]) -> None:

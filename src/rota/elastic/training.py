@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from rota.elastic.agent_link import AgentLink
     from rota.elastic.batches import Batch
     from rota.elastic.exchange import Exchange
+    from rota.elastic.growing import Grower
 
 
 class Elastic:
@@ -47,7 +48,8 @@ class Elastic:
     `rota.elastic.batches.Batches`. `scheduler` is stepped after every step, `clip_norm` limits the
     norm of the gradient over all workers. `carry` names other objects with a `state_dict` that new
     workers receive. The workers compare their parameters every `check_every` steps, and more often
-    in the beginning.
+    in the beginning. `grow` is asked after every resize whether the network shall grow, too, see
+    `rota.elastic.growing.Grower`.
     """
 
     def __init__(
@@ -66,13 +68,14 @@ class Elastic:
         clip_norm: float | None = None,
         unused_parameters: bool = False,
         check_every: int = 1000,
+        grow: Grower | None = None,
     ) -> None:
         if not (isinstance(check_every, int) and check_every > 0):
             raise ConfigError(f"check_every={check_every!r} is not a whole number above 0.")
         batches = Batches(
             samples=samples, batch=batch, epochs=epochs, seed=seed, shuffle=shuffle, rule=rule
         )
-        self._replica = Replica(model, optimizer, batches, scheduler, carry or {}, clip_norm)
+        self._replica = Replica(model, optimizer, batches, scheduler, carry or {}, clip_norm, grow)
         self._cuda = self._replica.device.type == "cuda"
         self._sampler, self._check_every = ShareSampler(batches), check_every
         self._identity = MemberIdentity.of(os.environ)
@@ -107,6 +110,11 @@ class Elastic:
     def generation(self) -> int:
         """Number of the present group; every change increases it."""
         return self._member.number if self._member else 0
+
+    @property
+    def growths(self) -> tuple[Mapping[str, Any], ...]:
+        """Growths that the network has had since the script built it, in order."""
+        return self._replica.growths
 
     @property
     def leaving(self) -> bool:
