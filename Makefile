@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz test-slow test-logs test-bounds test-wheel test-busy ci docs help demo demo-live test check bench bench-against bench-elastic fit results-dl2 results-deepshare results-deepshare-paper results-das results-das-advice results-worlds results-growing weights format clean
+.PHONY: fuzz test-slow test-logs test-bounds test-wheel test-busy ci docs help demo demo-live test check bench bench-against bench-elastic fit results-dl2 results-deepshare results-deepshare-paper results-das results-das-advice results-adapt results-worlds results-growing weights format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ results-das: $(VENV)/.dev ## Train DAS as published, play it, its baselines and 
 
 results-das-advice: $(VENV)/.dev ## Let the agents of the policy das learn by evolution; rewrite its weights; an hour
 	OMP_WAIT_POLICY=passive $(RUN)/python results/das_advice.py
+
+results-adapt: $(VENV)/.dev ## Train networks that grow, and agents that decide how; rewrite docs/systems/adaptation.md; an hour
+	OMP_WAIT_POLICY=passive $(RUN)/python results/adapt.py
 
 results-worlds: $(VENV)/.dev ## Play the policies that docs/results.md has tables of; rewrite them
 	$(RUN)/python results/worlds.py
