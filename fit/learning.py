@@ -1,7 +1,9 @@
 """Fit the learning curves that rota ships to a table of real trainings.
 
-Usage: python fit/learning.py TABLE.csv
+Usage: python fit/learning.py TABLE.csv [MODEL=MEASURED …]
 
+Jobs of the scenario `growing` train the models of `rota.traces.daily_jobs`; `MODEL=MEASURED` says
+which trainings of the table stand for one of them, where its name is not there itself.
 The table has the columns `model`, `level`, `cost`, `epoch` and `accuracy`, one row per evaluation;
 `level` counts the sizes of a model from 0, and `cost` is the work of an epoch, in any unit.
 Prints how far each curve is off on the later half of its measurements, fitted to the first half.
@@ -19,6 +21,7 @@ import numpy as np
 
 from rota.errors import InputError, RotaError
 from rota.perf.learning_curves import extrapolation_error, fit_family, learning_curves
+from rota.traces.daily_jobs import MODELS
 
 OUT = Path(__file__).resolve().parent.parent / "src" / "rota" / "perf" / "data" / "learning.json"
 COLUMNS = ("level", "cost", "epoch", "accuracy")
@@ -61,17 +64,35 @@ def rounded(level: dict[str, float]) -> dict[str, float]:
     return {**short, "span": round(short["top"] - start, 6)}
 
 
+def named(measured: dict[str, Any], pairs: list[str]) -> dict[str, Any]:
+    """The fitted families by the models that jobs train."""
+    meant = dict(pair.partition("=")[::2] for pair in pairs)
+    families = {}
+    for model in MODELS:
+        stands = meant.pop(model, model)
+        if stands not in measured:
+            raise InputError(
+                f"Nothing in the table stands for {model!r}; it has {', '.join(measured)}. Say "
+                f"which one does, such as {model}={next(iter(measured))}."
+            )
+        families[model] = measured[stands]
+    if meant:
+        raise InputError(f"No job trains {next(iter(meant))!r}; jobs train {', '.join(MODELS)}.")
+    return families
+
+
 def main() -> None:
     """Read the table, fit, check, write."""
-    if len(sys.argv) != 2:
+    if len(sys.argv) < 2:
         raise SystemExit(__doc__)
     path = Path(sys.argv[1])
     try:
-        families = {name: family(name, rows) for name, rows in read(path).items()}
+        measured = {name: family(name, rows) for name, rows in read(path).items()}
+        families = named(measured, sys.argv[2:])
         learning_curves(families)  # refuses what no simulation could use
     except (OSError, RotaError) as error:
         raise SystemExit(f"error: {error}") from None
-    source = f"fitted by fit/learning.py to {path.name}"
+    source = " ".join(["fitted: python fit/learning.py", path.name, *sys.argv[2:]])
     OUT.write_text(json.dumps({"source": source, "families": families}, indent=2) + "\n")
 
 

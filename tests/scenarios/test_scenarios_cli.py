@@ -65,7 +65,7 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     for entry in entries:
         load = entry.pop("load")
         assert load is None or 0 < load < 2
-        assert load is None or entry["workload"] in ("preset", "deepshare")
+        assert load is None or entry["workload"] in ("preset", "deepshare", "daily")
         assert {key: type(value) for key, value in entry.items()} == {
             "name": str, "version": int, "digest": str, "about": str, "workload": str, "jobs": int,
             "cluster": dict, "speed": str, "contention": str, "measured": bool, "package": str,

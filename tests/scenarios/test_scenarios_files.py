@@ -224,6 +224,7 @@ VERSIONS = {
     "dl2-testbed-published": (1, "a630a1546c40"),
     "elastic-unknown": (1, "a75df0809ac7"),
     "gang-nonpreemptive": (1, "f7b67472a6e3"),
+    "growing": (1, "663c22cb5165"),
     "pai": (1, "dfe89efbd854"),
     "philly": (1, "77514ece4130"),
     "rigid-blind": (1, "f6b77ae05291"),

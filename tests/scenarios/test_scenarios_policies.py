@@ -15,7 +15,7 @@ POLICIES = (*ORDERINGS, *speed_aware())
 SPREAD_ONLY = ("contention-arrivals", "deepshare", "deepshare-published")
 """Worlds in which jobs have no speed on one node."""
 PACKING = ("hull-greedy", "optimus", "drf-bundles", "srtf-bundles", "equal-units", "dl2-tetris",
-           "gavel-max-min", "gavel-min-jct", "pollux")  # fmt: skip
+           "gavel-max-min", "gavel-min-jct", "pollux", "grow", "grow-always")  # fmt: skip
 """Policies that place jobs themselves, on as few nodes as possible."""
 
 

@@ -24,12 +24,14 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+_ASKED_FOR: Final = (
+    "load: the part of the cluster that the jobs ask for, on average, from the first arrival",
+    "to the last. A job counts for at most that long: where single jobs outlast the arrivals,",
+    "what they do afterwards keeps no job waiting.",
+)
 LOAD: Final = {
-    "preset": (
-        "load: the part of the cluster that the jobs ask for, on average, from the first arrival",
-        "to the last. A job counts for at most that long: where single jobs outlast the arrivals,",
-        "what they do afterwards keeps no job waiting.",
-    ),
+    "preset": _ASKED_FOR,
+    "daily": _ASKED_FOR,
     "deepshare": (
         "load of gangs that slow each other down: nominal, an hour of its GPUs for each job;",
         "contention adds to it.",

@@ -174,7 +174,7 @@ class Draft:
         self.length[job] = 0
 
     def tune(self, job: int, **settings: float) -> None:
-        """Change settings of the job itself, such as its batch size."""
+        """Change settings of the job itself, such as `grow`, the levels its network grows by."""
         self._check_open()
         self._tunes.setdefault(job, {}).update(settings)
 
