@@ -196,7 +196,7 @@ class _Walk:
         units = self.units[given[0]]
         if plain in _FACTS or (name == "getitem" and not self._is_tensor(node, given[0])):
             return None
-        if name == "cat" or name == "concat" or name == "concatenate":
+        if name in ("cat", "concat", "concatenate"):
             return self._joined(node)
         first = node.args[0] if node.args else None
         if name in PAIRED and not (name in ("max", "min") and len(node.all_input_nodes) < 2):

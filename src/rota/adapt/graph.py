@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch import Tensor
 
-from rota.adapt.layers import KINDS, block_at
+from rota.adapt.layers import KINDS, block_at, own_parameters
 from rota.adapt.running import arguments, shapes_in
 from rota.adapt.tracing import check_trace, compiled, traced
 from rota.errors import GrowthError
@@ -140,7 +140,7 @@ class Architecture:
                 f"The weights of {name} are computed from others (a parametrization, weight_norm, "
                 "spectral_norm or pruning); take that off first, and put it on again afterwards."
             )
-        for own, parameter in module.named_parameters(recurse=False):
+        for own, parameter in own_parameters(module):
             others = [x for x, owner in self._owners[id(parameter)] if owner is not module]
             if others:
                 raise GrowthError(

@@ -167,6 +167,11 @@ PAIRED: Final = SUMS | {
 """Functions of two tensors, number by number."""
 
 
+def own_parameters(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """The parameters of a module itself; much faster than to ask `named_parameters`."""
+    return [(name, p) for name, p in module._parameters.items() if p is not None]
+
+
 def function_name(node: fx.Node) -> str:
     """Name of the function or method that a node calls; empty where it calls neither."""
     if node.op == "call_method":

@@ -14,7 +14,7 @@ from torch import nn
 from rota.adapt import deepen, follow
 from rota.adapt.graph import outline_of
 from rota.adapt.growth import Growth
-from rota.adapt.layers import activation_name, is_sum
+from rota.adapt.layers import activation_name, is_sum, own_parameters
 from rota.adapt.moment import LayerFacts
 from rota.errors import GrowthError
 
@@ -77,12 +77,7 @@ def costs(
 ) -> tuple[Cost, ...]:
     """What a network would cost after each of some growths; None: as it is."""
     outline = outline_of(model, batch)
-
-    def cost(growth: Growth | None) -> Cost:
-        found: Cost = _remembered(outline, ("cost", growth), lambda: _cost(outline, growth))
-        return found
-
-    return tuple(map(cost, growths))
+    return tuple(_cost(outline, growth) for growth in growths)
 
 
 def _remembered(outline: Architecture, key: Any, find: Callable[[], Any]) -> Any:
@@ -94,7 +89,7 @@ def _remembered(outline: Architecture, key: Any, find: Callable[[], Any]) -> Any
 
 def _possible(outline: Architecture, growth: Growth) -> bool:
     try:
-        _remembered(outline, ("cost", growth), lambda: _cost(outline, growth))
+        _cost(outline, growth)
     except GrowthError:
         return False
     return True
@@ -140,11 +135,21 @@ def _positions(outline: Architecture, block: Block) -> int:
 
 
 def _cost(outline: Architecture, growth: Growth | None) -> Cost:
+    def find() -> Cost:
+        return _own_cost(outline) if growth is None else _cost_after(outline, growth)
+
+    found: Cost = _remembered(outline, ("cost", growth), find)
+    return found
+
+
+def _own_cost(outline: Architecture) -> Cost:
     flops = sum(_flops(outline, block) for block in outline.blocks)
-    parameters = sum(p.numel() for p in outline.model.parameters())
-    if growth is None:
-        return Cost(flops, parameters)
-    plan = plan_of(outline, growth)
+    return Cost(flops, sum(p.numel() for p in outline.model.parameters()))
+
+
+def _cost_after(outline: Architecture, growth: Growth) -> Cost:
+    plan, now = plan_of(outline, growth), _cost(outline, None)
+    flops, parameters = now.flops, now.parameters
     if isinstance(plan, deepen.Deepening):
         more = _positions(outline, plan.block) * plan.weights
         return Cost(flops + more, parameters + plan.parameters)
@@ -152,7 +157,7 @@ def _cost(outline: Architecture, growth: Growth | None) -> Cost:
         if block.name in plan.changes:
             flops += _flops(outline, block) * (plan.changes[block.name].weight_ratio - 1.0)
     for name, change in plan.changes.items():
-        for own, p in outline.modules[name].named_parameters(recurse=False):
+        for own, p in own_parameters(outline.modules[name]):
             ratio = change.weight_ratio if own == "weight" else change.output_ratio
             parameters += round(p.numel() * ratio) - p.numel()
     return Cost(flops, parameters)

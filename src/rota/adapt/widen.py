@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from rota.adapt.carry import Moved, Parameters
-from rota.adapt.layers import Scale
+from rota.adapt.layers import Scale, own_parameters
 
 if TYPE_CHECKING:
     from torch import Tensor, fx
@@ -51,7 +51,7 @@ def apply(
     parameters = Parameters()
     for name, change in plan.changes.items():  # in data-flow order, alike on all workers
         module = outline.modules[name]
-        for own, old in list(module.named_parameters(recurse=False)):
+        for own, old in own_parameters(module):
             moved = _moved(module, own, old, change)
             if moved is None:
                 continue
@@ -116,7 +116,7 @@ def merges(outline: Architecture, plan: Widening) -> list[Merge]:
     found: list[Merge] = []
     for name, change in plan.changes.items():
         module = outline.modules[name]
-        tensors: dict[str, Tensor | None] = dict(module.named_parameters(recurse=False))
+        tensors: dict[str, Tensor | None] = dict(own_parameters(module))
         tensors |= {own: module._buffers.get(own) for own in _STATISTICS}
         for own, tensor in tensors.items():
             if tensor is not None and (axes := _axes(module, own, tensor, change)):
