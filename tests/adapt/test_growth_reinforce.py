@@ -78,6 +78,11 @@ def test_a_finished_training_is_not_trained_on(tmp_path) -> None:
     assert said == []
 
 
+def test_a_training_cannot_be_resumed_from_nowhere() -> None:
+    with pytest.raises(ConfigError, match="say which"):
+        train(early_and_late(), settings=SHORT, resume=True)
+
+
 def test_another_training_is_not_gone_on_with(tmp_path) -> None:
     state = tmp_path / "state"
     train(early_and_late(), settings=SHORT, state=state)

@@ -284,8 +284,10 @@ def train(
     """Train our agent to the end of its settings' episodes.
 
     With `state`, the training is written there after every so many updates, and may be killed at
-    any time: with `resume`, it goes on from there.
+    any time: with `resume`, it goes on from there, or begins if nothing has been written yet.
     """
+    if state is None and resume:
+        raise ConfigError("A training can be resumed only from a file: say which, with state.")
     training = Reinforce(cases, settings=settings, form=form, seed=seed)
     if resume and state is not None and state.exists():
         training.restore(state)
