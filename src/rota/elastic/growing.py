@@ -167,8 +167,8 @@ def _grow(network: GrowingNetwork, growth: Mapping[str, Any], *, structure_only:
         network.grower.apply(model, optimizer, growth, structure_only=structure_only, seed=seed)
     if written := sum(tensor._version != version for tensor, version in before):
         raise GrowthError(
-            f"{dict(growth)} writes into {written} parameters or moments; a growth puts new ones in "
-            "their place, so that it can be taken back."
+            f"{dict(growth)} writes into {written} parameters or moments; a growth puts new ones "
+            "in their place, so that it can be taken back."
         )
     known = {id(parameter) for parameter in model.parameters()}
     held = [parameter for group in optimizer.param_groups for parameter in group["params"]]
