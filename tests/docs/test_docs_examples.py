@@ -101,10 +101,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = "simulate --scenario dl2-busy --seed 3000 -p drf --head 12 --journal"
     assert run([*words.split(), str(folder / "run.db")]) == 0
     grown = folder / "runs" / "adapt"
-    for words in ("table tiny --processes 1 --out learn.db", "train --episodes 32 --table learn.db"):
-        given = [str(grown / word) if word.endswith(".db") else word for word in words.split()]
-        out = [] if "--out" in given else ["--out", str(grown / "agent.ckpt")]
-        assert run(["adapt", *given, *out]) == 0
+    table, agent = str(grown / "learn.db"), str(grown / "agent.ckpt")
+    assert run(["adapt", "table", "tiny", "--processes", "1", "--out", table]) == 0
+    assert run(["adapt", "train", "--episodes", "32", "--table", table, "--out", agent]) == 0
     shutil.copy(grown / "learn.db", grown / "held-out.db")
     (folder / "state").mkdir()
     for name in ("cluster.db", "state/journal.db"):
