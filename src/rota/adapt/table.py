@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
@@ -15,7 +16,7 @@ from rota.adapt.clock import Clock, Occasion
 from rota.adapt.starts import growths, start
 from rota.adapt.table_file import CONTROLS
 from rota.adapt.training import play, pretrained
-from rota.errors import ConfigError
+from rota.errors import ConfigError, RotaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,6 +73,11 @@ def _made(
                 waiting |= {pool.submit(make, spec, piece) for piece in islice(pieces, len(over))}
                 for task in over:
                     yield task.result()
+        except BrokenProcessPool:
+            raise RotaError(
+                "A process of the table was killed, perhaps for lack of memory. What was made is "
+                "kept: call the same command again, or with fewer --processes."
+            ) from None
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
