@@ -284,6 +284,20 @@ class Data:
 data, model = Data(), torch.nn.Linear(4, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """,
+    "growth.md": """
+import torch
+from torch import nn
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        layers = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.ReLU()]
+        self.features = nn.Sequential(*layers)
+        self.head = nn.Linear(64, 2)
+    def forward(self, x):
+        return self.head(self.features(x).flatten(1))
+network, batch = Network(), torch.randn(8, 1, 8, 8)
+optimizer = torch.optim.Adam(network.parameters())
+""",
     "journal.md": JOURNAL,
     "journal-format.md": JOURNAL,
 }

@@ -73,10 +73,11 @@ class Deepening:
         """How many parameters the network has more afterwards."""
         units = self.block.units
         count = self.weights + units * (self.block.layer.bias is not None)
-        if self.norm is not None:
-            count += sum(
-                p.numel() for p in _new_norm(self.norm, units, {"device": "meta"}).parameters()
-            )
+        if isinstance(self.norm, SHAPED_NORMS):
+            both = 1 if isinstance(self.norm, nn.RMSNorm) else 2
+            count += both * math.prod(self.norm.normalized_shape)
+        elif self.norm is not None:
+            count += 2 * units
         if self.module is not None:
             count += sum(p.numel() for p in self.module.parameters())
         return count + units * (self.form == "residual")

@@ -198,10 +198,9 @@ class _Walk:
             return None
         if name in ("cat", "concat", "concatenate"):
             return self._joined(node)
-        first = node.args[0] if node.args else None
         if name in PAIRED and not (name in ("max", "min") and len(node.all_input_nodes) < 2):
             return self._agree(node, node.all_input_nodes)
-        if first is not given[0] or len(given) > 1:
+        if node.args[:1] != (given[0],) or len(given) > 1:
             raise self.refuse(node, f"({name}) reads it beside other tensors")
         dims = units.dims
         if plain in UNIT_FUNCTIONS:
@@ -232,11 +231,9 @@ class _Walk:
 
     def _mean(self, node: fx.Node, units: Units) -> Units:
         axes: Any = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
-        axes = (axes,) if isinstance(axes, int) else axes
-        if not isinstance(axes, (tuple, list)) or not all(isinstance(x, int) for x in axes):
-            raise self.refuse(node, "runs over its units")
-        over = {x % units.dims for x in axes}
-        if units.axis in over:
+        axes = (axes,) if isinstance(axes, int) else axes or ()
+        over = {x % units.dims for x in axes if isinstance(x, int)}
+        if units.axis in over or not over:  # without axes, it runs over all of them
             raise self.refuse(node, "runs over its units")
         keep = node.kwargs.get("keepdim", node.args[2] if len(node.args) > 2 else False)
         if keep:
@@ -348,6 +345,6 @@ class _Walk:
             why = "changes a shape that is not known; give a batch"
         if merged is None:
             raise self.refuse(node, why)
-        if (length := stated_length(node, merged.axis)) is not None and length == merged.old:
+        if stated_length(node, merged.axis) == merged.old:
             self.plan.constants.append((node.name, merged.axis, len(merged.places)))
         return merged
