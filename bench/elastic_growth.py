@@ -58,7 +58,7 @@ def measure(size: str) -> list[dict[str, Any]]:
                 more_steps(out, 3)
                 last = status.last
                 assert last is not None
-                assert last.cause == "growth"
+                assert last.cause == "growth", (run.folder / "agent.log").read_text()[-6000:]
                 found.append(
                     {
                         "growth": str(status.growth and status.growth["operation"]),

@@ -19,6 +19,7 @@ from rota.elastic.messages import check_message, read_hello
 from rota.elastic.outline import Outline
 from rota.elastic.parking import Parking, resume
 from rota.elastic.replica import Replica
+from rota.elastic.worker_group import WorkerGroup
 from rota.errors import ConfigError, GrowthError, JobError
 
 if TYPE_CHECKING:
@@ -229,6 +230,36 @@ def test_a_message_with_an_impossible_growth_is_refused(growth: Any) -> None:
     outline = {"sizes": [1], "form": "", "plan": {"samples": 1, "epochs": 1}, "growths": [growth]}
     with pytest.raises(ConfigError, match="is not a growth"):
         read_hello({"name": "a", "card": card, "outline": outline})
+
+
+class LateWork:
+    """A call that is done right after a look at it is over, well or not."""
+
+    def __init__(self, error: str) -> None:
+        self.error, self.looks = error, 0
+
+    def wait(self, *_: object) -> None:
+        self.looks += 1
+        if self.looks == 1 or self.error:
+            raise RuntimeError(self.error if self.looks > 1 else "Operation timed out!")
+
+    def is_completed(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("error", ["", "gloo: closed by peer"])
+def test_a_call_that_is_done_right_after_a_look_has_not_failed(error: str) -> None:
+    group = WorkerGroup(
+        None, 1, "a", [{"name": "a"}], device=torch.device("cpu"), connect_s=1.0, step_s=1.0
+    )
+    work = LateWork(error)
+    group.begin(work)
+    if error:
+        with pytest.raises(RuntimeError, match=error):
+            group.wait()
+    else:
+        group.wait()
+    assert work.looks == 2
 
 
 def test_a_network_does_not_grow_without_end() -> None:

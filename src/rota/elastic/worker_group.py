@@ -144,12 +144,13 @@ class WorkerGroup:
             try:
                 work.wait(_LOOK)
             except RuntimeError:
-                if work.is_completed():  # it has failed; otherwise only this look is over
-                    raise
-                if self._is_cut:
+                if work.is_completed():
+                    work.wait()  # raises if it has failed, and not if it was done after the look
+                elif self._is_cut:
                     raise RuntimeError("gloo waits for a member that is gone") from None
-            else:
-                self._works.pop(0)
+                else:
+                    continue
+            self._works.pop(0)
 
     def cut(self) -> None:
         """Let every call that waits in this group fail at once, here and in other members.
