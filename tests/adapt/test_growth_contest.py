@@ -7,12 +7,12 @@ import pytest
 from made_up_cases import MadeUpCases, Start, early_and_late
 
 from rota.adapt.cases import Part, play, sequences
-from rota.adapt.constants import Constant, Kind, Nothing
+from rota.adapt.constants import Constant, GrowthKind, Nothing
 from rota.adapt.contest import Contest, Entry, plans, plans_apart
-from rota.adapt.learning_curve import Check, Curve, learning_curve, mean_gain
+from rota.adapt.learning_curve import Curve, CurveCheck, learning_curve, mean_gain
 from rota.errors import ConfigError
 
-FIRST = Constant((Kind("deepen"),) * 3)
+FIRST = Constant((GrowthKind("deepen"),) * 3)
 
 
 def test_sequences_are_all_that_can_be_taken() -> None:
@@ -129,7 +129,7 @@ def test_a_part_of_what_is_not_there_is_refused(chosen: list[int], seen: list[in
 
 def test_a_goal_is_reached_where_it_lasts_to_the_next_check() -> None:
     checks = [(10, 0.5, 1.0), (20, 1.5, 1.0), (30, 0.0, 1.0), (40, 1.0, 1.0), (50, 1.0, 1.0)]
-    curve = Curve(1.0, tuple(Check(n, (a, b)) for n, a, b in checks))
+    curve = Curve(1.0, tuple(CurveCheck(n, (a, b)) for n, a, b in checks))
 
     assert curve.reached == 40
     assert curve.reached_each == (40, 10)

@@ -5,9 +5,9 @@ import pytest
 from made_up_cases import MadeUpCases, ManyChoices, Start, early_and_late, early_only
 
 from rota import weights_file
-from rota.adapt.agent import Agent
 from rota.adapt.cases import Part, play
 from rota.adapt.constants import best_constant
+from rota.adapt.growth_agent import GrowthAgent
 from rota.adapt.learning_curve import mean_gain
 from rota.adapt.reinforce import Reinforce, ReinforceSettings, Update, train
 from rota.errors import CheckpointError, ConfigError, TrainingError
@@ -16,12 +16,12 @@ SHORT = ReinforceSettings(episodes=64, groups=2)
 
 
 @pytest.fixture(scope="module")
-def agent() -> Agent:
+def agent() -> GrowthAgent:
     settings = ReinforceSettings(episodes=1_000)
     return train(early_and_late(), settings=settings, seed=1).agent
 
 
-def test_it_finds_what_depends_on_the_time_and_no_constant_can_reach(agent: Agent) -> None:
+def test_it_finds_what_depends_on_the_time_and_no_constant_can_reach(agent: GrowthAgent) -> None:
     # Early, three uses of the first block gain .15; late, nothing is best: .075 in the mean. Any
     # constant gains as much early as it loses late.
     cases = early_and_late()
@@ -34,7 +34,7 @@ def test_it_finds_what_depends_on_the_time_and_no_constant_can_reach(agent: Agen
     assert 0 not in late
 
 
-def test_what_it_learns_carries_over_to_times_it_has_not_seen(agent: Agent) -> None:
+def test_what_it_learns_carries_over_to_times_it_has_not_seen(agent: GrowthAgent) -> None:
     others = MadeUpCases([Start("net/0.2", 0.2), Start("net/0.8", 0.8)], early_only)
 
     assert mean_gain(agent, others) > 0.9 * 0.075
