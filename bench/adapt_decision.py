@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from rota.adapt.agent import Agent
 from rota.adapt.growth import Growth
+from rota.adapt.growth_agent import GrowthAgent
 from rota.adapt.moment import Choice, LayerFacts, Moment
 from rota.adapt.published_agent import PublishedAgent
 
@@ -86,7 +86,10 @@ def main() -> None:
     published = PublishedAgent.draw([moment.tokens], rng)
     four = replace(moment, choices=moment.choices[-4:])
     print(f"{LAYERS} layers; {GROWTHS} growths, the published agent 3")
-    for name, chooser, shown in (("ours", Agent.draw(rng), moment), ("published", published, four)):
+    for name, chooser, shown in (
+        ("ours", GrowthAgent.draw(rng), moment),
+        ("published", published, four),
+    ):
         p50, p99 = decide_ms(chooser, shown)
         print(f"  {name:12} p50 {p50:6.2f} ms   p99 {p99:6.2f} ms")
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from made_up_cases import early_and_late, layer
 
 from rota import weights_file
-from rota.adapt.agent import Agent, AgentSettings, batch_of
 from rota.adapt.features import CHOICE_WIDTH, CONTEXT_WIDTH, LAYER_WIDTH, numbers_of
 from rota.adapt.growth import Growth
+from rota.adapt.growth_agent import AgentSettings, GrowthAgent, batch_of
 from rota.adapt.moment import Choice, Moment
 from rota.errors import CheckpointError, ConfigError
 
@@ -21,8 +21,8 @@ odd = st.sampled_from([0.0, -1.0, math.nan, math.inf, -math.inf, 1e-300, 1e300, 
 
 
 @pytest.fixture(scope="module")
-def agent() -> Agent:
-    return Agent.draw(np.random.default_rng(0), AgentSettings(width=8))
+def agent() -> GrowthAgent:
+    return GrowthAgent.draw(np.random.default_rng(0), AgentSettings(width=8))
 
 
 def moment(layers: int = 3, growths: int = 4, **more: object) -> Moment:
@@ -67,7 +67,7 @@ def test_what_was_not_measured_is_told_from_what_is_zero() -> None:
     assert (unknown != zero).sum() == 1
 
 
-def test_a_batch_of_unlike_moments_is_scored_as_each_by_itself(agent: Agent) -> None:
+def test_a_batch_of_unlike_moments_is_scored_as_each_by_itself(agent: GrowthAgent) -> None:
     moments = [moment(1, 1), moment(4, 20), moment(2, 0), moment(3, 3, accuracy=math.nan)]
     with torch.inference_mode():
         together = agent.network(batch_of([numbers_of(each) for each in moments])).exp().numpy()
@@ -79,7 +79,7 @@ def test_a_batch_of_unlike_moments_is_scored_as_each_by_itself(agent: Agent) -> 
         assert alone.sum() == pytest.approx(1.0, abs=1e-5)
 
 
-def test_choices_are_known_by_what_they_are_and_not_by_their_order(agent: Agent) -> None:
+def test_choices_are_known_by_what_they_are_and_not_by_their_order(agent: GrowthAgent) -> None:
     shown = moment(3, 5)
     *growths, last = shown.choices
     turned = replace(shown, choices=(*growths[::-1], last))
@@ -89,19 +89,19 @@ def test_choices_are_known_by_what_they_are_and_not_by_their_order(agent: Agent)
     assert len(set(there.tolist())) == 6
 
 
-def test_names_of_layers_mean_nothing(agent: Agent) -> None:
+def test_names_of_layers_mean_nothing(agent: GrowthAgent) -> None:
     shown = moment()
     renamed = replace(shown, layers=tuple(replace(x, name=f"x{x.name}") for x in shown.layers))
 
     np.testing.assert_array_equal(agent.probabilities(shown), agent.probabilities(renamed))
 
 
-def test_a_network_without_layers_can_only_stay(agent: Agent) -> None:
+def test_a_network_without_layers_can_only_stay(agent: GrowthAgent) -> None:
     assert agent.choose(replace(moment(growths=0), layers=())) == 0
 
 
 @pytest.mark.parametrize("at", [3, -2])
-def test_a_choice_of_a_layer_that_is_not_there_is_refused(agent: Agent, at: int) -> None:
+def test_a_choice_of_a_layer_that_is_not_there_is_refused(agent: GrowthAgent, at: int) -> None:
     shown = moment(3, 1)
     wrong = replace(shown.choices[0], layer=at)
 
@@ -109,7 +109,7 @@ def test_a_choice_of_a_layer_that_is_not_there_is_refused(agent: Agent, at: int)
         agent.choose(replace(shown, choices=(wrong, shown.choices[1])))
 
 
-def test_a_moment_without_choices_is_refused(agent: Agent) -> None:
+def test_a_moment_without_choices_is_refused(agent: GrowthAgent) -> None:
     with pytest.raises(ConfigError, match="at least one choice"):
         agent.choose(replace(moment(), choices=()))
 
@@ -120,9 +120,9 @@ def test_odd_widths_are_refused(width: int) -> None:
         AgentSettings(width=width)
 
 
-def test_an_agent_comes_back_from_its_file_as_it_was(agent: Agent, tmp_path) -> None:
+def test_an_agent_comes_back_from_its_file_as_it_was(agent: GrowthAgent, tmp_path) -> None:
     agent.save(tmp_path / "agent.ckpt", {"note": "tried"})
-    back = Agent.load(tmp_path / "agent.ckpt")
+    back = GrowthAgent.load(tmp_path / "agent.ckpt")
 
     assert back.settings == agent.settings
     np.testing.assert_array_equal(agent.probabilities(moment()), back.probabilities(moment()))
@@ -139,7 +139,7 @@ def test_an_agent_comes_back_from_its_file_as_it_was(agent: Agent, tmp_path) -> 
     ],
 )
 def test_a_file_that_says_something_else_is_refused(
-    agent: Agent, tmp_path, change: dict, said: str
+    agent: GrowthAgent, tmp_path, change: dict, said: str
 ) -> None:
     path = tmp_path / "agent.ckpt"
     agent.save(path)
@@ -147,7 +147,7 @@ def test_a_file_that_says_something_else_is_refused(
     weights_file.write(path, {**facts, **change}, arrays)
 
     with pytest.raises(CheckpointError, match=said):
-        Agent.load(path)
+        GrowthAgent.load(path)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_file_that_says_something_else_is_refused(
     ],
 )
 def test_a_file_of_other_weights_is_refused(
-    agent: Agent, tmp_path, change: dict, said: str
+    agent: GrowthAgent, tmp_path, change: dict, said: str
 ) -> None:
     path = tmp_path / "agent.ckpt"
     agent.save(path)
@@ -168,14 +168,14 @@ def test_a_file_of_other_weights_is_refused(
     weights_file.write(path, facts, {**arrays, **change})
 
     with pytest.raises(CheckpointError, match=said):
-        Agent.load(path)
+        GrowthAgent.load(path)
 
 
-def test_a_file_that_is_cut_off_is_refused(agent: Agent, tmp_path) -> None:
+def test_a_file_that_is_cut_off_is_refused(agent: GrowthAgent, tmp_path) -> None:
     path = tmp_path / "agent.ckpt"
     agent.save(path)
     content = path.read_bytes()
     for size in (0, 4, 100, len(content) - 10):
         path.write_bytes(content[:size])
         with pytest.raises(CheckpointError):
-            Agent.load(path)
+            GrowthAgent.load(path)

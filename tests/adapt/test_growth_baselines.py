@@ -11,7 +11,7 @@ from rota.adapt.cases import play
 from rota.adapt.constants import (
     NOTHING,
     Constant,
-    Kind,
+    GrowthKind,
     Nothing,
     Random,
     best_constant,
@@ -23,7 +23,7 @@ from rota.adapt.learning_curve import mean_gain
 from rota.adapt.moment import Choice
 from rota.errors import ConfigError
 
-FIRST, LAST = Kind("deepen", place=0.0), Kind("deepen", place=1.0)
+FIRST, LAST = GrowthKind("deepen", place=0.0), GrowthKind("deepen", place=1.0)
 
 
 def test_the_bandit_finds_what_depends_on_the_time() -> None:
@@ -79,7 +79,7 @@ def test_the_same_seed_gives_the_same_bandit() -> None:
 def test_kinds_tell_where_a_layer_is_among_those_that_could_grow_so() -> None:
     found = kinds_of(early_and_late().moment(0, 0, (0, 0)))
 
-    assert found == [FIRST, Kind("deepen", place=0.5), LAST, NOTHING]
+    assert found == [FIRST, GrowthKind("deepen", place=0.5), LAST, NOTHING]
 
 
 def test_a_constant_is_carried_over_to_a_network_of_another_depth() -> None:
@@ -91,10 +91,10 @@ def test_a_constant_is_carried_over_to_a_network_of_another_depth() -> None:
 
     assert Constant((LAST,)).choose(deeper) == 1
     assert Constant((LAST,)).choose(wider) == 2
-    assert Constant((Kind("widen", 2.0, 1.0),)).choose(wider) == 1
+    assert Constant((GrowthKind("widen", 2.0, 1.0),)).choose(wider) == 1
     assert Constant((NOTHING,)).choose(wider) == 2
     assert Constant(()).choose(moment) == 3
-    assert str(Constant((Kind("widen", 2.0, 0.5), NOTHING))) == "widen ×2 at 0.5, nothing"
+    assert str(Constant((GrowthKind("widen", 2.0, 0.5), NOTHING))) == "widen ×2 at 0.5, nothing"
 
 
 def test_the_best_constant_is_the_best_in_the_mean() -> None:

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from made_up_cases import MadeUpCases, Start, early_and_late, early_only
+from made_up_cases import MadeUpCases, ManyChoices, Start, early_and_late, early_only
 
 from rota import weights_file
 from rota.adapt.cases import Part, play
 from rota.adapt.constants import best_constant
+from rota.adapt.growth_agent import GrowthAgent
 from rota.adapt.learning_curve import mean_gain
 from rota.adapt.reinforce import Reinforce, ReinforceSettings, Update, train
 from rota.errors import CheckpointError, ConfigError, TrainingError
@@ -14,14 +15,18 @@ from rota.errors import CheckpointError, ConfigError, TrainingError
 SHORT = ReinforceSettings(episodes=64, groups=2)
 
 
-def test_it_finds_what_depends_on_the_time_and_no_constant_can_reach() -> None:
+@pytest.fixture(scope="module")
+def agent() -> GrowthAgent:
+    settings = ReinforceSettings(episodes=1_000)
+    return train(early_and_late(), settings=settings, seed=1).agent
+
+
+def test_it_finds_what_depends_on_the_time_and_no_constant_can_reach(agent: GrowthAgent) -> None:
     # Early, three uses of the first block gain .15; late, nothing is best: .075 in the mean. Any
     # constant gains as much early as it loses late.
     cases = early_and_late()
     constant = best_constant(cases, range(4))
     assert mean_gain(constant, cases) < 0.01
-
-    agent = train(cases, settings=ReinforceSettings(episodes=1_500), seed=1).agent
 
     assert mean_gain(agent, cases) > 0.9 * 0.075
     early, late = (play(agent, cases, case, 0) for case in (3, 0))
@@ -29,11 +34,19 @@ def test_it_finds_what_depends_on_the_time_and_no_constant_can_reach() -> None:
     assert 0 not in late
 
 
-def test_what_it_learns_carries_over_to_times_it_has_not_seen() -> None:
-    agent = train(early_and_late(), settings=ReinforceSettings(episodes=1_500)).agent
+def test_what_it_learns_carries_over_to_times_it_has_not_seen(agent: GrowthAgent) -> None:
     others = MadeUpCases([Start("net/0.2", 0.2), Start("net/0.8", 0.8)], early_only)
 
     assert mean_gain(agent, others) > 0.9 * 0.075
+
+
+def test_it_finds_the_one_of_thirteen_choices_that_gains() -> None:
+    # Early the middle block is made twice as wide, three times; late nothing is done: .15 and 0.
+    cases = ManyChoices()
+    learned = train(cases, settings=ReinforceSettings(episodes=1_000), seed=1).agent
+
+    assert [play(learned, cases, case, 0) for case in (0, 3)] == [(12, 12, 12), (7, 7, 7)]
+    assert mean_gain(learned, cases) == pytest.approx(0.075)
 
 
 def test_the_same_seed_gives_the_same_numbers() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -172,3 +172,40 @@ def early_and_late(noise: float = 0.01, **more: object) -> MadeUpCases:
     """Two early and two late starts: no constant sequence gains anything in the mean."""
     starts = [Start(f"net/{left:g}", left) for left in (0.1, 0.3, 0.7, 0.9)]
     return MadeUpCases(starts, early_only, noise=noise, **more)  # type: ignore[arg-type]
+
+
+@dataclass
+class ManyChoices:
+    """Twelve growths at each of three decisions, of which one gains early, and none late."""
+
+    names: tuple[str, ...] = ("net/0.1", "net/0.3", "net/0.7", "net/0.9")
+    decisions: int = 3
+    replicas: int = 1
+    kept: dict[tuple[int, int], Moment] = field(default_factory=dict)
+
+    def moment(self, case: int, replica: int, taken: tuple[int, ...]) -> Moment:
+        key = (case, len(taken))
+        if key not in self.kept:
+            plain = early_and_late(replicas=1).moment(case, replica, ())
+            growths = [
+                Choice(
+                    Growth("widen", plain.layers[at].name, factor), at, 8.0 + 2.0 * factor, 9_999
+                )
+                for at in range(3)
+                for factor in (1.5, 2.0, 3.0)
+            ]
+            choices = (*plain.choices[:3], *growths, plain.choices[3])
+            self.kept[key] = replace(plain, choices=choices, step=len(taken))
+        return self.kept[key]
+
+    def accuracy(self, case: int, _: int, taken: tuple[int, ...]) -> float:
+        # Choice 7 makes the middle block twice as wide; 12 is to do nothing.
+        return 0.6 + sum(self._worth(case, choice) for choice in taken)
+
+    def _worth(self, case: int, choice: int) -> float:
+        if choice == 12:
+            return 0.0
+        return (0.05 if choice == 7 else 0.01) if case >= 2 else -0.02
+
+    def reference(self, *_: int) -> float:
+        return 0.6

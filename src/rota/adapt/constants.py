@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Kind:
+class GrowthKind:
     """A kind of growth that can be looked for in any network."""
 
     operation: str
@@ -37,10 +37,10 @@ class Kind:
         return f"{self.operation}{times} at {self.place:g}" if self.operation else "nothing"
 
 
-NOTHING = Kind("")
+NOTHING = GrowthKind("")
 
 
-def kinds_of(moment: Moment) -> list[Kind]:
+def kinds_of(moment: Moment) -> list[GrowthKind]:
     """The kind of every choice."""
     alike: dict[tuple[str, float], set[int]] = {}
     for choice in moment.choices:
@@ -53,7 +53,7 @@ def kinds_of(moment: Moment) -> list[Kind]:
             continue
         form = _form(choice.growth)
         layers = sorted(alike[form])
-        kinds.append(Kind(*form, layers.index(choice.layer) / max(len(layers) - 1, 1)))
+        kinds.append(GrowthKind(*form, layers.index(choice.layer) / max(len(layers) - 1, 1)))
     return kinds
 
 
@@ -69,7 +69,7 @@ class Constant:
     of that operation, nothing.
     """
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[GrowthKind, ...]
 
     def choose(self, moment: Moment) -> int:
         """The choice nearest to the kind whose turn it is; nothing after the last."""
@@ -128,7 +128,7 @@ def best_constant(cases: Cases, on: Sequence[int]) -> Constant:
     return Constant([*known][int(np.argmax(gains))])
 
 
-def _kinds(cases: Cases, case: int, taken: tuple[int, ...]) -> tuple[Kind, ...]:
+def _kinds(cases: Cases, case: int, taken: tuple[int, ...]) -> tuple[GrowthKind, ...]:
     """A sequence of choices as kinds."""
     return tuple(
         kinds_of(cases.moment(case, 0, taken[:step]))[choice] for step, choice in enumerate(taken)

@@ -63,7 +63,7 @@ class Control:
 
 
 @dataclass(frozen=True)
-class Line:
+class ContestLine:
     """How one agent does in one case."""
 
     case: str
@@ -165,19 +165,19 @@ class Contest:
         """Mean gain over the same trainings without growth."""
         return float((self.accuracies(entry) - self._without).mean())
 
-    def lines(self, entry: Entry) -> list[Line]:
+    def lines(self, entry: Entry) -> list[ContestLine]:
         """How an agent does, case by case."""
         found = self.accuracies(entry)
         return [self._line(entry, case, found[:, case]) for case in range(len(self.tables))]
 
-    def _line(self, entry: Entry, case: int, found: NDArray[np.float64]) -> Line:
+    def _line(self, entry: Entry, case: int, found: NDArray[np.float64]) -> ContestLine:
         table = self.tables[case]
         counts = Counter(taken for run in entry.runs for taken in run[case])
         taken, count = counts.most_common(1)[0]
         mean = float(found.mean())
         # A mean of the same numbers in another order may differ in its last digits.
         above = int((table.means > mean + 1e-12).sum())
-        return Line(
+        return ContestLine(
             self.cases.names[case],
             entry.name,
             taken,

@@ -27,7 +27,7 @@ _IDEMPOTENT: Final = ("relu", "relu6", "hardtanh")
 """Activations that a layer put behind them leaves as they are."""
 _LARGE: Final = 1e12
 LAYER_WIDTH: Final = 23
-CHOICE_WIDTH: Final = 10
+CHOICE_WIDTH: Final = 14
 CONTEXT_WIDTH: Final = 27
 
 
@@ -105,13 +105,27 @@ def _choice(moment: Moment, choice: Choice) -> list[float]:
         float(growth is None),
         float(growth is not None and growth.operation == "deepen"),
         float(growth is not None and growth.operation == "widen"),
-        _log(growth.factor, 2.0) if growth is not None and growth.operation == "widen" else 0.0,
+        *_factor(choice),
         _bounded(slower, 4.0),
         _bounded(larger, 8.0) / 2.0,
         math.log1p(after) / 4.0,
         _bounded((after - _epochs(moment.left_s, moment.epoch_s)) / 5.0, 4.0),
         float(after < 1.0),
         1.0,
+    ]
+
+
+def _factor(choice: Choice) -> list[float]:
+    """How many times as wide a layer becomes, and how near that is to some usual factors.
+
+    Without the latter, a factor in the middle is hard to tell apart from those on both sides.
+    """
+    if choice.growth is None or choice.growth.operation != "widen":
+        return [0.0] * 5
+    doublings = _log(choice.growth.factor, 2.0)
+    return [
+        doublings / 2.0,
+        *(math.exp(-0.5 * ((doublings - usual) / 0.2) ** 2) for usual in (0.58, 1.0, 1.58, 2.0)),
     ]
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rota.adapt.cases import Cases, Chooser
 
 
-class Learner(Protocol):
+class GrowthLearner(Protocol):
     """A training of some agent."""
 
     @property
@@ -36,7 +36,7 @@ class Learner(Protocol):
 
 
 @dataclass(frozen=True)
-class Check:
+class CurveCheck:
     """Learners after so many episodes each."""
 
     episodes: int
@@ -55,7 +55,7 @@ class Curve:
 
     goal: float
     """The gain that they should reach."""
-    checks: tuple[Check, ...]
+    checks: tuple[CurveCheck, ...]
 
     @property
     def reached(self) -> int | None:
@@ -72,7 +72,7 @@ class Curve:
 
 
 def learning_curve(
-    learners: Sequence[Learner], cases: Cases, *, goal: float, every: int, most: int
+    learners: Sequence[GrowthLearner], cases: Cases, *, goal: float, every: int, most: int
 ) -> Curve:
     """Train learners side by side until their mean gain lasts at the goal, or to the most episodes.
 
@@ -84,13 +84,13 @@ def learning_curve(
             f"A learning curve of {len(learners)} learners, checked every {every} of {most} "
             "episodes, has no points; give at least one learner and 1 ≤ every ≤ most."
         )
-    checks: list[Check] = []
+    checks: list[CurveCheck] = []
     for episodes in range(every, most + 1, every):
         for learner in learners:
             while learner.episodes < episodes:
                 learner.advance()
         gains = tuple(mean_gain(learner.chooser, cases) for learner in learners)
-        checks.append(Check(episodes, gains))
+        checks.append(CurveCheck(episodes, gains))
         if Curve(goal, tuple(checks)).reached is not None:
             break
     return Curve(goal, tuple(checks))

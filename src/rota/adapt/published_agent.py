@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from rota import __version__, weights_file
-from rota.adapt.agent import check_facts, fill, weights_of
+from rota.adapt.growth_agent import check_facts, fill, weights_of
 from rota.adapt.layer_tokens import Vocabulary
 from rota.errors import CheckpointError, ConfigError
 

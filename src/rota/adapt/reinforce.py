@@ -14,15 +14,15 @@ import numpy as np
 import torch
 
 from rota import __version__, weights_file
-from rota.adapt.agent import (
-    Agent,
+from rota.adapt.cases import check_cases, gain_of
+from rota.adapt.features import numbers_of
+from rota.adapt.growth_agent import (
+    GrowthAgent,
     batch_of,
     check_facts,
     fill,
     weights_of,
 )
-from rota.adapt.cases import check_cases, gain_of
-from rota.adapt.features import numbers_of
 from rota.adapt.training_state import adam_arrays, check_same, restore_adam
 from rota.adapt.turns import Looked, Turns
 from rota.errors import CheckpointError, ConfigError, TrainingError
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from rota.adapt.agent import (
-        AgentSettings,
-    )
     from rota.adapt.cases import Cases
     from rota.adapt.features import Numbers
+    from rota.adapt.growth_agent import (
+        AgentSettings,
+    )
 
 KIND: Final = "growth-training"
 VERSION: Final = 1
@@ -115,7 +115,7 @@ class Reinforce:
         self.settings = settings or ReinforceSettings()
         self.seed = seed
         self._rng = np.random.default_rng(seed)
-        self.agent = Agent.draw(self._rng, form)
+        self.agent = GrowthAgent.draw(self._rng, form)
         self._adam = torch.optim.Adam(
             self.agent.network.parameters(), lr=self.settings.learning_rate, fused=True
         )
@@ -131,7 +131,7 @@ class Reinforce:
         return len(self.log)
 
     @property
-    def chooser(self) -> Agent:
+    def chooser(self) -> GrowthAgent:
         """What has been learned so far."""
         return self.agent
 

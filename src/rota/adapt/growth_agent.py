@@ -48,7 +48,7 @@ class AgentSettings:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class MomentBatch:
     """B moments as flat lists: all their layers in a row, all their choices in a row."""
 
     layers: Tensor
@@ -70,7 +70,7 @@ class Batch:
     """(B, CONTEXT_WIDTH)"""
 
 
-def batch_of(moments: Sequence[Numbers]) -> Batch:
+def batch_of(moments: Sequence[Numbers]) -> MomentBatch:
     """Put moments into one batch; they may differ in size."""
     depths = np.array([len(each.layers) for each in moments])
     counts = np.array([len(each.choices) for each in moments])
@@ -90,10 +90,10 @@ def batch_of(moments: Sequence[Numbers]) -> Batch:
         "slot": np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts),
         "context": np.stack([each.context for each in moments]),
     }
-    return Batch(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+    return MomentBatch(**{name: torch.from_numpy(array) for name, array in arrays.items()})
 
 
-class Scorer(nn.Module):
+class GrowthScorer(nn.Module):
     """The agent's network: one score for every choice of every moment."""
 
     def __init__(self, settings: AgentSettings, rng: Generator) -> None:
@@ -111,7 +111,7 @@ class Scorer(nn.Module):
             self.stay.copy_(torch.from_numpy(rng.normal(0.0, 0.1, (1, width))))
             self.score.weight.mul_(0.1)  # an untrained agent takes all choices about equally often
 
-    def forward(self, batch: Batch) -> Tensor:
+    def forward(self, batch: MomentBatch) -> Tensor:
         """Log-probabilities (B, most choices); −inf where a moment has no such choice."""
         # Layers see their neighbours and the mean of the network. Matrix products alone are many
         # times as fast as a recurrent network on such short sequences, and decide as well.
@@ -141,17 +141,17 @@ def draw_linear(network: nn.Module, rng: Generator) -> None:
                 part.bias.zero_()
 
 
-class Agent:
+class GrowthAgent:
     """Decides how networks grow; asked again and again, it answers alike."""
 
-    def __init__(self, settings: AgentSettings, network: Scorer) -> None:
+    def __init__(self, settings: AgentSettings, network: GrowthScorer) -> None:
         self.settings, self.network = settings, network
 
     @classmethod
-    def draw(cls, rng: Generator, settings: AgentSettings | None = None) -> Agent:
+    def draw(cls, rng: Generator, settings: AgentSettings | None = None) -> GrowthAgent:
         """An agent that has learned nothing yet."""
         settings = settings or AgentSettings()
-        return cls(settings, Scorer(settings, rng))
+        return cls(settings, GrowthScorer(settings, rng))
 
     def choose(self, moment: Moment) -> int:
         """The best choice; the first of equals."""
@@ -175,7 +175,7 @@ class Agent:
         weights_file.write(path, facts, weights_of(self.network))
 
     @classmethod
-    def load(cls, path: Path) -> Agent:
+    def load(cls, path: Path) -> GrowthAgent:
         """Read what `save` wrote, or say what is wrong with the file."""
         facts, weights = weights_file.read(path)
         check_facts(path, facts, KIND, VERSION)
