@@ -15,11 +15,11 @@ import torch
 
 from rota.adapt.growth import Growth
 from rota.adapt.growth_agent import GrowthAgent
-from rota.adapt.moment import Choice, LayerFacts, Moment
+from rota.adapt.moment import GrowthChoice, LayerFacts, Moment
 from rota.adapt.published_agent import PublishedAgent
 
 if TYPE_CHECKING:
-    from rota.adapt.cases import Chooser
+    from rota.adapt.growth_cases import Chooser
 
 LAYERS, GROWTHS = 10, 20
 SKIPPED, DECISIONS = 20, 500
@@ -48,14 +48,16 @@ def a_layer(index: int) -> LayerFacts:
 def a_moment() -> Moment:
     """A network of ten layers, of which each can be deepened or widened."""
     choices = [
-        Choice(Growth("deepen" if i < LAYERS else "widen", f"features.{at}"), at, 12.0 + i, 99_999)
+        GrowthChoice(
+            Growth("deepen" if i < LAYERS else "widen", f"features.{at}"), at, 12.0 + i, 99_999
+        )
         for i in range(GROWTHS)
         for at in [i % LAYERS]
     ]
     return Moment(
         layers=tuple(a_layer(i) for i in range(LAYERS)),
         tokens=tuple(f"Conv2d({8 + i}, 32, kernel_size=(3, 3))" for i in range(LAYERS)),
-        choices=(*choices, Choice(None, -1, 10.0, 93_440)),
+        choices=(*choices, GrowthChoice(None, -1, 10.0, 93_440)),
         left_s=200.0,
         total_s=400.0,
         epoch_s=10.0,

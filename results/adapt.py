@@ -19,21 +19,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from rota.adapt.agent import Agent
 from rota.adapt.apprentice import apprentice
 from rota.adapt.bandit import Bandit
 from rota.adapt.cells import Cells, TableRuns
 from rota.adapt.clock import EPOCHS, OCCASIONS, occasion
 from rota.adapt.contest import Contest, Entry, plans
 from rota.adapt.evaluation import evaluate
+from rota.adapt.growth_agent import GrowthAgent
+from rota.adapt.known_tables import TABLES
 from rota.adapt.learning_curve import learning_curve
 from rota.adapt.published_agent import MENDED, PUBLISHED
 from rota.adapt.published_training import PublishedTraining
 from rota.adapt.reinforce import Reinforce, ReinforceSettings
 from rota.adapt.surrogate import Surrogate, held_out_error
-from rota.adapt.table import build
+from rota.adapt.table_build import build
 from rota.adapt.table_file import TableFile
-from rota.adapt.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,7 +83,7 @@ def occasions_of(runs: TableRuns) -> list[Occasion]:
     return [one for one in OCCASIONS.values() if one.epoch in runs.epochs]
 
 
-def agents_on(cells: Cells, name: str) -> list[Agent]:
+def agents_on(cells: Cells, name: str) -> list[GrowthAgent]:
     """Our agent, trained once per seed."""
     found = []
     for seed in SEEDS:
@@ -97,7 +97,7 @@ def agents_on(cells: Cells, name: str) -> list[Agent]:
             )
             training.run()
             training.save(path)
-        found.append(Agent.load(path))
+        found.append(GrowthAgent.load(path))
     return found
 
 

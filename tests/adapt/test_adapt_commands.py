@@ -13,7 +13,7 @@ from rota.adapt.cells import Cells, TableRuns
 from rota.adapt.clock import occasion, occasions_at
 from rota.adapt.evaluation import evaluate
 from rota.adapt.surrogate import Surrogate, held_out_error
-from rota.adapt.table_file import Run, TableFile
+from rota.adapt.table_file import TableFile, TableRun
 from rota.cli.app import run
 from rota.errors import CheckpointError, ConfigError, InputError, UnknownNameError
 
@@ -169,8 +169,8 @@ def test_the_model_of_a_table_follows_its_runs(runs: TableRuns) -> None:
     assert model.epochs == tuple(range(3, 16))
     for label in ("none", "0", "3"):
         seeds = range(runs.spec.seeds)
-        true = [runs.curve(Run("spirals-even", 3, label, seed)) for seed in seeds]
-        own = [model.curve(Run("spirals-even", 3, label, seed)) for seed in seeds]
+        true = [runs.curve(TableRun("spirals-even", 3, label, seed)) for seed in seeds]
+        own = [model.curve(TableRun("spirals-even", 3, label, seed)) for seed in seeds]
         for mine, theirs in zip(own, true, strict=True):
             assert len(mine.validation) == len(theirs.validation)
             np.testing.assert_array_equal(mine.validation[:4], theirs.validation[:4])

@@ -15,10 +15,10 @@ import pytest
 
 from rota.adapt.cells import Cells, TableRuns
 from rota.adapt.clock import Clock, Occasion, occasion
-from rota.adapt.table import build, make
-from rota.adapt.table_file import Run, TableFile, TableSpec
-from rota.adapt.tables import ABOUT, TABLES, table
-from rota.adapt.training import Rules
+from rota.adapt.known_tables import ABOUT, TABLES, table
+from rota.adapt.network_training import TrainingRules
+from rota.adapt.table_build import build, make
+from rota.adapt.table_file import TableFile, TableRun, TableSpec
 from rota.errors import ConfigError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -52,7 +52,9 @@ def test_every_run_has_its_past_and_goes_on_to_the_deadline(built: Path) -> None
         assert len(curve.validation) == len(curve.rate) == epochs + 1
         assert np.isnan(curve.loss[0])
         assert np.isfinite(curve.loss[1:]).all()
-    same = [curves[Run("spirals-even", 15, label, 0)] for label in ("none", "restart", "0", "5")]
+    same = [
+        curves[TableRun("spirals-even", 15, label, 0)] for label in ("none", "restart", "0", "5")
+    ]
     for curve in same:  # up to the change all that begin alike are alike
         np.testing.assert_array_equal(curve.validation[:16], same[0].validation[:16])
 
@@ -60,15 +62,15 @@ def test_every_run_has_its_past_and_goes_on_to_the_deadline(built: Path) -> None
 def test_growing_nothing_is_the_training_that_goes_on(built: Path) -> None:
     with TableFile.open(built) as table:
         curves = table.curves()
-    none, nothing = (curves[Run("spirals-even", 15, label, 1)] for label in ("none", "5"))
+    none, nothing = (curves[TableRun("spirals-even", 15, label, 1)] for label in ("none", "5"))
 
     np.testing.assert_array_equal(none.test, nothing.test)
     # Adam's rate has fallen by a tenth an epoch; a restart begins with the first rate again.
     assert none.rate[15] == pytest.approx(0.01 * 0.9**15)
     assert none.rate[16] == pytest.approx(0.01 * 0.9**16)
-    restart = curves[Run("spirals-even", 15, "restart", 1)]
+    restart = curves[TableRun("spirals-even", 15, "restart", 1)]
     assert restart.rate[16] == pytest.approx(0.009)
-    grown = curves[Run("spirals-even", 15, "0", 1)]
+    grown = curves[TableRun("spirals-even", 15, "0", 1)]
     assert grown.rate[16] == pytest.approx(0.009)
     assert grown.work[0] > 1.5
     assert none.work == (1.0,)
@@ -79,7 +81,7 @@ def test_a_growth_begins_with_the_accuracy_that_the_network_had(built: Path) -> 
     with TableFile.open(built) as table:
         curves = table.curves()
     for label in "01234":
-        grown = curves[Run("spirals-even", 15, label, 0)]
+        grown = curves[TableRun("spirals-even", 15, label, 0)]
         assert grown.validation[16] > grown.validation[15] - 0.2
 
 
@@ -107,7 +109,7 @@ def test_a_killed_build_keeps_what_it_wrote(tmp_path: Path) -> None:
     path = tmp_path / "killed.db"
     code = (
         "import torch\nfrom pathlib import Path\ntorch.set_num_threads(1)\n"
-        "from rota.adapt.table import build\n"
+        "from rota.adapt.table_build import build\n"
         "from rota.adapt.table_file import TableFile, TableSpec\n"
         "spec = TableSpec(starts=('spirals-even',), decisions=1, seeds=2, epochs=(15, 16))"
         "\n"
@@ -129,7 +131,7 @@ def test_another_table_in_the_same_file_is_refused(built: Path) -> None:
     with pytest.raises(InputError, match="seeds differ"):
         TableFile.open(built, replace(SPEC, seeds=3))
     with pytest.raises(InputError, match="rules differ"):
-        TableFile.open(built, replace(SPEC, rules=Rules(batch=32)))
+        TableFile.open(built, replace(SPEC, rules=TrainingRules(batch=32)))
 
 
 @pytest.mark.parametrize(
@@ -171,20 +173,20 @@ def test_cells_say_what_a_network_reaches_by_the_deadline(built: Path) -> None:
     with TableFile.open(built) as table:
         curves = table.curves()
         cells = Cells(TableRuns(table), ["spirals-even"], [LATE], split="test")
-    grown = curves[Run("spirals-even", 15, "0", 1)]
+    grown = curves[TableRun("spirals-even", 15, "0", 1)]
     left = int(30.0 / Clock().epoch(grown.work[0], 2.0))
 
     assert cells.names == ("spirals-even/late",)
     assert cells.accuracy(0, 1, (0,)) == grown.test[15 + left]
-    none = curves[Run("spirals-even", 15, "none", 1)]
+    none = curves[TableRun("spirals-even", 15, "none", 1)]
     assert cells.reference(0, 1) == none.test[15 + 5]  # 30 s at 6 s an epoch
-    assert cells.restarted(0, 1) == curves[Run("spirals-even", 15, "restart", 1)].test[20]
+    assert cells.restarted(0, 1) == curves[TableRun("spirals-even", 15, "restart", 1)].test[20]
 
 
 def test_a_moment_says_what_is_known_when_the_agent_is_asked(built: Path) -> None:
     with TableFile.open(built) as table:
         cells = Cells(TableRuns(table), ["spirals-even"], [LATE])
-        none = table.curves()[Run("spirals-even", 15, "none", 0)]
+        none = table.curves()[TableRun("spirals-even", 15, "none", 0)]
     moment = cells.moment(0, 0, ())
 
     assert moment is cells.moment(0, 0, ())
@@ -248,4 +250,4 @@ def test_a_table_of_nothing_is_refused(bad: dict[str, object]) -> None:
 )
 def test_rules_of_no_training_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
-        Rules(**bad)  # type: ignore[arg-type]
+        TrainingRules(**bad)  # type: ignore[arg-type]

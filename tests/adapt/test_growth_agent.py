@@ -14,7 +14,7 @@ from rota import weights_file
 from rota.adapt.features import CHOICE_WIDTH, CONTEXT_WIDTH, LAYER_WIDTH, numbers_of
 from rota.adapt.growth import Growth
 from rota.adapt.growth_agent import AgentSettings, GrowthAgent, batch_of
-from rota.adapt.moment import Choice, Moment
+from rota.adapt.moment import GrowthChoice, Moment
 from rota.errors import CheckpointError, ConfigError
 
 odd = st.sampled_from([0.0, -1.0, math.nan, math.inf, -math.inf, 1e-300, 1e300, 0.5])
@@ -28,10 +28,10 @@ def agent() -> GrowthAgent:
 def moment(layers: int = 3, growths: int = 4, **more: object) -> Moment:
     facts = tuple(layer(f"block{i}", width=2**i) for i in range(layers))
     choices = [
-        Choice(Growth("widen", f"block{i % layers}", 2.0 + i), i % layers, 2.0 + i, 100 * i)
+        GrowthChoice(Growth("widen", f"block{i % layers}", 2.0 + i), i % layers, 2.0 + i, 100 * i)
         for i in range(growths)
     ]
-    last = Choice(None, -1, 2.0, 50)
+    last = GrowthChoice(None, -1, 2.0, 50)
     return replace(
         early_and_late().moment(0, 0, ()), layers=facts, choices=(*choices, last), **more
     )

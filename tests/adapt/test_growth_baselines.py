@@ -7,7 +7,6 @@ import pytest
 from made_up_cases import MadeUpCases, Start, early_and_late, early_only
 
 from rota.adapt.bandit import Bandit, BanditSettings, effects_of
-from rota.adapt.cases import play
 from rota.adapt.constants import (
     NOTHING,
     Constant,
@@ -19,8 +18,9 @@ from rota.adapt.constants import (
     kinds_of,
 )
 from rota.adapt.growth import Growth
+from rota.adapt.growth_cases import play
 from rota.adapt.learning_curve import mean_gain
-from rota.adapt.moment import Choice
+from rota.adapt.moment import GrowthChoice
 from rota.errors import ConfigError
 
 FIRST, LAST = GrowthKind("deepen", place=0.0), GrowthKind("deepen", place=1.0)
@@ -85,7 +85,7 @@ def test_kinds_tell_where_a_layer_is_among_those_that_could_grow_so() -> None:
 def test_a_constant_is_carried_over_to_a_network_of_another_depth() -> None:
     moment = early_and_late().moment(0, 0, ())
     deeper = replace(moment, choices=(*moment.choices[:2], moment.choices[3]))
-    wide = Choice(Growth("widen", "block1", 4.0), 1, 1.0, 1)
+    wide = GrowthChoice(Growth("widen", "block1", 4.0), 1, 1.0, 1)
     wider = replace(moment, choices=(wide, replace(wide, growth=Growth("widen", "block1", 2.0))))
     wider = replace(wider, choices=(*wider.choices, moment.choices[3]))
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from made_up_cases import MadeUpCases, Start, early_and_late
 
-from rota.adapt.cases import Part, play, sequences
 from rota.adapt.constants import Constant, GrowthKind, Nothing
 from rota.adapt.contest import Contest, Entry, plans, plans_apart
+from rota.adapt.growth_cases import Part, play, sequences
 from rota.adapt.learning_curve import Curve, CurveCheck, learning_curve, mean_gain
 from rota.errors import ConfigError
 

@@ -5,9 +5,9 @@ import pytest
 from made_up_cases import MadeUpCases, ManyChoices, Start, early_and_late, early_only
 
 from rota import weights_file
-from rota.adapt.cases import Part, play
 from rota.adapt.constants import best_constant
 from rota.adapt.growth_agent import GrowthAgent
+from rota.adapt.growth_cases import Part, play
 from rota.adapt.learning_curve import mean_gain
 from rota.adapt.reinforce import Reinforce, ReinforceSettings, Update, train
 from rota.errors import CheckpointError, ConfigError, TrainingError

@@ -10,7 +10,7 @@ import torch
 from made_up_cases import MadeUpCases, Start, early_and_late, early_only
 
 from rota import weights_file
-from rota.adapt.cases import play
+from rota.adapt.growth_cases import play
 from rota.adapt.layer_tokens import Vocabulary, word_of
 from rota.adapt.published_agent import (
     MENDED,

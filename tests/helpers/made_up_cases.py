@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rota.adapt.growth import Growth
-from rota.adapt.moment import Choice, LayerFacts, Moment
+from rota.adapt.moment import GrowthChoice, LayerFacts, Moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +99,7 @@ class MadeUpCases:
         epoch_s = start.epoch_s + self.cost_s * grown
         parameters = sum(each.parameters for each in layers)
         choices = [
-            Choice(
+            GrowthChoice(
                 Growth("deepen", layers[at].name),
                 at,
                 epoch_s + self.cost_s,
@@ -111,7 +111,7 @@ class MadeUpCases:
         return Moment(
             layers=tuple(layers),
             tokens=tuple(x for each in layers for x in (token(each), "ReLU()")),
-            choices=(*choices, Choice(None, -1, epoch_s, parameters)),
+            choices=(*choices, GrowthChoice(None, -1, epoch_s, parameters)),
             left_s=start.left * start.total_s - epoch_s * len(taken),
             total_s=start.total_s,
             epoch_s=epoch_s,
@@ -188,7 +188,7 @@ class ManyChoices:
         if key not in self.kept:
             plain = early_and_late(replicas=1).moment(case, replica, ())
             growths = [
-                Choice(
+                GrowthChoice(
                     Growth("widen", plain.layers[at].name, factor), at, 8.0 + 2.0 * factor, 9_999
                 )
                 for at in range(3)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rota import weights_file
-from rota.adapt import agent as own
+from rota.adapt import growth_agent as own
 from rota.adapt import published_agent as published
-from rota.adapt.agent import Agent
+from rota.adapt.growth_agent import GrowthAgent
 from rota.adapt.published_agent import PublishedAgent
 from rota.adapt.published_training import PublishedTraining
 from rota.adapt.reinforce import Reinforce, ReinforceSettings
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from rota.adapt.cases import Cases
+    from rota.adapt.growth_cases import Cases
 
 LEARNERS: Final = ("ours", "published")
 PUBLISHED_EPISODES: Final = 10_000
@@ -96,11 +96,11 @@ def apprentice(
     return Apprentice(learner, most, state)
 
 
-def load_agent(path: Path) -> Agent | PublishedAgent:
+def load_agent(path: Path) -> GrowthAgent | PublishedAgent:
     """Read an agent of either kind."""
     kind = weights_file.read(path)[0].get("kind")
     if kind == own.KIND:
-        return Agent.load(path)
+        return GrowthAgent.load(path)
     if kind == published.KIND:
         return PublishedAgent.load(path)
     raise CheckpointError(f"{path}: The file holds {kind!r}, not an agent of `rota adapt train`.")

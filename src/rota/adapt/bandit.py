@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rota.adapt.cases import check_cases, gain_of
 from rota.adapt.features import numbers_of
+from rota.adapt.growth_cases import check_cases, gain_of
 from rota.adapt.turns import Looked, Turns
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rota.adapt.cases import Cases
     from rota.adapt.features import Numbers
-    from rota.adapt.moment import Choice, Moment
+    from rota.adapt.growth_cases import Cases
+    from rota.adapt.moment import GrowthChoice, Moment
 
     Doubles = NDArray[np.float64]
 
@@ -63,7 +63,7 @@ def _context(moment: Moment) -> list[float]:
     return [1.0, left, left * left, min(epochs, 4.0), measured]
 
 
-def _change(moment: Moment, choice: Choice) -> list[float]:
+def _change(moment: Moment, choice: GrowthChoice) -> list[float]:
     if choice.growth is None:
         return [0.0] * 9
     layer = moment.layers[choice.layer]

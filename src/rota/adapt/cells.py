@@ -6,10 +6,10 @@ import copy
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from rota.adapt.clock import Clock
-from rota.adapt.moment import Choice, Moment
+from rota.adapt.moment import GrowthChoice, Moment
 from rota.adapt.operations import layers_of, replay, tokens_of
 from rota.adapt.starts import growths, start
-from rota.adapt.table_file import Run
+from rota.adapt.table_file import TableRun
 from rota.errors import ConfigError, InputError
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rota.adapt.clock import Occasion
     from rota.adapt.growth import Growth
     from rota.adapt.moment import LayerFacts
+    from rota.adapt.network_training import RunCurve
     from rota.adapt.table_file import TableFile, TableSpec
-    from rota.adapt.training import RunCurve
 
 Split = Literal["validation", "test"]
 _SLOPE: Final = 3
@@ -66,7 +66,7 @@ class RunSource(Protocol):
     epochs: tuple[int, ...]
     """At which it knows of a change of resources."""
 
-    def curve(self, run: Run) -> RunCurve:
+    def curve(self, run: TableRun) -> RunCurve:
         """What became of a run."""
         ...
 
@@ -78,7 +78,7 @@ class TableRuns:
         self.spec, self.name, self.epochs = table.spec, str(table.path), table.spec.epochs
         self._curves = table.curves()
 
-    def curve(self, run: Run) -> RunCurve:
+    def curve(self, run: TableRun) -> RunCurve:
         """What became of a run."""
         try:
             return self._curves[run]
@@ -148,7 +148,7 @@ class Cells:
 
     def _curve(self, case: int, replica: int, sequence: str) -> RunCurve:
         name, occasion = self.cases[case]
-        return self._runs.curve(Run(name, occasion.epoch, sequence, replica))
+        return self._runs.curve(TableRun(name, occasion.epoch, sequence, replica))
 
     def _at_deadline(self, case: int, replica: int, sequence: str) -> float:
         occasion, curve = self.cases[case][1], self._curve(case, replica, sequence)
@@ -177,7 +177,7 @@ class Cells:
             layer = -1 if growth is None else places[growth.layer]
             after = self._forms.of(name, (*taken, k))
             epoch_s = self._epoch_s(case, (*taken, k))
-            choices.append(Choice(growth, layer, epoch_s, after.parameters))
+            choices.append(GrowthChoice(growth, layer, epoch_s, after.parameters))
         return Moment(
             layers=form.layers,
             tokens=form.tokens,

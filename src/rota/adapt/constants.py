@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rota.adapt.cases import gain_of, play, sequences
+from rota.adapt.growth_cases import gain_of, play, sequences
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from numpy.random import Generator
 
-    from rota.adapt.cases import Cases
     from rota.adapt.growth import Growth
+    from rota.adapt.growth_cases import Cases
     from rota.adapt.moment import Moment
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rota.adapt.cases import accuracy_of, play, sequences
+from rota.adapt.growth_cases import accuracy_of, play, sequences
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-    from rota.adapt.cases import Cases, Chooser
+    from rota.adapt.growth_cases import Cases, Chooser
 
 Taken = tuple[int, ...]
 Plans = tuple[tuple[Taken, ...], ...]

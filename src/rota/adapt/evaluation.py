@@ -13,16 +13,16 @@ from rota.adapt.contest import Contest, Control, Entry, plans, plans_apart
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rota.adapt.cases import Chooser
     from rota.adapt.cells import Cells
-    from rota.adapt.contest import Difference, Line
+    from rota.adapt.contest import ContestLine, Difference
+    from rota.adapt.growth_cases import Chooser
 
 _LOTS: Final = 20
 """Random choosers whose mean is compared with."""
 
 
 @dataclass(frozen=True)
-class Standing:
+class ContestStanding:
     """One agent, or baseline: how it does in the mean, and case by case."""
 
     name: str
@@ -30,7 +30,7 @@ class Standing:
     accuracy: float
     gain: float
     """Over the same trainings without growth."""
-    lines: tuple[Line, ...]
+    lines: tuple[ContestLine, ...]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Evaluation:
     """What became of a contest."""
 
     cases: tuple[str, ...]
-    standings: tuple[Standing, ...]
+    standings: tuple[ContestStanding, ...]
     differences: tuple[Difference, ...]
     """Of every agent to every baseline."""
 
@@ -123,7 +123,7 @@ def _of_other_times(cells: Cells, times: Sequence[str]) -> list[Chooser]:
     return [found[case] for case in range(len(cells.cases))]
 
 
-def _standing(contest: Contest, entry: Entry | Control, about: str) -> Standing:
+def _standing(contest: Contest, entry: Entry | Control, about: str) -> ContestStanding:
     lines = () if isinstance(entry, Control) else tuple(contest.lines(entry))
     accuracy = float(contest.accuracies(entry).mean())
-    return Standing(entry.name, about, accuracy, contest.gain(entry), lines)
+    return ContestStanding(entry.name, about, accuracy, contest.gain(entry), lines)

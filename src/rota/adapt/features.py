@@ -17,7 +17,7 @@ from rota.errors import ConfigError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rota.adapt.moment import Choice, LayerFacts, Moment
+    from rota.adapt.moment import GrowthChoice, LayerFacts, Moment
 
     Floats = NDArray[np.float32]
     Ints = NDArray[np.int64]
@@ -95,7 +95,7 @@ def _layer(layers: tuple[LayerFacts, ...], index: int) -> list[float]:
     ]
 
 
-def _choice(moment: Moment, choice: Choice) -> list[float]:
+def _choice(moment: Moment, choice: GrowthChoice) -> list[float]:
     growth = choice.growth
     now = moment.choices[-1]  # to leave the network as it is
     slower = _log(_ratio(choice.epoch_s, moment.epoch_s), 2.0)
@@ -115,7 +115,7 @@ def _choice(moment: Moment, choice: Choice) -> list[float]:
     ]
 
 
-def _factor(choice: Choice) -> list[float]:
+def _factor(choice: GrowthChoice) -> list[float]:
     """How many times as wide a layer becomes, and how near that is to some usual factors.
 
     Without the latter, a factor in the middle is hard to tell apart from those on both sides.

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from rota.adapt.cases import gain_of, play
+from rota.adapt.growth_cases import gain_of, play
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rota.adapt.cases import Cases, Chooser
+    from rota.adapt.growth_cases import Cases, Chooser
 
 
 class GrowthLearner(Protocol):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rota.adapt.growth import Growth
-from rota.adapt.moment import Choice, Moment
+from rota.adapt.moment import GrowthChoice, Moment
 from rota.adapt.operations import candidates, costs, grow, layers_of, replay, tokens_of
 from rota.errors import ConfigError, GrowthError
 
@@ -23,18 +23,11 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+    from rota.adapt.growth_cases import Chooser
     from rota.adapt.running import Batch
 
 _EPOCHS: Final = 3
 """Epochs over which the slope of the accuracy is taken."""
-
-
-class GrowthAgent(Protocol):
-    """Whoever can be asked how a network shall grow."""
-
-    def choose(self, moment: Moment) -> int:
-        """Which of the moment's choices is taken."""
-        ...
 
 
 class ResizedJob(Protocol):
@@ -64,7 +57,7 @@ class Grow:
     def __init__(
         self,
         batch: Batch,
-        agent: GrowthAgent | Sequence[Growth],
+        agent: Chooser | Sequence[Growth],
         *,
         deadline_s: float | None = None,
         factor: float = 2.0,
@@ -78,7 +71,7 @@ class Grow:
         if deadline_s is not None and not 0.0 < deadline_s < math.inf:
             raise ConfigError(f"deadline_s={deadline_s!r} is not a number of seconds above 0.")
         Growth("widen", "any", factor)  # checks the factor
-        self.agent: GrowthAgent | None = None
+        self.agent: Chooser | None = None
         self.growths: Sequence[Growth] = ()
         if isinstance(agent, Sequence):
             if foreign := next((x for x in agent if not isinstance(x, Growth)), None):
@@ -152,7 +145,7 @@ class Grow:
         places = {layer.name: k for k, layer in enumerate(layers)}
         now, *after = costs(model, self.batch, (None, *growths))
         choices = tuple(
-            Choice(
+            GrowthChoice(
                 growth=growth,
                 layer=-1 if growth is None else places[growth.layer],
                 epoch_s=epoch_s * cost.flops / max(now.flops, 1.0),

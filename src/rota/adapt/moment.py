@@ -40,7 +40,7 @@ class LayerFacts:
 
 
 @dataclass(frozen=True)
-class Choice:
+class GrowthChoice:
     """One thing an agent may answer."""
 
     growth: Growth | None
@@ -61,7 +61,7 @@ class Moment:
     """In the order in which data pass through them."""
     tokens: tuple[str, ...]
     """Every leaf module as it prints itself, in order: what the published agent reads."""
-    choices: tuple[Choice, ...]
+    choices: tuple[GrowthChoice, ...]
     """The last one is to leave the network as it is."""
     left_s: float
     """Seconds to the deadline."""

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from rota import __version__, weights_file
-from rota.adapt.agent import check_facts, fill, weights_of
-from rota.adapt.cases import accuracy_of, check_cases
+from rota.adapt.growth_agent import check_facts, fill, weights_of
+from rota.adapt.growth_cases import accuracy_of, check_cases
 from rota.adapt.published_agent import MENDED, PublishedAgent
 from rota.adapt.training_state import adam_arrays, check_same, restore_adam
 from rota.adapt.turns import Looked, Turns
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from rota.adapt.cases import Cases
+    from rota.adapt.growth_cases import Cases
     from rota.adapt.published_agent import Defects
 
 KIND: Final = "published-growth-training"

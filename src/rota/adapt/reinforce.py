@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from rota import __version__, weights_file
-from rota.adapt.cases import check_cases, gain_of
 from rota.adapt.features import numbers_of
 from rota.adapt.growth_agent import (
     GrowthAgent,
@@ -23,6 +22,7 @@ from rota.adapt.growth_agent import (
     fill,
     weights_of,
 )
+from rota.adapt.growth_cases import check_cases, gain_of
 from rota.adapt.training_state import adam_arrays, check_same, restore_adam
 from rota.adapt.turns import Looked, Turns
 from rota.errors import CheckpointError, ConfigError, TrainingError
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from rota.adapt.cases import Cases
     from rota.adapt.features import Numbers
     from rota.adapt.growth_agent import (
         AgentSettings,
     )
+    from rota.adapt.growth_cases import Cases
 
 KIND: Final = "growth-training"
 VERSION: Final = 1

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rota.adapt.growth import Form
-    from rota.adapt.tasks import Task
+    from rota.adapt.tasks import LearningTask
 
 
 @dataclass(frozen=True)
-class Start:
+class StartNetwork:
     """A network before it grows, and what it learns."""
 
     name: str
-    task: Task
+    task: LearningTask
     about: str
     make: Callable[[], nn.Module]
     blocks: tuple[str, str, str]
@@ -50,7 +50,7 @@ Menu = Literal["published", "deepen", "all"]
 behind a block; the same in the form that keeps the function; or growth of every kind."""
 
 
-def growths(start: Start, menu: Menu) -> tuple[Growth | None, ...]:
+def growths(start: StartNetwork, menu: Menu) -> tuple[Growth | None, ...]:
     """The choices of a menu on a start network; the last is to leave it as it is."""
     if menu not in get_args(Menu):
         raise ConfigError(f"There is no menu {menu!r}, but {', '.join(get_args(Menu))}.")
@@ -135,42 +135,43 @@ _LINEARS: Final = ("0", "2", "4")
 _DIGITS, _SPIRALS, _TEACHER, _WAVES = (
     TASKS[name] for name in ("digits", "spirals", "teacher", "waves")
 )
+_new = StartNetwork
 STARTS: Final = {
     start.name: start
     for start in (
-        Start("digits-front", _DIGITS, "narrow in front: 2 and 8", _images(2, 8), _CONVS),
-        Start("digits-back", _DIGITS, "narrow at the back: 8 and 2", _images(8, 2), _CONVS),
-        Start("spirals-even", _SPIRALS, "16 and 16 units", _points(2, 16, 16, 3), _LINEARS),
-        Start("teacher-front", _TEACHER, "4 and 16 units", _points(4, 4, 16, 8), _LINEARS),
-        Start("teacher-back", _TEACHER, "16 and 4 units", _points(4, 16, 4, 8), _LINEARS),
-        Start("waves-even", _WAVES, "4 and 4 channels", _signals(4, 4), _CONVS),
-        Start("digits-wide", _DIGITS, "8 and 8 channels", _images(8, 8), _CONVS),
-        Start("digits-flat", _DIGITS, "no convolutions: 8 and 8 units", _flat(8, 8, 10),
+        _new("digits-front", _DIGITS, "narrow in front: 2 and 8", _images(2, 8), _CONVS),
+        _new("digits-back", _DIGITS, "narrow at the back: 8 and 2", _images(8, 2), _CONVS),
+        _new("spirals-even", _SPIRALS, "16 and 16 units", _points(2, 16, 16, 3), _LINEARS),
+        _new("teacher-front", _TEACHER, "4 and 16 units", _points(4, 4, 16, 8), _LINEARS),
+        _new("teacher-back", _TEACHER, "16 and 4 units", _points(4, 16, 4, 8), _LINEARS),
+        _new("waves-even", _WAVES, "4 and 4 channels", _signals(4, 4), _CONVS),
+        _new("digits-wide", _DIGITS, "8 and 8 channels", _images(8, 8), _CONVS),
+        _new("digits-flat", _DIGITS, "no convolutions: 8 and 8 units", _flat(8, 8, 10),
               ("1", "3", "5")),
-        Start("spirals-back", _SPIRALS, "24 and 6 units", _points(2, 24, 6, 3), _LINEARS),
-        Start("spirals-narrow", _SPIRALS, "10 and 10 units", _points(2, 10, 10, 3), _LINEARS),
-        Start("teacher-narrow", _TEACHER, "6 and 6 units", _points(4, 6, 6, 8), _LINEARS),
-        Start("teacher-wide", _TEACHER, "16 and 16 units", _points(4, 16, 16, 8), _LINEARS),
-        Start("teacher-residual", _TEACHER, "10 units and a way around",
+        _new("spirals-back", _SPIRALS, "24 and 6 units", _points(2, 24, 6, 3), _LINEARS),
+        _new("spirals-narrow", _SPIRALS, "10 and 10 units", _points(2, 10, 10, 3), _LINEARS),
+        _new("teacher-narrow", _TEACHER, "6 and 6 units", _points(4, 6, 6, 8), _LINEARS),
+        _new("teacher-wide", _TEACHER, "16 and 16 units", _points(4, 16, 16, 8), _LINEARS),
+        _new("teacher-residual", _TEACHER, "10 units and a way around",
               lambda: ResidualPoints(4, 10, 8), ("first", "second", "last")),
-        Start("waves-wide", _WAVES, "8 and 6 channels", _signals(8, 6), _CONVS),
-        Start("waves-narrow", _WAVES, "3 and 5 channels", _signals(3, 5), _CONVS),
-        Start("digits-even", _DIGITS, "4 and 4 channels", _images(4, 4), _CONVS, True),
-        Start("digits-residual", _DIGITS, "4 channels and a way around",
+        _new("waves-wide", _WAVES, "8 and 6 channels", _signals(8, 6), _CONVS),
+        _new("waves-narrow", _WAVES, "3 and 5 channels", _signals(3, 5), _CONVS),
+        _new("digits-even", _DIGITS, "4 and 4 channels", _images(4, 4), _CONVS, True),
+        _new("digits-residual", _DIGITS, "4 channels and a way around",
               lambda: ResidualImages(4, 10), ("first", "second", "last"), held_out=True),
-        Start("spirals-front", _SPIRALS, "8 and 24 units", _points(2, 8, 24, 3), _LINEARS, True),
-        Start("teacher-even", _TEACHER, "8 and 8 units", _points(4, 8, 8, 8), _LINEARS, True),
-        Start("waves-front", _WAVES, "2 and 8 channels", _signals(2, 8), _CONVS, True),
-        Start("waves-back", _WAVES, "8 and 2 channels", _signals(8, 2), _CONVS, True),
-        Start("cnn1", _DIGITS, "the published CNN#1 at an eighth of its width",
+        _new("spirals-front", _SPIRALS, "8 and 24 units", _points(2, 8, 24, 3), _LINEARS, True),
+        _new("teacher-even", _TEACHER, "8 and 8 units", _points(4, 8, 8, 8), _LINEARS, True),
+        _new("waves-front", _WAVES, "2 and 8 channels", _signals(2, 8), _CONVS, True),
+        _new("waves-back", _WAVES, "8 and 2 channels", _signals(8, 2), _CONVS, True),
+        _new("cnn1", _DIGITS, "the published CNN#1 at an eighth of its width",
               _published(4, clamped=False), _CONVS, published=True),
-        Start("cnn1-clamped", _DIGITS, "the same with its ReLU behind the last layer",
+        _new("cnn1-clamped", _DIGITS, "the same with its ReLU behind the last layer",
               _published(4, clamped=True), _CONVS, published=True),
     )
 }  # fmt: skip
 
 
-def start(name: str) -> Start:
+def start(name: str) -> StartNetwork:
     """The start network called so."""
     if name not in STARTS:
         raise UnknownNameError("start network", name, STARTS)

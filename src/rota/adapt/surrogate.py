@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rota.adapt.clock import Clock, Occasion
-from rota.adapt.table_file import CONTROLS, Run
-from rota.adapt.training import RunCurve
+from rota.adapt.network_training import RunCurve
+from rota.adapt.table_file import CONTROLS, TableRun
 from rota.errors import InputError
 from rota.perf.learning_curves import fit_curve
 
@@ -63,7 +63,7 @@ class Surrogate:
         self._fits: dict[tuple[str, int, str], _Fitted] = {}
         self.curve = lru_cache(maxsize=200_000)(self._curve)
 
-    def _curve(self, run: Run) -> RunCurve:
+    def _curve(self, run: TableRun) -> RunCurve:
         before = max(e for e in self.fitted_to if e <= run.epoch)
         after = min(e for e in self.fitted_to if e >= run.epoch)
         share = (run.epoch - before) / (after - before) if after > before else 0.0
@@ -87,9 +87,9 @@ class Surrogate:
             low.work, low.parameters,
         )  # fmt: skip
 
-    def _past(self, run: Run) -> RunCurve:
+    def _past(self, run: TableRun) -> RunCurve:
         """The run up to the change of resources, which the table has for every epoch."""
-        whole = self._runs.curve(Run(run.start, self.fitted_to[0], "none", run.seed))
+        whole = self._runs.curve(TableRun(run.start, self.fitted_to[0], "none", run.seed))
         end = run.epoch + 1
         return RunCurve(
             whole.validation[:end], whole.test[:end], whole.loss[:end], whole.rate[:end], (), ()
@@ -99,7 +99,7 @@ class Surrogate:
         key = name, epoch, sequence
         if key not in self._fits:
             curves = [
-                self._runs.curve(Run(name, epoch, sequence, seed))
+                self._runs.curve(TableRun(name, epoch, sequence, seed))
                 for seed in range(self.spec.seeds)
             ]
             first = curves[0]
@@ -140,7 +140,7 @@ def held_out_error(runs: RunSource, left_out: int) -> Mapping[str, float]:
     for name in runs.spec.starts:
         for label in labels:
             found = [
-                [float(source.curve(Run(name, epoch, label, seed)).validation[-1])
+                [float(source.curve(TableRun(name, epoch, label, seed)).validation[-1])
                  for source, epoch in ((runs, left_out), (model, left_out), (runs, nearest))]
                 for seed in range(runs.spec.seeds)
             ]  # fmt: skip

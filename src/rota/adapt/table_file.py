@@ -16,8 +16,8 @@ import numpy as np
 
 from rota import __version__
 from rota.adapt.clock import BUDGET, EPOCHS, FASTEST
+from rota.adapt.network_training import RunCurve, TrainingRules
 from rota.adapt.starts import STARTS, growths, start
-from rota.adapt.training import Rules, RunCurve
 from rota.errors import ConfigError, InputError, RotaError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ CONTROLS: Final = ("none", "restart")
 """Runs beside the sequences: no growth with normal decay, and with one restart of the rate."""
 
 
-class Run(NamedTuple):
+class TableRun(NamedTuple):
     """One training of a table."""
 
     start: str
@@ -57,7 +57,7 @@ class TableSpec:
     """After which resources change."""
     speedup: float = FASTEST
     """For how many times as fast resources the runs go on to the deadline."""
-    rules: Rules = field(default_factory=Rules)
+    rules: TrainingRules = field(default_factory=TrainingRules)
 
     def __post_init__(self) -> None:
         if not self.starts:
@@ -87,14 +87,14 @@ class TableSpec:
         for flat in range(self.choices**self.decisions):
             yield tuple(int(k) for k in np.unravel_index(flat, (self.choices,) * self.decisions))
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[TableRun]:
         """Every training, those of one start network, epoch and seed together."""
         labels = [*CONTROLS, *(",".join(map(str, sequence)) for sequence in self.sequences())]
         for name in self.starts:
             for seed in range(self.seeds):
                 for epoch in self.epochs:
                     for label in labels:
-                        yield Run(name, epoch, label, seed)
+                        yield TableRun(name, epoch, label, seed)
 
     @property
     def size(self) -> int:
@@ -106,7 +106,7 @@ class TableSpec:
     def of(cls, facts: Mapping[str, Any]) -> TableSpec:
         """Read what `asdict` gave, after JSON."""
         plain = {**facts, "starts": tuple(facts["starts"]), "epochs": tuple(facts["epochs"])}
-        return cls(**{**plain, "rules": Rules(**facts["rules"])})
+        return cls(**{**plain, "rules": TrainingRules(**facts["rules"])})
 
 
 class TableFile:
@@ -147,12 +147,12 @@ class TableFile:
         """Close the file."""
         self._link.close()
 
-    def done(self) -> set[Run]:
+    def done(self) -> set[TableRun]:
         """The runs that are there."""
         with closing(self._link.execute("SELECT start, epoch, sequence, seed FROM runs")) as rows:
-            return {Run(*row) for row in rows}
+            return {TableRun(*row) for row in rows}
 
-    def add(self, run: Run, curve: RunCurve) -> None:
+    def add(self, run: TableRun, curve: RunCurve) -> None:
         """Keep a run; it is on disk when this returns."""
         columns = np.stack([curve.validation, curve.test, curve.loss, curve.rate])
         numbers = columns.astype("<f4").tobytes()
@@ -167,7 +167,7 @@ class TableFile:
                 "make room and call the same command again."
             ) from None
 
-    def curves(self) -> dict[Run, RunCurve]:
+    def curves(self) -> dict[TableRun, RunCurve]:
         """All runs."""
         found = {}
         try:
@@ -175,7 +175,7 @@ class TableFile:
                 columns = np.frombuffer(numbers, "<f4").reshape(4, -1).astype(np.float32)
                 work, parameters = json.loads(facts)
                 validation, test, loss, rate = columns
-                found[Run(*run)] = RunCurve(
+                found[TableRun(*run)] = RunCurve(
                     validation, test, loss, rate, tuple(work), tuple(parameters)
                 )
         except (sqlite3.Error, ValueError, TypeError) as error:

@@ -37,7 +37,7 @@ class Data(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Task:
+class LearningTask:
     """Something to learn."""
 
     name: str
@@ -123,18 +123,19 @@ def _waves(rng: np.random.Generator, count: int) -> tuple[NDArray[np.float32], N
     return signal.astype(np.float32)[:, None], labels.astype(np.int64)
 
 
+_new = LearningTask
 TASKS: Final = {
     task.name: task
     for task in (
-        Task("digits", "scanned digits of 8 × 8", (1, 8, 8), 10, (896, 400, 501), _digits),
-        Task("spirals", "three arms in the plane", (2,), 3, (600, 600, 1000), _spirals),
-        Task("teacher", "labels by a random network", (4,), 8, (1500, 1000, 1500), _teacher),
-        Task("waves", "pairs of motifs in a signal", (1, 48), 12, (1200, 800, 1000), _waves),
+        _new("digits", "scanned digits of 8 × 8", (1, 8, 8), 10, (896, 400, 501), _digits),
+        _new("spirals", "three arms in the plane", (2,), 3, (600, 600, 1000), _spirals),
+        _new("teacher", "labels by a random network", (4,), 8, (1500, 1000, 1500), _teacher),
+        _new("waves", "pairs of motifs in a signal", (1, 48), 12, (1200, 800, 1000), _waves),
     )
 }
 
 
-def task(name: str) -> Task:
+def task(name: str) -> LearningTask:
     """The task called so."""
     if name not in TASKS:
         raise UnknownNameError("task", name, TASKS)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from numpy.random import Generator
 
-    from rota.adapt.cases import Cases
+    from rota.adapt.growth_cases import Cases
     from rota.adapt.moment import Moment
 
 T = TypeVar("T")

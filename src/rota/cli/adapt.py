@@ -79,7 +79,7 @@ class TableOptions:
 def make_table(options: TableOptions) -> None:
     """Train start networks with every sequence of growths; goes on where it stopped."""
     try:
-        from rota.adapt.table import build
+        from rota.adapt.table_build import build
         from rota.adapt.table_file import TableFile
     except ModuleNotFoundError as error:
         raise _needs_torch(error) from None
@@ -104,7 +104,7 @@ def make_table(options: TableOptions) -> None:
 
 def _chosen(options: TableOptions) -> TableSpec:
     """The table that was asked for, with what options change in it."""
-    from rota.adapt.tables import table
+    from rota.adapt.known_tables import table
 
     assert options.name is not None
     spec = table(options.name)
@@ -117,8 +117,8 @@ def _chosen(options: TableOptions) -> TableSpec:
 
 
 def _list_tables(as_json: bool) -> None:
+    from rota.adapt.known_tables import ABOUT, TABLES
     from rota.adapt.starts import STARTS
-    from rota.adapt.tables import ABOUT, TABLES
 
     if as_json:
         tables: dict[str, Any] = {name: asdict(spec) for name, spec in TABLES.items()}
@@ -156,7 +156,7 @@ OccasionNames = Annotated[
 
 
 @dataclass(frozen=True)
-class TrainOptions:
+class AdaptTrainOptions:
     """What `rota adapt train` can be asked for."""
 
     table: TablePath = FOLDER / "learn.db"
@@ -178,8 +178,8 @@ class TrainOptions:
 
 
 @app.command(name="train")
-@command(TrainOptions)
-def train_agent(options: TrainOptions) -> None:
+@command(AdaptTrainOptions)
+def train_agent(options: AdaptTrainOptions) -> None:
     """Let an agent learn on a table; --resume goes on where it stopped."""
     try:
         from rota.adapt.apprentice import apprentice
@@ -209,7 +209,7 @@ def train_agent(options: TrainOptions) -> None:
 
 
 @dataclass(frozen=True)
-class EvaluateOptions:
+class AdaptEvaluateOptions:
     """What `rota adapt evaluate` can be asked for."""
 
     agents: Annotated[
@@ -230,8 +230,8 @@ class EvaluateOptions:
 
 
 @app.command(name="evaluate")
-@command(EvaluateOptions)
-def evaluate_agents(options: EvaluateOptions) -> None:
+@command(AdaptEvaluateOptions)
+def evaluate_agents(options: AdaptEvaluateOptions) -> None:
     """Compare agents with baselines on a table, with confidence intervals."""
     found = _evaluated(options)
     if options.as_json:
@@ -241,7 +241,7 @@ def evaluate_agents(options: EvaluateOptions) -> None:
 
 
 @dataclass(frozen=True)
-class PlotOptions(EvaluateOptions):
+class PlotOptions(AdaptEvaluateOptions):
     """What `rota adapt plot` can be asked for."""
 
     out: Annotated[Path, typer.Option(metavar="FILE.html", help="The page.")] = (
@@ -266,7 +266,7 @@ def plot_agents(options: PlotOptions) -> None:
     typer.echo(f"Wrote {shown(str(options.out))}.")
 
 
-def _evaluated(options: EvaluateOptions) -> Evaluation:
+def _evaluated(options: AdaptEvaluateOptions) -> Evaluation:
     try:
         from rota.adapt.apprentice import load_agent
         from rota.adapt.evaluation import evaluate

@@ -37,7 +37,7 @@ HOUR_S: Final = 3600.0
 
 
 @dataclass(frozen=True)
-class Grow:
+class GrowPolicy:
     """The base policy's decisions, with growth where it pays."""
 
     base: Policy
@@ -163,7 +163,7 @@ POLICIES: Final = {
     "grow": PolicyEntry(
         "Another policy; networks grow where accuracy at the deadline is worth the delay.",
         "rota; gain > weight × delay of all jobs",
-        on_base(Grow),
+        on_base(GrowPolicy),
         {
             "base": _BASE,
             "weight": Setting(

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Final
 import torch
 
 from rota.adapt.clock import Clock, Occasion
+from rota.adapt.network_training import play, pretrained
 from rota.adapt.starts import growths, start
 from rota.adapt.table_file import CONTROLS
-from rota.adapt.training import play, pretrained
 from rota.errors import ConfigError, RotaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rota.adapt.table_file import Run, TableFile, TableSpec
-    from rota.adapt.training import RunCurve, Training
+    from rota.adapt.network_training import RunCurve, Training
+    from rota.adapt.table_file import TableFile, TableRun, TableSpec
 
 _TOGETHER: Final = 12
 """Runs that a process makes before it hands them over."""
@@ -50,7 +50,7 @@ def build(
     return len(missing)
 
 
-def _pieces(runs: list[Run]) -> Iterator[list[Run]]:
+def _pieces(runs: list[TableRun]) -> Iterator[list[TableRun]]:
     """Runs that begin alike, a few at a time."""
     for _, alike in groupby(runs, key=lambda run: (run.start, run.seed, run.epoch)):
         while piece := list(islice(alike, _TOGETHER)):
@@ -58,8 +58,8 @@ def _pieces(runs: list[Run]) -> Iterator[list[Run]]:
 
 
 def _made(
-    spec: TableSpec, pieces: Iterator[list[Run]], processes: int
-) -> Iterator[list[tuple[Run, RunCurve]]]:
+    spec: TableSpec, pieces: Iterator[list[TableRun]], processes: int
+) -> Iterator[list[tuple[TableRun, RunCurve]]]:
     if processes == 1:
         yield from (make(spec, piece) for piece in pieces)
         return
@@ -82,14 +82,14 @@ def _made(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def make(spec: TableSpec, runs: list[Run]) -> list[tuple[Run, RunCurve]]:
+def make(spec: TableSpec, runs: list[TableRun]) -> list[tuple[TableRun, RunCurve]]:
     """Make runs that have start network, seed and epoch in common."""
     name, epoch, _, seed = runs[0]
     begun = pretrained(start(name), seed, spec.rules, epoch)
     return [(run, _play(spec, begun.copy(), run)) for run in runs]
 
 
-def _play(spec: TableSpec, training: Training, run: Run) -> RunCurve:
+def _play(spec: TableSpec, training: Training, run: TableRun) -> RunCurve:
     chosen = growths(training.start, spec.menu)
     longest = Occasion("longest", run.epoch, 1.0, Clock().gpus_for(spec.speedup))
     if run.sequence in CONTROLS:

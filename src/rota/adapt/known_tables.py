@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from rota.adapt.clock import EPOCHS, HELD_OUT
+from rota.adapt.network_training import TrainingRules
 from rota.adapt.starts import STARTS
 from rota.adapt.table_file import TableSpec
-from rota.adapt.training import Rules
 from rota.errors import UnknownNameError
 
 _OWN: Final = tuple(name for name, s in STARTS.items() if not (s.held_out or s.published))
@@ -23,7 +23,7 @@ TABLES: Final = {
     ),
     "published": TableSpec(
         starts=("cnn1-clamped",), menu="published", decisions=3,
-        rules=Rules(reset="always", calibrated=False),
+        rules=TrainingRules(reset="always", calibrated=False),
     ),
     "tiny": TableSpec(
         starts=("spirals-even",), epochs=(3, 15), decisions=1, seeds=2

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
     from rota.adapt.clock import Occasion
     from rota.adapt.growth import Growth
-    from rota.adapt.starts import Start
+    from rota.adapt.starts import StartNetwork
     from rota.adapt.tasks import Data, Split
 
     Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rules:
+class TrainingRules:
     """How networks are trained."""
 
     batch: int = 64
@@ -77,7 +77,7 @@ class RunCurve:
 class Training:
     """One network on its way: model, optimizer, learning rate, epoch."""
 
-    def __init__(self, start: Start, seed: int, rules: Rules, data: Data) -> None:
+    def __init__(self, start: StartNetwork, seed: int, rules: TrainingRules, data: Data) -> None:
         self.start, self.seed, self.rules, self.data = start, seed, rules, data
         self.model = start.build(seed)
         self.optimizer = _adam(self.model, rules)
@@ -151,11 +151,11 @@ class Training:
         return other
 
 
-def _adam(model: nn.Module, rules: Rules) -> torch.optim.Adam:
+def _adam(model: nn.Module, rules: TrainingRules) -> torch.optim.Adam:
     return torch.optim.Adam(model.parameters(), lr=rules.learning_rate, fused=True)
 
 
-def pretrained(start: Start, seed: int, rules: Rules, epoch: int) -> Training:
+def pretrained(start: StartNetwork, seed: int, rules: TrainingRules, epoch: int) -> Training:
     """The training of a start network as it stands after so many epochs."""
     training = Training(start, seed, rules, start.task.data(seed))
     training.look()
