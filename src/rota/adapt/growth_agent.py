@@ -38,7 +38,7 @@ VERSION: Final = 1
 class AgentSettings:
     """The form of the agent's network."""
 
-    width: int = 48
+    width: int = 24
     """Units of every hidden layer."""
 
     def __post_init__(self) -> None:

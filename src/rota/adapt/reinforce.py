@@ -7,7 +7,8 @@ itself, and the luck of a seed, drop out.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -39,10 +40,13 @@ if TYPE_CHECKING:
         AgentSettings,
     )
     from rota.adapt.growth_cases import Cases
+    from rota.adapt.moment import Moment
 
 KIND: Final = "growth-training"
 VERSION: Final = 1
 _TINY: Final = 1e-8
+_LEAST_RATE: Final = 0.02
+"""Share of the learning rate that is left in the end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +54,10 @@ class ReinforceSettings:
     """How our agent is trained."""
 
     learning_rate: float = 3e-3
-    """Adam step size."""
+    """Adam step size at the beginning; it falls in a line, nearly to 0."""
     siblings: int = 4
     """Episodes of one case and replica in an update, which judge each other."""
-    groups: int = 4
+    groups: int = 8
     """Cases in an update, in turn; each with a replica drawn afresh."""
     passes: int = 8
     """Gradient steps per update. After the first, a choice that has become much more or much less
@@ -62,7 +66,10 @@ class ReinforceSettings:
     """Worth of the entropy of a decision at the beginning, in deviations of the reward."""
     entropy_last: float = 0.01
     """The same at the end; it falls in a line."""
-    episodes: int = 5_000
+    unmeasured: float = 0.5
+    """Share of groups that are not shown accuracy, slope and loss: not every job measures them, and
+    an agent that does without them knows other networks better."""
+    episodes: int = 8_000
     """Length of the training."""
 
     def __post_init__(self) -> None:
@@ -74,6 +81,8 @@ class ReinforceSettings:
             value = getattr(self, name)
             if not (np.isfinite(value) and value >= 0.0):
                 raise ConfigError(f"reinforce.{name}={value!r} must be a number ≥ 0.")
+        if not 0.0 <= self.unmeasured <= 1.0:
+            raise ConfigError(f"reinforce.unmeasured={self.unmeasured!r} must be from 0 to 1.")
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,7 @@ class Reinforce:
         self._adam = torch.optim.Adam(
             self.agent.network.parameters(), lr=self.settings.learning_rate, fused=True
         )
-        self._look = Looked(numbers_of)
+        self._look = Looked(numbers_of), Looked(lambda moment: numbers_of(_unmeasured(moment)))
         self._turns = Turns(cases, self._rng)
         self._scale = 0.0
         self.updates = 0
@@ -154,11 +163,14 @@ class Reinforce:
         self, pairs: Sequence[tuple[int, int]]
     ) -> tuple[list[list[Numbers]], list[tuple[int, ...]]]:
         """Play all episodes side by side: what each was shown, and what was taken."""
+        # Siblings are judged against each other, so they are shown as much.
+        hidden = self._rng.random(len(pairs) // self.settings.siblings) < self.settings.unmeasured
         shown: list[list[Numbers]] = [[] for _ in pairs]
         taken: list[tuple[int, ...]] = [() for _ in pairs]
         for _ in range(self.cases.decisions):
             for at, pair in enumerate(pairs):
-                shown[at].append(self._look(self.cases.moment(*pair, taken[at])))
+                look = self._look[int(hidden[at // self.settings.siblings])]
+                shown[at].append(look(self.cases.moment(*pair, taken[at])))
             with torch.inference_mode():
                 logs = self.agent.network(batch_of([numbers[-1] for numbers in shown])).numpy()
             # The largest of noisy scores is a draw from the softmax (Gumbel-max).
@@ -205,14 +217,21 @@ class Reinforce:
                 f"The loss is {float(loss.detach())} after {self.updates} updates; take a lower "
                 f"learning_rate than {self.settings.learning_rate:g}."
             )
+        for group in self._adam.param_groups:
+            group["lr"] = self.settings.learning_rate * max(_LEAST_RATE, 1.0 - self._done)
         self._adam.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.agent.network.parameters(), 1.0)
         self._adam.step()
 
     def _worth_of_entropy(self) -> float:
-        done = min(self.episodes / self.settings.episodes, 1.0)
+        done = self._done
         return (1.0 - done) * self.settings.entropy + done * self.settings.entropy_last
+
+    @property
+    def _done(self) -> float:
+        """The share of the training that is over."""
+        return min(self.episodes / self.settings.episodes, 1.0)
 
     def save(self, path: Path) -> None:
         """Write all that it takes to go on as if nothing had happened."""
@@ -263,6 +282,11 @@ class Reinforce:
         self._rng.bit_generator.state = facts["rng"]
         self._turns.waiting = [int(case) for case in facts["waiting"]]
         self._scale, self.updates = float(facts["scale"]), int(facts["updates"])
+
+
+def _unmeasured(moment: Moment) -> Moment:
+    """A moment of a job that does not measure how good it is."""
+    return replace(moment, accuracy=math.nan, slope=math.nan, loss=math.nan)
 
 
 def _clipped(ratio: Tensor, weight: Tensor) -> Tensor:
