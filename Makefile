@@ -63,9 +63,10 @@ bench: $(VENV)/.dev ## Measure speed; also written to bench/latest.json
 bench-against: $(VENV)/.dev ## Compare speed with another commit: make bench-against REV=…
 	$(RUN)/python bench/against.py $(REV)
 
-bench-elastic: $(VENV)/.dev ## Measure the pauses of elastic trainings against restarts, and what floods of connections cost
+bench-elastic: $(VENV)/.dev ## Measure the pauses of elastic trainings against restarts, what floods of connections cost, and growth
 	$(RUN)/python bench/elastic.py
 	$(RUN)/python bench/elastic_flood.py
+	$(RUN)/python bench/elastic_growth.py
 
 fit: $(VENV)/.dev ## Fit the speed models to the profiles below ROTA_DATA; rewrite docs/speed.md
 	$(RUN)/python fit/fit.py $(ROTA_DATA)
