@@ -174,7 +174,7 @@ def by_network_table(found: Evaluation) -> str:
 def learner_of(kind: str, cells: Cells, seed: int) -> Any:
     """A learner that begins from scratch."""
     if kind == "ours":
-        return Reinforce(cells, settings=ReinforceSettings(episodes=MOST[kind]), seed=seed)
+        return Reinforce(cells, settings=ReinforceSettings(groups=2, episodes=MOST[kind]), seed=seed)
     return PublishedTraining(cells, seed=seed, defects=PUBLISHED if kind == "published" else MENDED)
 
 

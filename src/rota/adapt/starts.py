@@ -77,6 +77,23 @@ class ResidualImages(nn.Module):
         return result
 
 
+class ResidualSignals(nn.Module):
+    """Convolutions over a signal with a way around the second one."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.first, self.norm1 = nn.Conv1d(1, width, 5, padding=2), nn.BatchNorm1d(width)
+        self.second, self.norm2 = nn.Conv1d(width, width, 5, padding=2), nn.BatchNorm1d(width)
+        self.last = nn.Linear(width, classes)
+
+    def forward(self, signals: torch.Tensor) -> torch.Tensor:
+        found = torch.relu(self.norm1(self.first(signals)))
+        found = nn.functional.max_pool1d(found, 2)
+        found = torch.relu(found + self.norm2(self.second(found)))
+        result: torch.Tensor = self.last(found.mean(2))
+        return result
+
+
 class ResidualPoints(nn.Module):
     """Linear layers with a way around the second one."""
 
@@ -163,6 +180,15 @@ STARTS: Final = {
         _new("teacher-even", _TEACHER, "8 and 8 units", _points(4, 8, 8, 8), _LINEARS, True),
         _new("waves-front", _WAVES, "2 and 8 channels", _signals(2, 8), _CONVS, True),
         _new("waves-back", _WAVES, "8 and 2 channels", _signals(8, 2), _CONVS, True),
+        _new("digits-narrow", _DIGITS, "3 and 3 channels", _images(3, 3), _CONVS, True),
+        _new("digits-flat-front", _DIGITS, "no convolutions: 4 and 12 units", _flat(4, 12, 10),
+             ("1", "3", "5"), True),
+        _new("spirals-wide", _SPIRALS, "20 and 20 units", _points(2, 20, 20, 3), _LINEARS, True),
+        _new("spirals-residual", _SPIRALS, "14 units and a way around",
+             lambda: ResidualPoints(2, 14, 3), ("first", "second", "last"), held_out=True),
+        _new("teacher-tilted", _TEACHER, "5 and 14 units", _points(4, 5, 14, 8), _LINEARS, True),
+        _new("waves-residual", _WAVES, "4 channels and a way around",
+             lambda: ResidualSignals(4, 12), ("first", "second", "last"), held_out=True),
         _new("cnn1", _DIGITS, "the published CNN#1 at an eighth of its width",
               _published(4, clamped=False), _CONVS, published=True),
         _new("cnn1-clamped", _DIGITS, "the same with its ReLU behind the last layer",
