@@ -185,3 +185,32 @@ def test_settings_of_a_grower_that_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=error):
         Grow(torch.zeros(2, 2), agent, **settings)
+
+
+def test_without_another_agent_the_one_that_ships_decides() -> None:
+    model, optimizer, batch = network()
+    grow = Grow(batch)
+    early = grow.propose(replace(FACTS, samples=300, busy_s=15.0), model, optimizer)
+
+    assert early is not None  # a tiny network with most of its training ahead
+    grow.apply(model, optimizer, early, structure_only=False, seed=0)
+    assert model(batch).shape == (32, 3)
+    # With a tenth of an epoch left no growth can pay.
+    late = Grow(batch, deadline_s=50.25)
+    assert late.propose(FACTS, model, optimizer) is None
+
+
+def test_the_agent_that_ships_answers_for_networks_of_other_kinds() -> None:
+    deep = nn.Sequential(
+        *(layer for _ in range(9) for layer in (nn.Conv2d(3, 3, 3, padding=1), nn.GELU())),
+        nn.Flatten(), nn.Linear(3 * 36, 7),
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(deep.parameters(), lr=0.1)
+    images = torch.randn(8, 3, 6, 6)
+    grow = Grow(images)
+    moment = grow.moment(FACTS, deep, optimizer)
+
+    assert moment is not None
+    assert len(moment.choices) == 10 + 9 + 1
+    assert grow.agent is not None
+    assert 0 <= grow.agent.choose(moment) < len(moment.choices)

@@ -1,6 +1,6 @@
 """Growth of a running elastic training: the `grow` of `rota.elastic.Elastic`.
 
-    grow = Grow(data[:64], agent)  # or a list of growths, to be made one after the other
+    grow = Grow(data[:64])  # or with an agent, or a list of growths to be made one by one
     with Elastic(model, optimizer, …, grow=grow) as run:
 
 It has the form of `rota.elastic.growing.Grower`, and all workers of a training need the same one.
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from rota.adapt.growth import Growth
 from rota.adapt.moment import GrowthChoice, Moment
 from rota.adapt.operations import candidates, costs, grow, layers_of, replay, tokens_of
+from rota.adapt.shipped_agent import shipped_agent
 from rota.errors import ConfigError, GrowthError
 
 if TYPE_CHECKING:
@@ -57,23 +58,26 @@ class Grow:
     def __init__(
         self,
         batch: Batch,
-        agent: Chooser | Sequence[Growth],
+        agent: Chooser | Sequence[Growth] | None = None,
         *,
         deadline_s: float | None = None,
         factor: float = 2.0,
     ) -> None:
         """`batch` is what the network is called with: some samples, the same at all workers.
 
-        `agent` may be a list of growths, of which each resize takes the next. `deadline_s` is how
-        many seconds of training the job has in all; without it, those that it is going to need.
-        `factor` is how many times as wide a layer becomes.
+        `agent` decides; by default it is the one that rota ships. It may be a list of growths, of
+        which each resize takes the next. `deadline_s` is how many seconds of training the job has
+        in all; without it, those that it is going to need. `factor` is how many times as wide a
+        layer becomes.
         """
         if deadline_s is not None and not 0.0 < deadline_s < math.inf:
             raise ConfigError(f"deadline_s={deadline_s!r} is not a number of seconds above 0.")
         Growth("widen", "any", factor)  # checks the factor
         self.agent: Chooser | None = None
         self.growths: Sequence[Growth] = ()
-        if isinstance(agent, Sequence):
+        if agent is None:
+            self.agent = shipped_agent()
+        elif isinstance(agent, Sequence):
             if foreign := next((x for x in agent if not isinstance(x, Growth)), None):
                 raise ConfigError(f"{foreign!r} is no Growth.")
             self.growths = tuple(agent)
@@ -126,6 +130,8 @@ class Grow:
             replay(model, [made], batch=self.batch, optimizer=optimizer)
         else:
             grow(model, made, self.batch, seed=seed, optimizer=optimizer)
+            if self.agent is not None:  # what it will be asked about, so that it answers at once
+                candidates(model, self.batch, factor=self.factor)
 
     def moment(self, facts: ResizedJob, model: nn.Module, optimizer: Optimizer) -> Moment | None:
         """What the agent is shown; None if it is too early to know how long an epoch takes."""
@@ -152,6 +158,8 @@ class Grow:
                 parameters=cost.parameters,
             )
             for growth, cost in zip(growths, after, strict=True)
+            # What cannot be trained for an epoch only costs time.
+            if growth is None or epoch_s * cost.flops <= left_s * max(now.flops, 1.0)
         )
         told = self._accuracies
         return Moment(
