@@ -27,10 +27,11 @@ from rota.adapt.contest import Contest, Entry, plans
 from rota.adapt.evaluation import evaluate
 from rota.adapt.growth_agent import GrowthAgent
 from rota.adapt.known_tables import TABLES
-from rota.adapt.learning_curve import learning_curve
+from rota.adapt.learning_curve import learning_curve, mean_gain
 from rota.adapt.published_agent import MENDED, PUBLISHED
 from rota.adapt.published_training import PublishedTraining
 from rota.adapt.reinforce import Reinforce, ReinforceSettings
+from rota.adapt.shipped_agent import PATH as SHIPPED
 from rota.adapt.surrogate import Surrogate, held_out_error
 from rota.adapt.table_build import build
 from rota.adapt.table_file import TableFile
@@ -93,13 +94,20 @@ def agents_on(cells: Cells, name: str) -> list[GrowthAgent]:
             note(f"training {name}, seed {seed}")
             state = path.with_suffix(".state")
             resume = state.exists()
-            training = apprentice(
-                "ours", cells, seed=seed, episodes=None, state=state, resume=resume
-            )
+            training = apprentice("ours", cells, seed=seed, state=state, resume=resume)
             training.run()
             training.save(path)
         found.append(GrowthAgent.load(path))
     return found
+
+
+def ship(cells: Cells, agents: Sequence[GrowthAgent]) -> None:
+    """Let rota have the agent that does best by validation accuracy where all have learned."""
+    gains = [mean_gain(agent, cells) for agent in agents]
+    best = int(np.argmax(gains))
+    note(f"validation gains {', '.join(map(points, gains))}: seed {SEEDS[best]} ships")
+    SHIPPED.parent.mkdir(exist_ok=True)
+    SHIPPED.write_bytes((OUT / f"ours-{SEEDS[best]}.ckpt").read_bytes())
 
 
 def bandits_on(cells: Cells) -> list[Any]:
@@ -124,6 +132,7 @@ def compared() -> Evaluation:
         "ours, on the model": agents_on(Cells(model, runs.spec.starts, every), "model"),
         "bandit": bandits_on(cells),
     }
+    ship(cells, agents["ours"])
     held_out = Cells(others, others.spec.starts, occasions_of(others))
     return evaluate(held_out, agents, cells)
 
@@ -175,7 +184,9 @@ def by_network_table(found: Evaluation) -> str:
 def learner_of(kind: str, cells: Cells, seed: int) -> Any:
     """A learner that begins from scratch."""
     if kind == "ours":
-        return Reinforce(cells, settings=ReinforceSettings(groups=2, episodes=MOST[kind]), seed=seed)
+        return Reinforce(
+            cells, settings=ReinforceSettings(groups=2, episodes=MOST[kind]), seed=seed
+        )
     return PublishedTraining(cells, seed=seed, defects=PUBLISHED if kind == "published" else MENDED)
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from rota.adapt.apprentice import apprentice, load_agent
+from rota.adapt.apprentice import LEARNERS, apprentice, load_agent
 from rota.adapt.cells import Cells, TableRuns
 from rota.adapt.clock import occasion, occasions_at
 from rota.adapt.evaluation import evaluate
 from rota.adapt.surrogate import Surrogate, held_out_error
-from rota.adapt.table_file import TableFile, TableRun
+from rota.adapt.table_build import build
+from rota.adapt.table_file import TableFile, TableRun, TableSpec
 from rota.cli.app import run
 from rota.errors import CheckpointError, ConfigError, InputError, UnknownNameError
 
@@ -144,11 +145,21 @@ def test_a_file_of_something_else_is_no_agent(tiny: Path, agent: Path) -> None:
         load_agent(torn)
 
 
-@pytest.mark.parametrize("name", ["ours"])
+@pytest.fixture(scope="module")
+def deepened(tmp_path_factory: pytest.TempPathFactory) -> TableRuns:
+    """A table with the published four choices."""
+    spec = TableSpec(starts=("spirals-even",), menu="deepen", decisions=1, seeds=2, epochs=(15,))
+    with TableFile.open(tmp_path_factory.mktemp("deep") / "deep.db", spec) as table:
+        build(table, processes=1)
+        return TableRuns(table)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
 def test_a_training_that_was_stopped_goes_on_to_the_same_agent(
-    name: str, runs: TableRuns, tmp_path: Path
+    name: str, deepened: TableRuns, tmp_path: Path
 ) -> None:
-    cells = Cells(runs, runs.spec.starts, [occasion("early-1to2"), occasion("late-2to1")])
+    occasions = [occasion("late-1to2"), occasion("late-2to1")]
+    cells = Cells(deepened, deepened.spec.starts, occasions)
     state = tmp_path / "agent.state"
     whole = apprentice(name, cells, seed=3, episodes=96, state=tmp_path / "other.state")
     whole.run()
@@ -161,6 +172,12 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_agent(
     for path, training in ((tmp_path / "a", whole), (tmp_path / "b", again)):
         training.save(path)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    choice = load_agent(tmp_path / "a").choose(cells.moment(0, 0, ()))
+    assert choice == whole.learner.chooser.choose(cells.moment(0, 0, ()))
+    other = apprentice(name, cells, seed=4, episodes=96, state=state)
+    again.learner.save(state)
+    with pytest.raises(CheckpointError, match="the seed 3, not 4"):
+        other.learner.restore(state)
 
 
 def test_the_model_of_a_table_follows_its_runs(runs: TableRuns) -> None:

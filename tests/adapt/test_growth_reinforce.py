@@ -1,18 +1,36 @@
 """How our agent learns: what it finds, that it can be killed, and what it refuses."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from made_up_cases import MadeUpCases, ManyChoices, Start, early_and_late, early_only
 
 from rota import weights_file
+from rota.adapt.apprentice import Apprentice, apprentice
 from rota.adapt.constants import best_constant
 from rota.adapt.growth_agent import GrowthAgent
-from rota.adapt.growth_cases import Part, play
+from rota.adapt.growth_cases import Cases, Part, play
 from rota.adapt.learning_curve import mean_gain
-from rota.adapt.reinforce import Reinforce, ReinforceSettings, Update, train
+from rota.adapt.reinforce import Reinforce, ReinforceSettings
 from rota.errors import CheckpointError, ConfigError, TrainingError
 
 SHORT = ReinforceSettings(episodes=64, groups=2)
+
+
+def train(cases: Cases, *, settings: ReinforceSettings, seed: int = 0) -> Reinforce:
+    """Train to the end."""
+    training = Reinforce(cases, settings=settings, seed=seed)
+    while training.episodes < settings.episodes:
+        training.advance()
+    return training
+
+
+def kept(state: Path, *, seed: int = 0, resume: bool = False) -> Apprentice:
+    """A short training that is kept on disk."""
+    return apprentice(
+        "ours", early_and_late(), seed=seed, settings=SHORT, state=state, resume=resume
+    )
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +77,17 @@ def test_the_same_seed_gives_the_same_numbers() -> None:
 def test_a_killed_training_goes_on_with_the_same_numbers(tmp_path, killed: int) -> None:
     state = tmp_path / "state"
     whole = train(early_and_late(), settings=SHORT, seed=3)
+    each = SHORT.groups * SHORT.siblings
 
-    def kill(update: Update) -> None:
-        if update.updates == killed:
+    def kill(episodes: int) -> None:
+        if episodes == killed * each:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(early_and_late(), settings=SHORT, seed=3, state=state, every=2, progress=kill)
-    again = train(early_and_late(), settings=SHORT, seed=3, state=state, every=2, resume=True)
+        kept(state, seed=3).run(kill, every=2 * each)
+    resumed = kept(state, seed=3, resume=state.exists())
+    resumed.run(every=2 * each)
+    again = resumed.learner
 
     assert again.log == whole.log
     assert again.updates == whole.updates
@@ -84,21 +105,21 @@ def test_a_training_that_has_not_begun_can_be_kept_as_well(tmp_path) -> None:
 
 def test_a_finished_training_is_not_trained_on(tmp_path) -> None:
     state = tmp_path / "state"
-    train(early_and_late(), settings=SHORT, state=state)
-    said: list[Update] = []
-    train(early_and_late(), settings=SHORT, state=state, resume=True, progress=said.append)
+    kept(state).run()
+    said: list[int] = []
+    kept(state, resume=True).run(said.append)
 
     assert said == []
 
 
-def test_a_training_cannot_be_resumed_from_nowhere() -> None:
-    with pytest.raises(ConfigError, match="say which"):
-        train(early_and_late(), settings=SHORT, resume=True)
+def test_a_training_cannot_be_resumed_from_nowhere(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no training to go on with"):
+        kept(tmp_path / "state", resume=True)
 
 
 def test_another_training_is_not_gone_on_with(tmp_path) -> None:
     state = tmp_path / "state"
-    train(early_and_late(), settings=SHORT, state=state)
+    kept(state).run()
     for other, said in (
         (Reinforce(early_and_late(), settings=SHORT, seed=9), "seed"),
         (Reinforce(early_and_late()), "settings"),
@@ -113,7 +134,7 @@ def test_another_training_is_not_gone_on_with(tmp_path) -> None:
 )
 def test_a_damaged_state_is_refused(tmp_path, lost: str) -> None:
     state = tmp_path / "state"
-    train(early_and_late(), settings=SHORT, state=state)
+    kept(state).run()
     facts, arrays = weights_file.read(state)
     weights_file.write(state, facts, {n: x for n, x in arrays.items() if n != lost})
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
 
 from rota import weights_file
 from rota.adapt import growth_agent as own
@@ -14,9 +15,8 @@ from rota.adapt.reinforce import Reinforce, ReinforceSettings
 from rota.errors import CheckpointError, ConfigError, UnknownNameError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
-    from typing import Any
 
     from rota.adapt.growth_cases import Cases
 
@@ -27,30 +27,18 @@ _EVERY: Final = 400
 """Episodes between two states on disk."""
 
 
-class Learned(Protocol):
-    """An agent that has learned."""
-
-    def choose(self, moment: Any) -> int:
-        """Which choice is taken."""
-        ...
-
-    def save(self, path: Path, about: Mapping[str, Any] | None = None) -> None:
-        """Write it into one file."""
-        ...
-
-
 class Apprentice:
     """A training that is kept on disk, and goes on where it stopped."""
 
     def __init__(self, learner: Reinforce | PublishedTraining, most: int, state: Path) -> None:
         self.learner, self.most, self.state = learner, most, state
 
-    def run(self, watch: Callable[[int], None] | None = None) -> None:
-        """Train to the end."""
+    def run(self, watch: Callable[[int], None] | None = None, *, every: int = _EVERY) -> None:
+        """Train to the end; the state is written after every so many episodes."""
         kept = self.learner.episodes
         while self.learner.episodes < self.most:
             self.learner.advance()
-            if self.learner.episodes - kept >= _EVERY:
+            if self.learner.episodes - kept >= every or self.learner.episodes >= self.most:
                 self.learner.save(self.state)
                 kept = self.learner.episodes
             if watch is not None:
@@ -68,16 +56,22 @@ def apprentice(
     cases: Cases,
     *,
     seed: int,
-    episodes: int | None,
     state: Path,
+    episodes: int | None = None,
+    settings: ReinforceSettings | None = None,
     resume: bool = False,
 ) -> Apprentice:
-    """A training of a kind of agent, begun anew or resumed from its state."""
+    """A training of a kind of agent, begun anew or resumed from its state.
+
+    `settings` are our learner's; the published one has none.
+    """
     if name not in LEARNERS:
         raise UnknownNameError("learner", name, LEARNERS)
     learner: Reinforce | PublishedTraining
     if name == "ours":
-        settings = ReinforceSettings() if episodes is None else ReinforceSettings(episodes=episodes)
+        settings = settings or ReinforceSettings()
+        if episodes is not None:
+            settings = replace(settings, episodes=episodes)
         learner, most = Reinforce(cases, settings=settings, seed=seed), settings.episodes
     else:
         choices = {len(cases.moment(case, 0, ()).choices) for case in range(len(cases.names))}

@@ -29,7 +29,7 @@ from rota.adapt.turns import Looked, Turns
 from rota.errors import CheckpointError, ConfigError, TrainingError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -292,34 +292,3 @@ def _unmeasured(moment: Moment) -> Moment:
 def _clipped(ratio: Tensor, weight: Tensor) -> Tensor:
     """What a change of probabilities gains, with no reward for going further than a fifth."""
     return torch.minimum(ratio * weight, ratio.clamp(0.8, 1.2) * weight)
-
-
-def train(
-    cases: Cases,
-    *,
-    settings: ReinforceSettings | None = None,
-    form: AgentSettings | None = None,
-    seed: int = 0,
-    state: Path | None = None,
-    resume: bool = False,
-    every: int = 25,
-    progress: Callable[[Update], None] | None = None,
-) -> Reinforce:
-    """Train our agent to the end of its settings' episodes.
-
-    With `state`, the training is written there after every so many updates, and may be killed at
-    any time: with `resume`, it goes on from there, or begins if nothing has been written yet.
-    """
-    if state is None and resume:
-        raise ConfigError("A training can be resumed only from a file: say which, with state.")
-    training = Reinforce(cases, settings=settings, form=form, seed=seed)
-    if resume and state is not None and state.exists():
-        training.restore(state)
-    while training.episodes < training.settings.episodes:
-        update = training.advance()
-        last = training.episodes >= training.settings.episodes
-        if state is not None and (last or update.updates % every == 0):
-            training.save(state)
-        if progress is not None:
-            progress(update)
-    return training
