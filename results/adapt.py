@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from scatter import Group, Scatter, save
 
 from rota.adapt.apprentice import apprentice
 from rota.adapt.bandit import Bandit
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 OUT = Path("out/results/adapt")
 PAGE = Path("docs/systems/adaptation.md")
+PICTURES = Path("docs/img")
 BEGIN, END = "<!-- results: {} -->", "<!-- end of results -->"
 SEEDS = (0, 1, 2)
 BANDIT_EPISODES = 2_000
@@ -306,6 +308,63 @@ def ranking_table(found: Sequence[dict[str, Any]]) -> str:
     return "\n".join(rows)
 
 
+# -- pictures -------------------------------------------------------------------------------------
+
+
+def draw_networks(found: Evaluation) -> None:
+    """The gain of agents against that of the constant, one point for each start network."""
+    starts = list(dict.fromkeys(case.partition("/")[0] for case in found.cases))
+    gain = {
+        one.name: [
+            100 * float(np.mean([x.gain for x in one.lines if x.case.startswith(f"{name}/")]))
+            for name in starts
+        ]
+        for one in found.standings
+        if one.lines
+    }
+    names = ("ours", "bandit", "constant-same-network")
+    points = [list(zip(gain["constant"], gain[name], strict=True)) for name in names]
+    top = 5 * int(np.ceil(max(y for own in points for _, y in own) / 5))
+    ticks = range(0, top + 1, 5)
+    groups = [Group(name, starts if name == "ours" else [""] * len(starts)) for name in names]
+    groups.append(Group("as good as the constant", ["", ""], linked=True))
+    plot = Scatter(
+        "Points of accuracy over no growth, by start network", "the constant", "who decides",
+        [*points, [(0.0, 0.0), (float(top), float(top))]], ticks, ticks,
+    )  # fmt: skip
+    save(PICTURES / "adaptation-networks.svg", "Gains by start network", groups, [plot])
+
+
+def draw_race(found: Sequence[dict[str, Any]]) -> None:
+    """The share of the oracle's gain by the logarithm of episodes, one plot for each network."""
+    marks = np.unique(np.round(np.geomspace(EVERY, max(MOST.values()), 14) / EVERY).astype(int))
+    plots = []
+    for start in TABLES["deepen"].starts:
+        points = []
+        for kind in MOST:
+            own = [
+                one for one in found if one["kind"] == kind and one["case"].startswith(f"{start}/")
+            ]
+            points.append([(float(np.log10(mark * EVERY)), share_after(own, mark * EVERY))
+                           for mark in marks if mark * EVERY <= MOST[kind]])  # fmt: skip
+        plots.append(
+            Scatter(start, "episodes (log10)", "share of the oracle's gain", points,
+                    (1, 2, 3, 4), (-0.5, 0, 0.5, 1))
+        )  # fmt: skip
+    groups = [Group(kind, [""] * len(own), linked=True) for kind, own in zip(
+        MOST, plots[0].points, strict=True)]  # fmt: skip
+    save(PICTURES / "adaptation-race.svg", "How fast agents learn", groups, plots)
+
+
+def share_after(found: Sequence[dict[str, Any]], episodes: int) -> float:
+    """The mean share of the oracle's gain at the last look before so many episodes."""
+    shares = []
+    for one in found:
+        seen = [gain for many, gain in one["curve"] if many <= episodes]
+        shares.append(seen[-1] / (one["goal"] / SHARE))
+    return float(np.clip(np.mean(shares), -0.5, 1.0))
+
+
 # -- the page ------------------------------------------------------------------------------------
 
 
@@ -337,10 +396,13 @@ def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     found = compared()
+    raced = kept("race", race)
+    draw_networks(found)
+    draw_race(raced)
     put({
         "standings": standings_table(found),
         "networks": by_network_table(found),
-        "race": race_table(kept("race", race)),
+        "race": race_table(raced),
         "ranking": ranking_table(kept("ranking", rankings)),
         "model": surrogate_table(),
     })  # fmt: skip
