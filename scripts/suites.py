@@ -22,7 +22,9 @@ PASSED = Path(".ci/passed.json")
 ALWAYS = ("pyproject.toml", "constraints.txt", "Makefile", "scripts/suites.py")
 HELP = ("tests/conftest.py", "tests/helpers", "tests/fixtures")
 BOUNDED = ("core", "sim", "policies", "envs", "run", "systems")
-APART = tuple(f"src/rota/{room}/" for room in ("backends", "cli", "dash", "elastic", "learn"))
+APART = tuple(
+    f"src/rota/{room}/" for room in ("adapt", "backends", "cli", "dash", "elastic", "learn")
+)
 """Rooms that the simulator does not use."""
 
 
@@ -39,7 +41,11 @@ class Suite:
 
 
 SUITES = {
-    "logs": Suite(("src/rota", *HELP), ("src/rota/elastic/", "src/rota/backends/"), "logs"),
+    "logs": Suite(
+        ("src/rota", *HELP),
+        ("src/rota/adapt/", "src/rota/elastic/", "src/rota/backends/"),
+        "logs",
+    ),
     "bounds": Suite(
         ("src/rota", *HELP, *(f"tests/{room}" for room in BOUNDED)),
         APART,
