@@ -186,9 +186,8 @@ def by_network_table(found: Evaluation) -> str:
 def learner_of(kind: str, cells: Cells, seed: int) -> Any:
     """A learner that begins from scratch."""
     if kind == "ours":
-        return Reinforce(
-            cells, settings=ReinforceSettings(groups=2, episodes=MOST[kind]), seed=seed
-        )
+        settings = ReinforceSettings(groups=2, unmeasured=0.0, episodes=MOST[kind])
+        return Reinforce(cells, settings=settings, seed=seed)
     return PublishedTraining(cells, seed=seed, defects=PUBLISHED if kind == "published" else MENDED)
 
 
@@ -231,10 +230,18 @@ def race_table(found: Sequence[dict[str, Any]]) -> str:
         own = [one for one in found if one["case"] == case]
         cells = []
         for kind in MOST:
-            reached = [one["reached"] or None for one in own if one["kind"] == kind]
+            reached = [one["reached"] for one in own if one["kind"] == kind]
             words = [f"> {MOST[kind]:,}" if many is None else f"{many:,}" for many in reached]
             cells.append(", ".join(words))
         rows.append(f"| {case} | {points(own[0]['goal'])} | " + " | ".join(cells) + " |")
+    met = [case for case in cases
+           if any(one["reached"] for one in found if one["case"] == case)]  # fmt: skip
+    means = []
+    for kind in MOST:
+        needed = [one["reached"] or MOST[kind] for one in found
+                  if one["kind"] == kind and one["case"] in met]  # fmt: skip
+        means.append(f"{np.mean(needed):,.0f}, {np.median(needed):,.0f}")
+    rows.append("| mean, median where any reached it | | " + " | ".join(means) + " |")
     return "\n".join(rows)
 
 
