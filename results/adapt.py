@@ -329,17 +329,21 @@ def draw_networks(found: Evaluation) -> None:
         for one in found.standings
         if one.lines
     }
-    names = ("ours", "bandit", "constant-same-network")
-    points = [list(zip(gain["constant"], gain[name], strict=True)) for name in names]
-    top = 5 * int(np.ceil(max(y for own in points for _, y in own) / 5))
+    top = 5 * int(np.ceil(max(gain["foresight"] + gain["ours"]) / 5))
     ticks = range(0, top + 1, 5)
-    groups = [Group(name, starts if name == "ours" else [""] * len(starts)) for name in names]
-    groups.append(Group("as good as the constant", ["", ""], linked=True))
-    plot = Scatter(
-        "Points of accuracy over no growth, by start network", "the constant", "who decides",
-        [*points, [(0.0, 0.0), (float(top), float(top))]], ticks, ticks,
-    )  # fmt: skip
-    save(PICTURES / "adaptation-networks.svg", "Gains by start network", groups, [plot])
+    # Where all gain little, names would lie upon each other.
+    far = [name if 2 * y > ticks[-1] / 3 else "" for name, y in zip(starts, gain["ours"],
+                                                                   strict=True)]  # fmt: skip
+    groups = [Group("ours", far), Group("equally good", ["", ""], linked=True)]
+    plots = [
+        Scatter(
+            f"Points over no growth, against {against}", against, "ours",
+            [list(zip(gain[against], gain["ours"], strict=True)), [(0, 0), (top, top)]],
+            ticks, ticks,
+        )
+        for against in ("constant", "foresight")
+    ]  # fmt: skip
+    save(PICTURES / "adaptation-networks.svg", "Gains by start network", groups, plots)
 
 
 def draw_race(found: Sequence[dict[str, Any]]) -> None:
