@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from rota.elastic.protocol import JobSpec
 
 _ANSWER_S: Final = 10.0
-LAUNCH_S: Final = 20.0
+LAUNCH_S: Final = 60.0
 """Seconds in which a new agent must answer."""
 AGENT_KILLED: Final = "The job's agent was killed, or could not write its result."
 _LOOK_S: Final = 0.02
