@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
+
+from rota.backends.reconciler import Standing, next_action
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from rota.backends.reconciler import Action, Phase
 
 Step = Literal["wait", "cancel", "launch", "reap", "kill", "look", "stop", "resize"]
 """`look`: ask its agent; `kill`: end a run whose agent does not; `reap`: end what a run left."""
@@ -41,32 +45,28 @@ class Situation:
 
 
 def next_step(now: Situation) -> Step:
-    """The one thing to do now for this job."""
-    if not now.open:
-        if now.cancelled:
-            return "cancel"
-        return "launch" if now.seats and now.free() else "wait"
-    if now.reaping:
+    """The one thing to do now for this job: see to its agent, or what the reconciler says."""
+    if now.open and now.reaping:
         return "reap" if now.look_due else "wait"
-    if now.overdue:
+    if now.open and now.overdue:
         return "kill"
-    if now.look_due:  # before anything else is asked of the agent: the run may be over
+    if now.open and now.look_due:  # before anything else is asked of the agent: it may be over
         return "look"
-    if now.stopping:
-        return "wait"
-    if now.cancelled or not now.seats:
-        return "stop"
-    return _change(now)
+    return _STEPS[next_action(_standing(now))]
 
 
-def _change(now: Situation) -> Step:
-    """How a running job gets from the members it has to those it shall have."""
-    if now.plain:
-        other = now.leaving if now.members is None else now.members != now.seats
-        return "stop" if other else "wait"
-    if now.members is None:
-        return "wait"  # its agent has not said yet which members are there
-    ready = now.ready()
-    if not ready:
-        return "stop"
-    return "resize" if ready != now.members else "wait"
+def _standing(now: Situation) -> Standing[frozenset[str]]:
+    """The members that the job shall have and has, as far as its agent has said which."""
+    phase: Phase = "waiting" if not now.open else "stopping" if now.stopping else "running"
+    wanted, holds = now.seats, now.members
+    if phase == "running" and wanted and not now.cancelled:
+        if now.plain and holds is None and now.leaving:
+            holds = frozenset()  # others than it shall have, whichever they are
+        elif not now.plain and holds is not None:
+            wanted = now.ready()
+    return Standing(phase, wanted, holds, not now.plain, now.cancelled, now.free)
+
+
+_STEPS: Final[dict[Action, Step]] = {
+    "wait": "wait", "start": "launch", "stop": "stop", "resize": "resize", "cancel": "cancel",
+}  # fmt: skip
