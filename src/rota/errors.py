@@ -11,6 +11,7 @@ RotaError
 │   └── OverfillError     more asked of a node than it has
 ├── PolicyError           a policy raised, looped or starved the cluster
 ├── TrainingError         training cannot go on
+├── BackendError          a cluster cannot be asked, or answers nonsense
 ├── JobError              a running job cannot be reached, or has failed
 │   └── DamagedError      a file that a job's keeper wrote is not what it wrote
 └── JournalError          the journal cannot be written or read
@@ -88,6 +89,10 @@ class PolicyError(RotaError):
 
 class TrainingError(RotaError):
     """Training cannot go on, and going on regardless would give a wrong result."""
+
+
+class BackendError(RotaError):
+    """A cluster cannot be asked how it is, or what it answers makes no sense."""
 
 
 class JobError(RotaError):

@@ -11,7 +11,7 @@ from local_jobs import asked, site
 from rota.backends.local import Request
 from rota.backends.local.queue_rows import QueueRows
 from rota.backends.local.start_hint import start_hint
-from rota.backends.local.waits_file import WAITS, WaitsFile
+from rota.backends.waits_file import WAITS, WaitsFile
 from rota.core import Draft
 from rota.run.wait_reason import WaitReason
 from rota.run.why import why_waiting

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import os
-import signal
-import time
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path  # noqa: TC003
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rota.cli import foreign
+from rota.cli import foreign, slurm_daemon
+from rota.cli.daemon_loop import (
+    Speaker,
+    drive,
+    journal_of,
+    policy_named,
+    stopped_by_signals,
+    tell,
+)
 from rota.cli.job_verbs import STATE, State  # noqa: TC001
-from rota.cli.loading import named_policies, note
+from rota.cli.loading import note
 from rota.cli.options import command, duration
-from rota.cli.signals import on_signals
-from rota.cli.table import shown
-from rota.errors import ConfigError, JournalError
+from rota.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rota.backends.local import LocalBackend, StateDir
-    from rota.core import Cluster, Policy
+    from rota.core import Cluster
     from rota.perf.job_laws import JobLaws
-    from rota.run.guard import Guard
-    from rota.run.loop import Round
-    from rota.run.recorder import Recorder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +47,19 @@ class DaemonOptions:
         typer.Option("--shadow", help="Only record what the policy decides; the fallback is used."),
     ] = False
     backend: Annotated[
-        str, typer.Option(metavar="NAME", help="What cluster: local, or a plug-in's NAME[:a=1,…].")
+        str, typer.Option(metavar="NAME", help="local, slurm, or a plug-in's NAME[:a=1,…].")
     ] = "local"
     nodes: Annotated[int, typer.Option(min=1, help="Virtual nodes of this machine.")] = 1
     gpus: Annotated[
         int, typer.Option(min=0, help="GPUs of each; 0: all there are, or one slot per CPU.")
     ] = 0
-    every: Annotated[float, duration("Between rounds, at most.")] = 10.0
+    partition: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Of Slurm, whose jobs rota starts; repeat for more."),
+    ] = None
+    every: Annotated[
+        float, duration("Between rounds, at most.", param_decls=("--interval", "--every"))
+    ] = 10.0
     min_run: Annotated[float, duration("A job is not stopped or moved sooner after its start.")] = (
         0.0
     )
@@ -75,6 +82,16 @@ class DaemonOptions:
         Path | None,
         typer.Option(metavar="PATH", help="How jobs slow each other down: a `rota profile`."),
     ] = None
+    preempt_rate: Annotated[
+        int, typer.Option(min=0, help="Running jobs that may be stopped or moved per hour; Slurm.")
+    ] = 120
+    preempt_budget: Annotated[
+        int, typer.Option(min=0, help="Times that one job may be stopped or moved; Slurm.")
+    ] = 20
+    heartbeat: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="A sign of life for the watchdog; STATE/heartbeat."),
+    ] = None
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what went wrong.")] = False
     state: State = STATE
 
@@ -92,19 +109,23 @@ def run(options: DaemonOptions) -> None:
     STATE/journal.db.
     """
     from rota.backends.local.machine import machine
-    from rota.backends.local.state_dir import StateDir
+    from rota.backends.local.state_dir import JOURNAL, StateDir
     from rota.perf.job_laws import read_laws
     from rota.run.guard import Guard
+    from rota.run.recorder import Recorder
     from rota.run.rehearsal import rehearse
 
-    chosen = _policy(options.policy, options.history)
-    spare = None if options.fallback == "none" else _policy(options.fallback, options.history)
+    chosen = policy_named(options.policy, options.history)
+    spare = None if options.fallback == "none" else policy_named(options.fallback, options.history)
     guard = Guard(fallback=spare, deadline_s=options.deadline, shadow=options.shadow)
+    if options.backend.partition(":")[0] == "slurm":
+        slurm_daemon.run_on_slurm(options, chosen, guard, Speaker(options.quiet))
+        return
     if options.backend != "local":
         names = [options.policy] if spare is None else [options.policy, options.fallback]
         foreign.run_on(
-            options.backend, names, lambda name: _policy(name, options.history), guard,
-            lambda turn: _tell(turn, _Speaker(options.quiet)),
+            options.backend, names, lambda name: policy_named(name, options.history), guard,
+            lambda turn: tell(turn, Speaker(options.quiet)),
         )  # fmt: skip
         return
     if options.shadow and spare is None:
@@ -112,20 +133,25 @@ def run(options: DaemonOptions) -> None:
     laws = None if options.profile is None else read_laws(options.profile)
     cluster, real = machine(options.nodes, options.gpus)
     store = StateDir(options.state)
-    say = _Speaker(options.quiet)
+    say = Speaker(options.quiet)
     for name in dict.fromkeys([options.policy] + [options.fallback] * (spare is not None)):
         say(f"tries out {name} on made-up jobs")
-        rehearse(_policy(name, options.history), cluster, options.deadline)
+        rehearse(policy_named(name, options.history), cluster, options.deadline)
     with ExitStack() as stack:
         stack.enter_context(store.locked(policy=options.policy, gpus=cluster.total_gpus))
         local = stack.enter_context(
             _backend(options, store, cluster, laws, real_gpus=real, say=say)
         )
-        stack.enter_context(_stopped_by_signals(local))
-        recorder = stack.enter_context(_recorder(store, local, cluster, options.policy, say))
+        stack.enter_context(stopped_by_signals(local))
+        columns = {"names": list(cluster.names), "gpus": cluster.gpus.tolist()}
+        meta = {"policy": options.policy, "total_gpus": cluster.total_gpus, "backend": "local",
+                "cluster": columns, "began_at": store.origin}  # fmt: skip
+        recorder = stack.enter_context(
+            journal_of(store.root / JOURNAL, meta, lambda one: Recorder(one, local), say)
+        )
         say(f"{options.policy} schedules {store.root} on {cluster.describe()}"
             f"{'' if real else ' (CPU slots)'}, process {os.getpid()}")  # fmt: skip
-        _drive(chosen, local, guard, recorder, say)
+        drive(chosen, local, guard, recorder, say)
         left = len(local.jobs)
         if left:
             say(f"leaves {left} jobs to themselves; the next `rota run` finds them again")
@@ -139,7 +165,7 @@ def _backend(
     laws: JobLaws | None,
     *,
     real_gpus: bool,
-    say: _Speaker,
+    say: Speaker,
 ) -> Iterator[LocalBackend]:
     """The backend, and what it starts agents with."""
     from rota.backends.local.local_backend import LocalBackend
@@ -156,122 +182,3 @@ def _backend(
         )  # fmt: skip
         stack.callback(local.close)
         yield local
-
-
-def _drive(
-    policy: Policy, backend: LocalBackend, guard: Guard, recorder: Recorder, say: _Speaker
-) -> None:
-    """Round after round, each written down."""
-    from rota.run.ask import name_of
-    from rota.run.loop import rounds
-    from rota.run.why import why_waiting
-
-    broken = False
-    in_order = {name_of(p) for p in (policy, guard.fallback) if p and _first_come(p)}
-    for turn in rounds(policy, backend, guard=guard):
-        _tell(turn, say)
-        backend.remark(turn.plan, turn.by)
-        decision, by = turn.plan.decision, turn.by
-        backend.note_waits(why_waiting(turn.snapshot, decision, by, first_come=by in in_order))
-        try:
-            recorder.write(turn)
-            broken = False
-        except JournalError as error:
-            # What is missing is written down as soon as it can be: the jobs come first.
-            if not broken:
-                say(f"{error}", trouble=True)
-            broken = True
-    try:
-        recorder.close(backend.now_s)
-    except JournalError as error:
-        say(f"{error}", trouble=True)
-
-
-def _first_come(policy: Policy) -> bool:
-    """Whether a policy is known to serve jobs in order of submission."""
-    from rota.policies.classic.orderings import FIFO
-
-    return getattr(getattr(policy, "rule", None), "order", None) == FIFO
-
-
-def _tell(turn: Round, say: _Speaker) -> None:
-    if turn.trouble:
-        say(f"round {turn.number}: {turn.trouble}", trouble=True)
-    for action in turn.plan:
-        where = " ".join(
-            f"{workers + servers}@{node}" for node, workers, servers in getattr(action, "share", ())
-        )
-        say(f"job {action.uid}: {type(action).__name__.lower()} {where}".rstrip())
-
-
-def _policy(name: str, history: str | None) -> Policy:
-    from rota.cli.loading import learners, loaded
-    from rota.sim.briefing import informed
-
-    policies = named_policies([name])
-    if history is not None:
-        return informed(policies[name], loaded(history))
-    if learners(policies):
-        raise ConfigError(f"Policy {name!r} draws on past jobs; name them with --history.")
-    return policies[name]
-
-
-@contextmanager
-def _recorder(
-    store: StateDir, backend: LocalBackend, cluster: Cluster, policy: str, say: _Speaker
-) -> Iterator[Recorder]:
-    """What writes the journal; that of an earlier daemon is continued."""
-    from rota.backends.local.private import keep_private, put_aside
-    from rota.backends.local.state_dir import JOURNAL
-    from rota.run.journal import Journal
-    from rota.run.recorder import Recorder
-
-    path = store.root / JOURNAL
-    columns = {"names": list(cluster.names), "gpus": cluster.gpus.tolist()}
-    meta = {"policy": policy, "total_gpus": cluster.total_gpus, "backend": "local",
-            "cluster": columns, "began_at": store.origin}  # fmt: skip
-    journal = None
-    if path.exists():
-        keep_private(path)
-        try:
-            journal = Journal.reopen(path, meta={"cluster": columns})
-            recorder = Recorder(journal, backend)
-        except JournalError as error:
-            # The jobs come first: what is wrong with it can be looked into later.
-            if journal is not None:
-                journal.close()
-            aside = put_aside(path)
-            say(f"{path.name} cannot be gone on with: {error} It is {aside} now", trouble=True)
-            journal = None
-    if journal is None:
-        journal = Journal.create(path, meta=meta)
-        recorder = Recorder(journal, backend)
-    with journal:
-        keep_private(path)
-        yield recorder
-
-
-@contextmanager
-def _stopped_by_signals(backend: LocalBackend) -> Iterator[None]:
-    """SIGTERM, SIGINT and SIGHUP end the daemon between two rounds; a second one, at once."""
-
-    def stop(*_: object) -> None:
-        if backend.stopped:
-            raise KeyboardInterrupt
-        backend.stopped = True
-
-    with on_signals(stop, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        yield
-
-
-class _Speaker:
-    """One line per event on stderr, with the time."""
-
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
-
-    def __call__(self, text: str, *, trouble: bool = False) -> None:
-        if trouble or not self._quiet:
-            # A closed terminal or a full disk is no reason to leave the jobs alone.
-            with suppress(OSError, ValueError):
-                typer.echo(f"{time.strftime('%H:%M:%S')} {shown(text)}", err=True)

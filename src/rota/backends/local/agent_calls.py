@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from rota.backends.local.calls import Calls
+    from rota.backends.calls import Calls
     from rota.backends.local.seating import Seat
     from rota.elastic.agent_forkserver import AgentForkServer
     from rota.elastic.protocol import JobSpec, Member

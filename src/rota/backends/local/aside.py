@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from rota.backends.local.calls import Calls
+    from rota.backends.calls import Calls
     from rota.backends.local.state_dir import StateDir
 
 GRACE_S: Final = 30.0

@@ -6,9 +6,9 @@ import math
 from time import sleep
 from typing import TYPE_CHECKING, Final
 
+from rota.backends.calls import Calls
 from rota.backends.local.agent_calls import Means
 from rota.backends.local.aside import Aside
-from rota.backends.local.calls import Calls
 from rota.backends.local.folder_watch import NewJobs, Wishes
 from rota.backends.local.held import Ended
 from rota.backends.local.holds import obey_hold
@@ -21,7 +21,7 @@ from rota.backends.local.machine import device_names, seat_env
 from rota.backends.local.seating import misplaced, stayers
 from rota.backends.local.state_clock import StateClock
 from rota.backends.local.state_dir import SPEEDS
-from rota.backends.local.waits_file import WAITS, WaitsFile
+from rota.backends.waits_file import WAITS, WaitsFile
 from rota.core.jobs import JobTable
 from rota.core.layout import FINISH, GIVE_UP, KILL
 from rota.errors import RotaError
@@ -75,7 +75,7 @@ class LocalBackend:
         self.store, self.cluster, self.every_s, self.drain = store, cluster, every_s, drain
         self.min_run_s = min_run_s
         self.stopped = False
-        """Set it to have `wait` return False; jobs go on."""
+        """`wait` returns False; jobs go on."""
         self._say, self._said = say, dict[int, str]()
         self._has, self._pool = dict(enumerate(cluster.gpus.tolist())), Calls()
         devices = device_names(cluster, real_gpus)
@@ -211,6 +211,10 @@ class LocalBackend:
             self._waits.write({**reasons, **starting_reasons(self._jobs.values())})
         except OSError as error:
             self._say_once(0, f"{WAITS} cannot be written: {error.strerror}; tried again")
+
+    def stop(self) -> None:
+        """Have `wait` return False; jobs go on."""
+        self.stopped = True
 
     def close(self) -> None:
         """Leave the jobs to themselves."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rota.backends.local.holds import hold_of
 from rota.backends.local.overview import Overview
-from rota.backends.local.waits_file import WaitsFile
+from rota.backends.waits_file import WaitsFile
 from rota.errors import DamagedError, RotaError
 from rota.run.wait_reason import WaitReason
 
@@ -175,7 +175,7 @@ class QueueRows:
             return
         from concurrent.futures import wait
 
-        from rota.backends.local.calls import Calls
+        from rota.backends.calls import Calls
         from rota.elastic import ElasticJob
 
         calls = Calls()

@@ -1,0 +1,356 @@
+"""A cluster that others run, as a Backend: looks at it through a driver, and carries out plans.
+
+Looks and commands are made in threads, so that a slow cluster delays nothing else; what they find
+comes back as events, on which `wait` wakes.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from math import inf
+from time import monotonic, time
+from typing import TYPE_CHECKING, Final
+
+from rota.backends.cluster_calls import ClusterCalls
+from rota.backends.cluster_snapshot import snapshot_of
+from rota.backends.fitting import fitted
+from rota.backends.heartbeat_file import EVERY_S
+from rota.backends.job_roll import JobRoll
+from rota.backends.node_table import NodeTable, take_room
+from rota.backends.preemption_limits import PreemptionLimits
+from rota.backends.reconciler import Reconciler, Traits
+from rota.backends.waits_file import WAITS, WaitsFile
+from rota.errors import JournalError, RotaError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from rota.backends.cluster_calls import Event
+    from rota.backends.driver import Answer, ClusterSight, Driver
+    from rota.backends.heartbeat_file import HeartbeatFile
+    from rota.backends.job_book import JobBook
+    from rota.backends.job_roll import ClusterJob
+    from rota.backends.reconciler import Intent, Order
+    from rota.core.plan import Plan, Share
+    from rota.core.snapshot import Snapshot
+    from rota.run.speeds import Speeds
+    from rota.run.wait_reason import WaitReason
+
+MOST_CALLS: Final = 8
+"""Commands under way at a time: a controller has other things to do, too."""
+
+
+class ClusterBackend:
+    """Runs the jobs of one cluster by plans; jobs go on without it."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        book: JobBook,
+        speeds: Speeds,
+        *,
+        every_s: float = 30.0,
+        look_s: float = 2.0,
+        min_run_s: float = 0.0,
+        passive: bool = False,
+        drain: bool = False,
+        limits: PreemptionLimits | None = None,
+        root: Path | None = None,
+        heartbeat: HeartbeatFile | None = None,
+        say: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        """Rounds are at most `every_s` apart, looks at least `look_s`.
+
+        With `passive` nothing is ever done to any job. With `drain`, `wait` returns False when no
+        job of ours is left. Why jobs wait is written below `root`.
+        """
+        self.driver, self.book, self.every_s = driver, book, every_s
+        self.min_run_s, self.passive, self.drain = min_run_s, passive, drain
+        self.stopped = False
+        """`wait` returns False; jobs go on."""
+        self._say, self._said, self._speeds = say, dict[object, str](), speeds
+        self._limits = limits or PreemptionLimits()
+        self._began_s, self._clock_s = max(0.0, time() - book.origin_s), monotonic()
+        self._nodes = NodeTable(book.nodes())
+        self.roll = JobRoll(book, self._nodes)
+        """Its jobs; what the journal asks of them."""
+        self._mind = Reconciler()
+        self._intents = book.intents()
+        self._waits = None if root is None else WaitsFile(root)
+        self._heartbeat = heartbeat
+        self._calls = ClusterCalls(driver, look_s)
+        self._flying: dict[int, Order] = {}  # by the number of the command
+        self._news, self._round_s, self._blind = False, -inf, True
+        self._unwritten: dict[int, Intent] = {}
+
+    # The seam.
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the state directory was made."""
+        return self._began_s + monotonic() - self._clock_s
+
+    @property
+    def jobs(self) -> list[ClusterJob]:
+        """Jobs that are not over, ours and others'."""
+        return list(self.roll.jobs.values())
+
+    def observe(self) -> Snapshot:
+        """The cluster and its jobs as they were last seen, with what they shall hold by now."""
+        self._serve()
+        if self._blind:
+            self._first_look()
+        jobs = [job for job in self.roll.jobs.values() if self._is_shown(job)]
+        shares = {job.uid: self._share(job) for job in jobs}
+        allowed = self._limits.allows(self.now_s)
+        snapshot = snapshot_of(
+            self._nodes, jobs, shares, self.now_s, self.book.origin_s,
+            lambda job: (self.roll.user(job), self._speeds.number(job.sight.request.model)),
+            lambda job: not (allowed and self._may_stop(job)), self.min_run_s,
+        )  # fmt: skip
+        told = {job.uid for job in jobs if job.sight.progress is not None}
+        return self._speeds.see(snapshot, by_nodes=True, told=told)
+
+    def apply(self, plan: Plan) -> None:
+        """Write down what jobs shall hold; threads bring it about."""
+        decision = plan.decision
+        wanted = {int(decision.uid[k]): decision.share(k) for k in plan.job.tolist()}
+        if not wanted or self.passive:
+            return
+        intents = []
+        free = self._free({uid: self._share(job) for uid, job in self.roll.jobs.items()
+                           if uid not in wanted})  # fmt: skip
+        for uid, share in wanted.items():
+            job = self.roll.jobs.get(uid)
+            if job is None or not job.sight.managed:
+                continue
+            found = fitted(job.sight.request, share, self._nodes.names, self._nodes.room(job, free))
+            if found is None:
+                self._say_once(uid, f"{self._call(job)} fits none of the nodes that it may use")
+                continue
+            take_room(job, found, free)
+            held = self._mind.share(uid)
+            intent = self._mind.wanting(uid, found)
+            if intent is None:
+                continue
+            if held:
+                self._limits.note(self.now_s)
+                job.known.preemptions += 1
+            if found and not held:
+                job.since_s = self.now_s
+            intents.append(intent)
+        self._keep(intents)
+        self._serve()
+
+    def wait(self, wake_s: float) -> bool:
+        """Until something happens that calls for a decision, or `wake_s`; False when it is over."""
+        while not self.stopped:
+            self._serve()
+            now_s = self.now_s
+            if not self._blind:
+                if self.drain and not self.roll.ours() and not self._news:
+                    return False
+                due = now_s >= self._round_s + self.every_s
+                if self._news or due or now_s >= wake_s:
+                    self._news, self._round_s = False, now_s
+                    return True
+            self._sleep(min(wake_s, self._round_s + self.every_s) - now_s)
+        return False
+
+    def remark(self, plan: Plan, by: str) -> None:
+        """Remember of the jobs that a plan stops which policy stopped them, and for which jobs."""
+        if not self.passive:
+            self.roll.remark(plan, by)
+
+    def note_waits(self, reasons: Mapping[int, WaitReason]) -> None:
+        """Write down why jobs wait."""
+        if self._waits is not None:
+            try:
+                self._waits.write(reasons)
+            except OSError as error:
+                self._say_once("waits", f"{WAITS} cannot be written: {error.strerror}; tried again")
+
+    def stop(self) -> None:
+        """End `wait`; may be called from a signal handler."""
+        self.stopped = True
+        self._calls.wake()
+
+    def close(self) -> None:
+        """Leave the jobs to themselves."""
+        self._calls.close()
+        self._serve(look=False)
+        self._speeds.keep()
+
+    # What happens.
+
+    def _serve(self, *, look: bool = True) -> None:
+        """Take in what has come, look again when it is time, and give orders."""
+        if self._heartbeat is not None and not self._blind:
+            self._heartbeat.beat()
+        while (event := self._calls.event(0.0)) is not None:
+            self._heed(event)
+        if look and self._calls.look_due:
+            self._calls.look(self._mind.begin_look())
+        if not self.passive and not self._blind:
+            self._order()
+
+    def _sleep(self, most_s: float) -> None:
+        """Until something comes, the next look is due, or the time is over."""
+        event = self._calls.event(min(most_s, self.every_s, EVERY_S))
+        if event is not None:
+            self._heed(event)
+
+    def _first_look(self) -> None:
+        """Nothing is known yet: wait for the first look that succeeds."""
+        while self._blind and not self.stopped:
+            self._serve()
+            if self._blind:
+                self._sleep(self.every_s)
+
+    def _heed(self, event: Event) -> None:
+        if event.kind == "look":
+            self._heed_look(event)
+        elif event.kind == "answer":
+            self._heed_answer(event)
+
+    def _heed_look(self, event: Event) -> None:
+        try:
+            sight: ClusterSight = event.result()
+        except (RotaError, OSError) as error:
+            self._say_once("look", f"{error}; asked again")
+            return
+        if self._said.pop("look", None):
+            self._say("the cluster answers again")
+        try:
+            self._see(event.number, sight)
+            self._blind = False
+            self.roll.write()
+        except JournalError as error:
+            self._say_once("book", f"{error}; tried again")
+
+    def _see(self, number: int, sight: ClusterSight) -> None:
+        """Take a look in: nodes, jobs that came, went or changed, and what follows for intents."""
+        new, changed = self._nodes.see(sight.nodes)
+        if new:
+            self.book.keep_nodes(new)
+        came, over = self.roll.see(sight, self.driver.fate, forget_rows=changed)
+        for uid in over:
+            if uid in self._mind:
+                self._mind.forget(uid)
+            self._intents.pop(uid, None)
+            self._unwritten.pop(uid, None)
+        for job in self.roll.jobs.values():
+            if job.sight.managed:
+                self._mind.add(self.roll.intent(job, self._intents), self._traits(job))
+        sights = {uid: self.roll.seen(job) for uid, job in self.roll.jobs.items()
+                  if job.sight.managed}  # fmt: skip
+        held = {
+            uid: self._nodes.share(job.sight.place)
+            for uid, job in self.roll.jobs.items()
+            if job.sight.phase in ("running", "stopping")
+        }
+        before = {uid: self._mind.share(uid) for uid in sights}
+        self._keep(self._mind.saw(number, sights, self._free(held)))
+        lost = any(before[uid] and not self._mind.share(uid) for uid in sights)
+        self._keep([] if self.passive else self.roll.to_hold(self._mind))
+        self._news |= bool(came or over or changed or lost)
+
+    def _order(self) -> None:
+        """Carry out what is to be done, as far as calls are left."""
+        try:
+            if self._unwritten:
+                self._keep([])
+            late = self._mind.overdue(self.now_s)
+            self._keep(late)
+            self._news |= bool(late)
+            left = MOST_CALLS - len(self._flying)
+            for order, intent in islice(self._mind.orders(self.now_s), left):
+                self._begin(order, intent)
+        except JournalError as error:  # a full disk: nothing is done that is not written down
+            self._say_once("book", f"{error}; tried again")
+
+    def _begin(self, order: Order, intent: Intent | None) -> None:
+        try:
+            if intent is not None:
+                self._keep([intent])
+            number = self.book.begin_command(order, self.now_s)
+        except JournalError:
+            self._mind.done(order, "unknown")
+            raise
+        self._flying[number] = order
+        place = tuple((self._nodes.names[node], w, s) for node, w, s in order.share)
+        self._calls.carry_out(number, order.action, self.roll.jobs[order.uid].sight, place)
+
+    def _heed_answer(self, event: Event) -> None:
+        order = self._flying.pop(event.number)
+        try:
+            answer: Answer = event.result()
+            outcome, said = answer.outcome, answer.said
+        except Exception as error:
+            outcome, said = "unknown", f"{type(error).__name__}: {error}"
+        given_up = self._mind.done(order, outcome)
+        if said and order.uid in self.roll.jobs:
+            self._say_once(order.uid, f"{self._call(self.roll.jobs[order.uid])}: {said}")
+        self._calls.look_soon()
+        try:
+            self.book.end_command(event.number, outcome, said, event.took_s)
+            if given_up is not None:
+                self._keep([given_up])
+                self._news = True
+        except JournalError as error:
+            self._say_once("book", f"{error}; tried again")
+
+    # Intents and room.
+
+    def _keep(self, intents: list[Intent]) -> None:
+        """Write intents down, then let them hold."""
+        self._unwritten |= {intent.uid: intent for intent in intents}
+        if not self._unwritten:
+            return
+        self.book.keep_intents(self._unwritten.values())
+        self._said.pop("book", None)
+        for uid, intent in self._unwritten.items():
+            if uid in self._mind:
+                self._mind.take(intent)
+        self._unwritten = {}
+
+    def _traits(self, job: ClusterJob) -> Traits:
+        request = job.sight.request
+        return Traits(
+            gpus_per_worker=request.gpus_per_worker,
+            stoppable=request.stoppable,
+            in_place=request.in_place,
+            notice_s=request.notice_s,
+        )
+
+    def _share(self, job: ClusterJob) -> Share:
+        if job.uid in self._mind:
+            return self._mind.share(job.uid)
+        return self._nodes.share(job.sight.place)
+
+    def _free(self, held: Mapping[int, Share]) -> dict[int, int]:
+        """GPUs by node that are free while jobs hold these shares."""
+        free = self._nodes.gpus()
+        for uid, share in held.items():
+            take_room(self.roll.jobs[uid], share, free)
+        return free
+
+    def _is_shown(self, job: ClusterJob) -> bool:
+        """Whether policies see a job: what waits for something else than room is left out."""
+        if self._share(job):
+            return True
+        return job.sight.managed and not job.sight.waits_for
+
+    def _may_stop(self, job: ClusterJob) -> bool:
+        request = job.sight.request
+        able = job.sight.managed and (request.stoppable or request.in_place)
+        return able and self._limits.spares(job.known.preemptions)
+
+    def _call(self, job: ClusterJob) -> str:
+        return f"job {job.known.name}"
+
+    def _say_once(self, about: object, text: str) -> None:
+        if self._said.get(about) != text:
+            self._said[about] = text
+            self._say(text)

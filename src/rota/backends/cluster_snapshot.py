@@ -1,0 +1,126 @@
+"""The jobs and nodes of a cluster that others run, as a snapshot: the same records as simulated."""
+
+from __future__ import annotations
+
+from math import inf, isfinite, nan
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from rota.core.jobs import Job, JobTable
+from rota.core.layout import JOB, RUNNING, SHARE
+from rota.core.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from rota.backends.job_roll import ClusterJob
+    from rota.backends.node_table import NodeTable
+    from rota.core.cluster import Cluster
+    from rota.core.plan import Share
+    from rota.core.types import Records
+
+OVERDUE: Final = 0.1
+"""A job that outlives its estimate is assumed to need this part of its run time again."""
+
+
+def snapshot_of(
+    nodes: NodeTable, jobs: Sequence[ClusterJob], shares: Mapping[int, Share], now_s: float,
+    origin_s: float, codes: Callable[[ClusterJob], tuple[int, int]],
+    pinned: Callable[[ClusterJob], bool], min_run_s: float = 0.0,
+) -> Snapshot:  # fmt: skip
+    """The cluster and its jobs; `shares` are what they hold or shall hold, by uid.
+
+    `codes` gives the numbers of a job's user and model.
+    """
+    assert nodes.cluster is not None
+    ordered = sorted(jobs, key=lambda job: (job.known.submit_s, job.uid))
+    rows = [_waiting(job, nodes.cluster, codes, now_s, origin_s) for job in ordered]
+    table = JobTable(np.concatenate(rows).astype(JOB) if rows else np.zeros(0, JOB))
+    table.rows["min_run_s"], table.rows["settled_s"] = min_run_s, now_s
+    free = nodes.cluster.empty()
+    entries: list[tuple[int, int, int]] = []
+    for row, job in zip(table.rows, ordered, strict=True):
+        share = shares[job.uid]
+        if not share:
+            continue
+        if pinned(job):
+            row["min_run_s"] = inf
+        _note_run(row, job, share, now_s, origin_s)
+        row["share_at"], row["share_len"] = len(entries), len(share)
+        entries += share
+        for node, workers, _ in share:
+            free[node]["free"] -= workers * row["gpus_per_worker"]
+            free[node]["free_cpus"] -= workers * row["cpus_per_worker"]
+    free["up"] = nodes.up
+    for what in ("free", "free_cpus"):
+        free[what] = np.where(nodes.up, free[what], 0)
+    return Snapshot(now_s, nodes.cluster, table, free, np.array(entries, SHARE))
+
+
+def _waiting(
+    job: ClusterJob, cluster: Cluster, codes: Callable[[ClusterJob], tuple[int, int]],
+    now_s: float, origin_s: float,
+) -> Records:  # fmt: skip
+    """A job as a record of a table, as if it held nothing; kept until it is seen otherwise."""
+    if job.row is None:
+        request, known = job.sight.request, job.known
+        user, model = codes(job)
+        rows = JobTable.of([
+            Job(
+                workers=request.workers, min_workers=request.min_workers,
+                max_workers=request.max_workers, gpus_per_worker=request.gpus_per_worker,
+                cpus_per_worker=request.cpus_per_worker,
+                gpu_type=cluster.type_code(request.gpu_type) if request.gpu_type else -1,
+                user=user, model=model, estimate_s=request.estimate_s,
+                submit_s=min(job.known.submit_s - origin_s, now_s), restart_s=restart_cost(job),
+            )
+        ]).rows  # fmt: skip
+        row = rows[0]
+        row["uid"], row["preemptions"] = known.uid, known.preemptions
+        row["started_s"] = nan if known.started_s is None else known.started_s
+        row["attained_gpu_s"] = known.attained_gpu_s
+        _note_work(row, job, known.ran_s)
+        job.row = rows
+    return job.row
+
+
+def _note_run(row: Any, job: ClusterJob, share: Share, now_s: float, origin_s: float) -> None:
+    """What a job holds, and what it has done with it."""
+    since_s = run_since(job, now_s, origin_s)
+    row["status"], row["since_s"] = RUNNING, since_s
+    row["started_s"] = since_s if np.isnan(row["started_s"]) else row["started_s"]
+    row["held_workers"] = sum(workers for _, workers, _ in share)
+    row["resume_s"] = min(since_s + row["restart_s"], now_s) if job.known.started_s else since_s
+    gpus = int(row["held_workers"]) * int(row["gpus_per_worker"])
+    row["attained_gpu_s"] = job.known.attained_gpu_s + gpus * (now_s - since_s)
+    known, progress = job.known, job.sight.progress
+    if progress is not None and known.rate > 0 and isfinite(progress.samples_per_s):
+        row["pace"] = max(0.0, progress.samples_per_s / known.rate)
+    else:
+        row["pace"] = row["held_workers"] / row["workers"]
+    _note_work(row, job, known.ran_s + (now_s - since_s) * row["held_workers"] / row["workers"])
+
+
+def run_since(job: ClusterJob, now_s: float, origin_s: float) -> float:
+    """When the present run began, or was decided, in seconds of the backend's clock."""
+    started_s = job.sight.start_s - origin_s
+    since_s = started_s if isfinite(started_s) and job.sight.place else job.since_s
+    return min(max(0.0, since_s), now_s) if isfinite(since_s) else now_s
+
+
+def _note_work(row: Any, job: ClusterJob, ran_s: float) -> None:
+    """Work done and left, in seconds at the size asked for; NaN: not known."""
+    known, told_s = job.known, job.sight.request.estimate_s
+    done_s, total_s = ran_s, told_s
+    if known.rate > 0 and known.samples > 0:
+        done_s = known.samples / known.rate
+        total_s = known.total / known.rate if known.total > 0 else told_s
+    row["progress_s"], row["estimate_s"] = done_s, max(total_s, done_s)
+    row["remaining_s"] = max(total_s - done_s, OVERDUE * done_s)
+
+
+def restart_cost(job: ClusterJob) -> float:
+    """Seconds without progress after a stop: as measured, or as its user says."""
+    known = job.known
+    return known.starting_s / known.starts if known.starts else job.sight.request.restart_s

@@ -1,0 +1,252 @@
+"""The jobs of a cluster that others run: their numbers, and what became of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import isfinite, nan
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from rota.backends.driver import JobSight, Request
+from rota.backends.job_book import Known
+from rota.backends.reconciler import Intent, Seen
+from rota.core.layout import FINISH, GIVE_UP, KILL
+from rota.run.job_facts import Listing, Measured
+from rota.run.why import stopped_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rota.backends.driver import ClusterSight
+    from rota.backends.job_book import JobBook
+    from rota.backends.node_table import NodeTable
+    from rota.backends.reconciler import Reconciler
+    from rota.core.plan import Plan
+    from rota.core.types import Records
+
+MISSES: Final = 2
+"""Looks in a row without a job until it counts as over: one look may have been cut short."""
+_ENDINGS: Final = {"done": FINISH, "failed": GIVE_UP, "cancelled": KILL}
+
+Fate: TypeAlias = "Callable[[str, float], tuple[str, float]]"
+
+
+@dataclass
+class ClusterJob:
+    """A job that is not over: what is remembered of it, and how it was last seen."""
+
+    known: Known
+    sight: JobSight
+    missed: int = 0
+    """Looks in a row in which it was not there."""
+    since_s: float = nan
+    """When what it holds was decided, until the cluster says when it started."""
+    reported: float = nan
+    """The start of the run from which it was last told how it gets on."""
+    row: Records | None = None
+    """Its record while it waits."""
+
+    @property
+    def uid(self) -> int:
+        """Its number."""
+        return self.known.uid
+
+
+class JobRoll:
+    """Jobs by uid; what has to outlast the daemon is in the book."""
+
+    def __init__(self, book: JobBook, nodes: NodeTable) -> None:
+        self._book, self._nodes = book, nodes
+        self._every = {job.uid: job for job in book.jobs()}
+        self._uid = {(job.name, job.submit_s): uid for uid, job in self._every.items()}
+        self._next = max(self._every, default=0) + 1
+        self._users: dict[str, int] = {}
+        self._open = {uid for uid, job in self._every.items() if not job.end}
+        self._unwritten: set[int] = set()
+        self.jobs: dict[int, ClusterJob] = {}
+        """Those that are not over."""
+
+    def known(self, uid: int) -> Known:
+        """What is remembered of a job."""
+        return self._every[uid]
+
+    def remark(self, plan: Plan, by: str) -> None:
+        """Remember of the jobs that a plan stops which policy stopped them, and for which jobs."""
+        left = {
+            uid: [node for node, *_ in self._nodes.share(job.sight.place)]
+            for uid, job in self.jobs.items()
+        }
+        for uid, gainers in stopped_for(plan, left).items():
+            if uid in self.jobs:
+                names = ", ".join(self._every[one].name for one in gainers)
+                self._every[uid].stopped = f"by {by}" + (f", for {names}" if names else "")
+                self._unwritten.add(uid)
+
+    def ours(self) -> list[ClusterJob]:
+        """Jobs that are not over and are ours to start and stop."""
+        return [job for job in self.jobs.values() if job.sight.managed]
+
+    def user(self, job: ClusterJob) -> int:
+        """The number of a job's user."""
+        return self._users.setdefault(job.sight.request.user, len(self._users))
+
+    def intent(self, job: ClusterJob, kept: Mapping[int, Intent]) -> Intent:
+        """What a job shall hold, as it was written down."""
+        return kept.get(job.uid) or Intent(job.uid)
+
+    def seen(self, job: ClusterJob) -> Seen:
+        """A job as the reconciler sees it."""
+        sight = job.sight
+        return Seen(sight.phase, self._nodes.share(sight.place), sight.saved)
+
+    def to_hold(self, mind: Reconciler) -> list[Intent]:
+        """Intents to take back starts that no plan has ordered: rota decides when jobs start."""
+        found = []
+        for uid, job in self.jobs.items():
+            if job.sight.managed and job.sight.phase == "starting":
+                intent = mind.intent(uid)
+                if intent.share is None and mind.seen(uid) is not None:
+                    found.append(replace(intent, share=()))
+        return found
+
+    # What a look finds.
+
+    def see(
+        self, sight: ClusterSight, fate: Fate, *, forget_rows: bool
+    ) -> tuple[list[int], list[int]]:
+        """Take in all jobs; the uids of those that came and of those that are over."""
+        came: list[int] = []
+        over: list[int] = []
+        there = set[int]()
+        for one in sight.jobs:
+            key = one.name, one.submit_s
+            uid = self._uid.get(key)
+            if uid is None and one.end:
+                continue  # it was over before anybody asked
+            if uid is None:
+                uid = self._admit(one)
+                came.append(uid)
+            elif uid not in self.jobs and uid in self._open:
+                self.jobs[uid] = ClusterJob(self._every[uid], one)
+            there.add(uid)
+            if (job := self.jobs.get(uid)) is not None and self._update(job, one, sight.time_s):
+                self._unwritten.add(uid)
+            if one.end and uid in self.jobs:
+                self._every[uid].end, self._every[uid].end_s = one.end, one.end_s
+                over.append(uid)
+            elif forget_rows and uid in self.jobs:
+                self.jobs[uid].row = None
+        over += self._gone(there, sight.time_s, fate)
+        self._unwritten.update(came, over)
+        for uid in over:
+            del self.jobs[uid]
+            self._open.discard(uid)
+        return came, over
+
+    def write(self) -> None:
+        """Write down what has changed; what could not be written is tried again."""
+        if self._unwritten:
+            self._book.keep_jobs([self._every[uid] for uid in sorted(self._unwritten)])
+            self._unwritten.clear()
+
+    def _admit(self, one: JobSight) -> int:
+        uid, self._next = self._next, self._next + 1
+        request = one.request
+        listing: dict[str, Any] = {
+            "user": request.user, "model": request.model,
+            "num_gpus": request.workers * max(1, request.gpus_per_worker),
+            "gpus_per_worker": request.gpus_per_worker, "min_workers": request.min_workers,
+            "max_workers": request.max_workers, "cpus_per_worker": request.cpus_per_worker,
+        }  # fmt: skip
+        if isfinite(request.estimate_s):
+            listing["estimate_s"] = request.estimate_s
+        known = Known(uid, one.name, one.submit_s, listing=listing)
+        self._every[uid], self._uid[one.name, one.submit_s] = known, uid
+        self._open.add(uid)
+        self.jobs[uid] = ClusterJob(known, one)
+        return uid
+
+    def _update(self, job: ClusterJob, one: JobSight, time_s: float) -> bool:
+        """Take in how a job is now; True if that has to outlast the daemon."""
+        before, job.sight, job.missed = job.sight, one, 0
+        known, changed = job.known, False
+        if before.request != one.request or before.phase != one.phase:
+            job.row = None
+        ran = before.place and isfinite(before.start_s)
+        if ran and (not one.place or one.start_s != before.start_s or one.end):
+            self._end_run(known, before, min(one.end_s, time_s))
+            changed, job.row = True, None
+        runs = one.phase == "running" and isfinite(one.start_s)
+        if runs and known.started_s is None:
+            known.started_s, changed = max(0.0, one.start_s - self._book.origin_s), True
+        return self._note_progress(job, before, one) or changed
+
+    def _end_run(self, known: Known, before: JobSight, end_s: float) -> None:
+        """Add up what a run had."""
+        ran_s = max(0.0, end_s - before.start_s)
+        workers = sum(workers for _, workers, _ in before.place)
+        known.attained_gpu_s += ran_s * workers * before.request.gpus_per_worker
+        known.ran_s += ran_s * workers / before.request.workers
+
+    def _note_progress(self, job: ClusterJob, before: JobSight, one: JobSight) -> bool:
+        """What a job says of its progress; the first speed that it tells counts as pace 1."""
+        known, told = job.known, one.progress
+        if told is None or before.progress == told:
+            return False
+        known.samples = max(known.samples, told.samples)
+        known.total = told.total if isfinite(told.total) else known.total
+        workers = sum(workers for _, workers, _ in one.place)
+        if not known.rate and isfinite(told.samples_per_s) and told.samples_per_s > 0 and workers:
+            known.rate = told.samples_per_s / workers * one.request.workers
+        if job.reported != one.start_s and told.time_s >= one.start_s:
+            job.reported = one.start_s
+            known.starts += 1
+            known.starting_s += told.time_s - one.start_s
+        return True
+
+    def _gone(self, there: set[int], time_s: float, fate: Fate) -> list[int]:
+        """Jobs that were not listed again and again: they are over, somehow."""
+        over = []
+        for uid in self._open - there:
+            known, job = self._every[uid], self.jobs.get(uid)
+            if job is None:  # it ended while no daemon ran
+                job = self.jobs[uid] = ClusterJob(known, _lost(known))
+            job.missed += 1
+            if job.missed >= MISSES:
+                end, end_s = fate(known.name, known.submit_s)
+                known.end, known.end_s = end, min(end_s, time_s)
+                if job.sight.place and isfinite(job.sight.start_s):
+                    self._end_run(known, job.sight, known.end_s)
+                over.append(uid)
+        return over
+
+    # What the journal asks.
+
+    def listing(self, uid: int) -> Listing:
+        """What a job asked for when it came."""
+        known = self._every[uid]
+        return Listing(
+            job_id=str(uid), submit_s=max(0.0, known.submit_s - self._book.origin_s),
+            **known.listing,
+        )  # fmt: skip
+
+    def ending(self, uid: int) -> tuple[int, float]:
+        """How and when a job ended, or LookupError."""
+        known = self._every[uid]
+        if not known.end:
+            raise LookupError(f"job {known.name} has not ended")
+        return _ENDINGS[known.end], max(0.0, known.end_s - self._book.origin_s)
+
+    def measured(self, uid: int) -> Measured:
+        """What was measured of a job that is over."""
+        known = self._every[uid]
+        work_s = known.samples / known.rate if known.rate > 0 and known.samples > 0 else nan
+        restart_s = known.starting_s / known.starts if known.starts else nan
+        return Measured(work_s=work_s, restart_s=restart_s)
+
+
+def _lost(known: Known) -> JobSight:
+    """A job that is not listed, and of which only the book tells."""
+    return JobSight(
+        name=known.name, submit_s=known.submit_s, request=Request(), managed=False,
+        waits_for="its cluster does not list it",
+    )  # fmt: skip

@@ -1,0 +1,164 @@
+"""What a job of Slurm asks for, in rota's words, or why it is left to Slurm."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from math import isfinite, nan
+from typing import TYPE_CHECKING, Final
+
+from rota.backends.driver import Request
+from rota.backends.slurm.hints import read_hints
+from rota.backends.slurm.replies import gpus
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rota.backends.slurm.hints import Hints
+    from rota.backends.slurm.replies import SlurmJob, SlurmNode
+
+HELD: Final = "rota:held"
+"""The mark of jobs that wait for rota; the watchdog releases these if rota is gone."""
+USER_HELD: Final = "rota:user-held"
+_NODELIST: Final = re.compile(r"\bnodelist=(\S*)")
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A request, or why the job is Slurm's own affair."""
+
+    request: Request
+    hints: Hints
+    left: str = ""
+    ignored: tuple[str, ...] = ()
+    """Hints that were not understood."""
+
+
+@dataclass
+class Demands:
+    """Reads jobs; remembers what it has read while a job stays as it is."""
+
+    partitions: frozenset[str]
+    _nodes: Sequence[SlurmNode] = ()
+    _most: dict[str, int] = field(default_factory=dict)  # GPUs of the largest node, by type
+    _known: dict[tuple[object, ...], Demand] = field(default_factory=dict)
+
+    def see(self, nodes: Sequence[SlurmNode]) -> None:
+        """Take in the nodes on which jobs may be."""
+        if nodes == self._nodes:
+            return
+        self._nodes, self._most = nodes, {"": 0}
+        for node in nodes:
+            for kind in ("", node.gpu_type):
+                self._most[kind] = max(self._most.get(kind, 0), node.gpus)
+        self._known.clear()
+
+    def of(self, job: SlurmJob) -> Demand:
+        """What a job asks for."""
+        key = (job.comment, job.gpus_per_node, job.gpus_per_job, job.gpus_other,
+               job.least_nodes, job.most_nodes, job.cpus, job.features, job.excluded,
+               own_nodes(job), job.partition, job.user, job.time_limit_s, job.requeue, job.batch,
+               job.het_id, job.reservation, job.exclusive, job.licenses)  # fmt: skip
+        if key not in self._known:
+            if len(self._known) > 100_000:
+                self._known.clear()
+            self._known[key] = self._read(job)
+        return self._known[key]
+
+    def _read(self, job: SlurmJob) -> Demand:
+        hints, ignored = read_hints(job.comment)
+        kind, each, nodes, left = self._gpus(job)
+        least, most = nodes, nodes
+        if hints.checkpointable and job.requeue:
+            least, most = hints.min_nodes or nodes, hints.max_nodes or nodes
+        workers = min(max(nodes, least), most)
+        only_on, strange = self._only_on(job)
+        limit_s = job.time_limit_s if isfinite(job.time_limit_s) else nan
+        request = Request(
+            user=job.user, model=hints.model, workers=workers, min_workers=least, max_workers=most,
+            gpus_per_worker=each, cpus_per_worker=job.cpus / max(1, nodes), gpu_type=kind,
+            estimate_s=hints.estimate_s if isfinite(hints.estimate_s) else limit_s,
+            restart_s=hints.restart_s, stoppable=hints.checkpointable and job.requeue,
+            notice_s=hints.grace_s if hints.signal else 0.0, only_on=only_on,
+            must_have=frozenset(own_nodes(job)), apart=True,
+        )  # fmt: skip
+        return Demand(request, hints, self._left(job) or left or strange, tuple(ignored))
+
+    def _left(self, job: SlurmJob) -> str:
+        """Why rota does not place a job like this, if it does not."""
+        if job.partition not in self.partitions:
+            return f"it is in partition {job.partition}"
+        return next(
+            (why for holds, why in (
+                (job.het_id, "it is part of a heterogeneous job"),
+                (job.reservation, "it has a reservation"),
+                (job.licenses, "it needs licenses"),
+                (job.exclusive, "it wants its nodes for itself alone"),
+                (not job.batch, "it is interactive"),
+            ) if holds), "",
+        )  # fmt: skip
+
+    def _gpus(self, job: SlurmJob) -> tuple[str, int, int, str]:
+        """Type, GPUs per node, nodes, and why that cannot be placed."""
+        nodes, asked = job.least_nodes, gpus(job.gpus_per_node)
+        if job.gpus_other:
+            return "", 0, nodes, f"its GPUs are asked for as {job.gpus_other!r}"
+        if job.gpus_per_job and not asked:
+            return self._laid_out(job)
+        if len(asked) > 1:
+            return "", 0, nodes, "it asks for several types of GPU"
+        for kind, count in asked.items():
+            return kind, count, nodes, ""
+        return "", 0, nodes, ""
+
+    def _laid_out(self, job: SlurmJob) -> tuple[str, int, int, str]:
+        """GPUs that were asked for in all: on one node, or on whole ones."""
+        total = gpus(job.gpus_per_job)
+        if len(total) == 1:
+            ((kind, count),) = total.items()
+            most = self._most.get(kind, 0)
+            if job.most_nodes <= 1 and count <= most:
+                return kind, count, 1, ""
+            if most and count % most == 0 and job.least_nodes in (1, count // most):
+                return kind, most, count // most, ""
+        return "", 0, job.least_nodes, f"{job.gpus_per_job} cannot be laid out evenly"
+
+    def _only_on(self, job: SlurmJob) -> tuple[frozenset[str] | None, str]:
+        """The nodes that a job may use, None: all; and why that cannot be told."""
+        wanted = _features(job.features)
+        if wanted is None:
+            return None, f"its features are asked for as {job.features!r}"
+        may = frozenset(
+            node.name
+            for node in self._nodes
+            if job.partition in node.partitions
+            and node.name not in job.excluded
+            and (not wanted or any(every <= node.features for every in wanted))
+        )
+        return (None if len(may) == len(self._nodes) else may), ""
+
+
+def _features(text: str) -> list[frozenset[str]] | None:
+    """Alternatives of features that a node must have; None: more than that was asked for."""
+    if not text:
+        return []
+    if not re.fullmatch(r"[A-Za-z0-9_.:-]+([&|,][A-Za-z0-9_.:-]+)*", text):
+        return None
+    return [frozenset(re.split("[&,]", one)) for one in text.split("|")]
+
+
+def own_nodes(job: SlurmJob) -> tuple[str, ...]:
+    """The nodes that a job's user has named, whatever rota has written in their place since."""
+    if (found := _NODELIST.search(job.mark)) is None:
+        return job.required
+    return tuple(filter(None, found[1].split(",")))
+
+
+def is_touched(job: SlurmJob) -> bool:
+    """Whether its list of nodes was written by rota."""
+    return _NODELIST.search(job.mark) is not None
+
+
+def held_mark(job: SlurmJob) -> str:
+    """The mark with which a job waits for rota; it remembers the nodes that its user has named."""
+    return f"{HELD} nodelist={','.join(own_nodes(job))}"

@@ -1,0 +1,267 @@
+"""What squeue and sinfo answer in JSON, as records; of several versions of Slurm."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf, isfinite, nan
+from typing import Any, Final
+
+from rota.errors import BackendError
+
+NO_VALUES: Final = (0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF, 0xFFFE, 0xFFFF)
+"""What Slurm writes where nothing is set, or where there is no limit."""
+MOST_NODES: Final = 1 << 20
+"""Names that one list of nodes may stand for."""
+_GPU: Final = re.compile(r"gpu(?::(?P<kind>[A-Za-z0-9_.-]+?))?(?::(?P<count>\d+))?(?:\([^)]*\))?")
+_RANGE: Final = re.compile(r"([^\[\],]*)(?:\[([0-9,\-]+)\])?([^\[\],]*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmJob:
+    """One job of `squeue --json`."""
+
+    job_id: int
+    array_id: int = 0
+    array_task: int = -1
+    array_tasks: str = ""
+    """Tasks of an array that have not been split off yet."""
+    array_most: int = 0
+    """Tasks of the array that may run at a time; 0: all."""
+    het_id: int = 0
+    name: str = ""
+    user: str = ""
+    user_id: int = -1
+    state: str = "PENDING"
+    reason: str = ""
+    priority: float = 0.0
+    partition: str = ""
+    nodes: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    features: str = ""
+    dependency: str = ""
+    reservation: str = ""
+    licenses: str = ""
+    submit_s: float = 0.0
+    eligible_s: float = 0.0
+    start_s: float = nan
+    end_s: float = nan
+    comment: str = ""
+    mark: str = ""
+    """Its admin comment."""
+    least_nodes: int = 1
+    most_nodes: int = 1
+    cpus: int = 1
+    time_limit_s: float = inf
+    restarts: int = 0
+    requeue: bool = True
+    batch: bool = True
+    exclusive: bool = False
+    work_dir: str = ""
+    gpus_per_node: str = ""
+    """As it was asked for, such as `gres:gpu:a100:2`."""
+    gpus_per_job: str = ""
+    gpus_other: str = ""
+    """Asked for per task or socket."""
+    gpus_held: tuple[str, ...] = ()
+    """By node, in the order of `nodes`."""
+
+    @property
+    def call(self) -> str:
+        """By which users and scontrol call it."""
+        if self.array_id and self.array_task >= 0:
+            return f"{self.array_id}_{self.array_task}"
+        return str(self.job_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmNode:
+    """One node of `sinfo --json`."""
+
+    name: str
+    gpus: int
+    gpu_type: str = ""
+    cpus: int = 1
+    state: str = "idle"
+    flags: tuple[str, ...] = ()
+    features: frozenset[str] = frozenset()
+    partitions: frozenset[str] = frozenset()
+    reason: str = ""
+
+
+def read_jobs(text: str) -> list[SlurmJob]:
+    """The jobs in an answer of squeue."""
+    return [_job(one) for one in _rows(text, "jobs", "squeue")]
+
+
+def read_nodes(text: str) -> list[SlurmNode]:
+    """The nodes in an answer of sinfo."""
+    rows = _rows(text, "nodes", "sinfo")
+    return sorted((_node(one) for one in rows), key=lambda node: natural(node.name))
+
+
+def _rows(text: str, key: str, command: str) -> list[dict[str, Any]]:
+    try:
+        answer = json.loads(text)
+    except ValueError as error:
+        raise BackendError(
+            f"{command} --json gave no JSON ({error}); it needs Slurm 21.08 or later with its "
+            "JSON serializer (Debian: slurm-wlm has it)."
+        ) from None
+    rows = answer.get(key) if isinstance(answer, dict) else None
+    if not isinstance(rows, list):
+        wrong = answer.get("errors") if isinstance(answer, dict) else None
+        raise BackendError(f"{command} --json listed no {key}{f': {wrong}' if wrong else ''}.")
+    return rows
+
+
+def _job(row: dict[str, Any]) -> SlurmJob:
+    try:
+        return _job_of(row)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BackendError(
+            f"squeue --json describes job {row.get('job_id')!r} in a way that is not known "
+            f"({type(error).__name__}: {error})."
+        ) from error
+
+
+def _job_of(row: dict[str, Any]) -> SlurmJob:
+    array = number(row["array_job_id"], 0)
+    task = number(row.get("array_task_id"), -1)
+    tasks = row.get("array_task_string") or ""
+    least = int(number(row.get("node_count"), 1) or 1)
+    start_s, end_s = number(row.get("start_time"), 0), number(row.get("end_time"), 0)
+    others = [row.get(f"tres_per_{what}") or "" for what in ("task", "socket")]
+    return SlurmJob(
+        job_id=int(row["job_id"]),
+        array_id=int(array), array_task=-1 if tasks or not array else int(task), array_tasks=tasks,
+        array_most=int(number(row.get("array_max_tasks"), 0)),
+        het_id=int(number(row.get("het_job_id"), 0)),
+        name=row.get("name") or "", user=row.get("user_name") or str(row.get("user_id", "")),
+        user_id=int(number(row.get("user_id"), -1)),
+        state=_state(row["job_state"]), reason=row.get("state_reason") or "",
+        priority=number(row.get("priority"), 0),
+        partition=row.get("partition") or "",
+        nodes=expanded(row.get("nodes") or ""), required=expanded(row.get("required_nodes") or ""),
+        excluded=expanded(row.get("excluded_nodes") or ""), features=row.get("features") or "",
+        dependency=row.get("dependency") or "", reservation=row.get("resv_name") or "",
+        licenses=row.get("licenses") or "",
+        submit_s=number(row.get("submit_time"), 0), eligible_s=number(row.get("eligible_time"), 0),
+        start_s=start_s if start_s > 0 else nan, end_s=end_s if end_s > 0 else nan,
+        comment=row.get("comment") or "", mark=row.get("admin_comment") or "",
+        least_nodes=least,
+        most_nodes=max(least, int(number(row.get("max_nodes"), 0))),
+        cpus=max(1, int(number(row.get("cpus"), 1))),
+        time_limit_s=60.0 * number(row.get("time_limit"), inf),
+        restarts=int(number(row.get("restart_cnt"), 0)),
+        requeue=bool(row.get("requeue", True)), batch=bool(row.get("batch_flag", True)),
+        exclusive=_exclusive(row.get("shared")),
+        work_dir=row.get("current_working_directory") or "",
+        gpus_per_node=row.get("tres_per_node") or "", gpus_per_job=row.get("tres_per_job") or "",
+        gpus_other=" ".join(filter(None, others)),
+        gpus_held=tuple(row.get("gres_detail") or ()),
+    )  # fmt: skip
+
+
+def _node(row: dict[str, Any]) -> SlurmNode:
+    try:
+        kinds = gpus(row.get("gres") or "")
+        most = max(kinds, key=lambda kind: kinds[kind], default="")
+        features = row.get("active_features") or row.get("features") or ""
+        names = features if isinstance(features, list) else features.split(",")
+        flags = row.get("state_flags") or []
+        state = row.get("state") or ""
+        states = [str(one).lower() for one in (state if isinstance(state, list) else [state])]
+        return SlurmNode(
+            name=row["name"], gpus=sum(kinds.values()), gpu_type=most,
+            cpus=max(1, int(number(row.get("cpus"), 1))), state=states[0] if states else "",
+            flags=tuple(str(flag).lower() for flag in (*states[1:], *flags)),
+            features=frozenset(filter(None, names)),
+            partitions=frozenset(row.get("partitions") or ()), reason=row.get("reason") or "",
+        )  # fmt: skip
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BackendError(
+            f"sinfo --json describes node {row.get('name')!r} in a way that is not known "
+            f"({type(error).__name__}: {error})."
+        ) from error
+
+
+def number(value: Any, default: float) -> float:
+    """A number of any version of Slurm; `default` where it is not set or has no limit."""
+    if isinstance(value, dict):  # from 23.02 on
+        if value.get("infinite") or not value.get("set", True):
+            return default
+        value = value.get("number")
+    if value is None or value in NO_VALUES:
+        return default
+    found = float(value)
+    return found if isfinite(found) else default
+
+
+def _state(value: Any) -> str:
+    """The base state; from 23.02 on it comes with flags, as a list."""
+    if isinstance(value, list):
+        return "COMPLETING" if "COMPLETING" in value else str(value[0])
+    return str(value)
+
+
+def _exclusive(value: Any) -> bool:
+    return "none" in value if isinstance(value, list) else value == "none"
+
+
+def gpus(text: str) -> dict[str, int]:
+    """GPUs by type in a list of generic resources, such as `gpu:a100:4(S:0-1),craynetwork:4`."""
+    found: dict[str, int] = {}
+    for part in re.split(r",(?![^(]*\))", text):
+        match = _GPU.fullmatch(part.strip().removeprefix("gres/").removeprefix("gres:"))
+        if match is None:
+            continue
+        kind, count = match["kind"] or "", match["count"]
+        if count is None and kind.isdecimal():
+            kind, count = "", kind
+        found[kind] = found.get(kind, 0) + (1 if count is None else int(count))
+    return found
+
+
+@lru_cache(maxsize=65536)
+def expanded(text: str) -> tuple[str, ...]:
+    """The nodes that a list such as `n[1-3,07],m2` names."""
+    if not text:
+        return ()
+    found: list[str] = []
+    for part in re.split(r",(?![^\[]*\])", text):
+        match = _RANGE.fullmatch(part)
+        if match is None:
+            raise ValueError(f"no list of nodes: {text!r}")
+        before, ranges, after = match.groups()
+        if ranges is None:
+            found.append(part)
+            continue
+        for one in ranges.split(","):
+            low, _, high = one.partition("-")
+            last = int(high or low)
+            if last - int(low) + len(found) > MOST_NODES:
+                raise ValueError(f"too many nodes in {text!r}")
+            found += [f"{before}{k:0{len(low)}d}{after}" for k in range(int(low), last + 1)]
+    return tuple(found)
+
+
+def natural(name: str) -> tuple[Any, ...]:
+    """A key by which n2 comes before n10."""
+    parts = re.split(r"(\d+)", name)
+    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
+
+
+def array_tasks(text: str) -> list[int]:
+    """The tasks in a string such as `0-3,7%2`, as far as it is not cut off."""
+    found: list[int] = []
+    for part in text.partition("%")[0].split(","):
+        match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
+        if match is None:
+            break  # Slurm cuts long lists with dots
+        low, high, step = match.groups()
+        found += range(int(low), int(high or low) + 1, int(step or 1))
+    return found

@@ -1,0 +1,254 @@
+"""Slurm as a driver: what squeue and sinfo say, and what scontrol and scancel can do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from math import inf, nan
+from time import time
+from typing import TYPE_CHECKING, Final
+
+from rota.backends.driver import Answer, ClusterSight, JobSight, NodeSight
+from rota.backends.slurm.demands import HELD, USER_HELD, Demands, held_mark, is_touched
+from rota.backends.slurm.heartbeat import read_heartbeat
+from rota.backends.slurm.replies import array_tasks, gpus, read_jobs, read_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rota.backends.driver import Place, Request
+    from rota.backends.reconciler import Action, Phase
+    from rota.backends.slurm.demands import Demand
+    from rota.backends.slurm.replies import SlurmJob, SlurmNode
+    from rota.backends.slurm.tools import Said, SlurmTools
+
+_ENDS: Final = {
+    "COMPLETED": "done", "CANCELLED": "cancelled", "PREEMPTED": "cancelled", "REVOKED": "cancelled",
+    "FAILED": "failed", "TIMEOUT": "failed", "NODE_FAIL": "failed", "BOOT_FAIL": "failed",
+    "OUT_OF_MEMORY": "failed", "DEADLINE": "failed",
+}  # fmt: skip
+_RUNS: Final = ("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING",
+                "STAGE_OUT")  # fmt: skip
+_USABLE: Final = ("idle", "mixed", "allocated", "completing")
+_SHUT: Final = re.compile(
+    "drain|fail|maint|reserved|not_responding|power|down|invalid|reboot|unknown|planned|future"
+)
+MOST_TASKS: Final = 64
+"""Tasks of an array that policies are shown at a time."""
+
+
+class SlurmDriver:
+    """Drives the jobs of some partitions of one Slurm cluster."""
+
+    def __init__(
+        self,
+        tools: SlurmTools,
+        partitions: frozenset[str],
+        *,
+        passive: bool = False,
+        say: Callable[[str], None] = lambda _text: None,
+    ) -> None:
+        """With `passive` a job counts as waiting until it runs, whoever will start it."""
+        self._tools, self._passive, self._say = tools, passive, say
+        self.demands = Demands(partitions)
+        self._noticed: dict[str, float] = {}
+        self._jobs: dict[str, SlurmJob] = {}  # as last seen, by call
+        self._told: set[tuple[int, str]] = set()
+        self.left: dict[str, str] = {}
+        """Waiting jobs of our partitions that Slurm is to start itself, and why."""
+
+    # What there is.
+
+    def observe(self) -> ClusterSight:
+        """One squeue and one sinfo."""
+        nodes = read_nodes(self._tools.ask("sinfo", "--json"))
+        jobs = read_jobs(self._tools.ask("squeue", "--json"))
+        return self.sight(jobs, nodes, time())
+
+    def sight(self, jobs: list[SlurmJob], nodes: list[SlurmNode], now_s: float) -> ClusterSight:
+        """What these answers say."""
+        ours = [node for node in nodes if node.partitions & self.demands.partitions]
+        self.demands.see(ours)
+        names = {node.name for node in ours}
+        active = _active_tasks(jobs)
+        found: list[JobSight] = []
+        seen: dict[str, SlurmJob] = {}
+        self.left = {}
+        for job in jobs:
+            demand = self.demands.of(job)
+            self._tell(job, demand)
+            managed = not demand.left
+            if not managed and not names.intersection(job.nodes):
+                if job.partition in self.demands.partitions and job.state == "PENDING":
+                    self.left[job.call] = demand.left
+                if job.call not in self._jobs:
+                    continue
+            for one in _split(job, active.get(job.array_id, 0)):
+                seen[one.call] = one
+                found.append(self._job(one, demand, now_s, names))
+        self._jobs = seen
+        return ClusterSight(now_s, found, [_node(node) for node in ours])
+
+    def _job(self, job: SlurmJob, demand: Demand, now_s: float, names: set[str]) -> JobSight:
+        end = _ENDS.get(job.state, "")
+        phase = "waiting" if end else self._phase(job)
+        managed = not demand.left
+        place: Place = ()
+        request = demand.request
+        if phase in ("running", "stopping"):
+            place = tuple((name, 1, 0) for name in job.nodes)
+            if not managed:
+                request, place = _foreign(job, request, names)
+            elif len(place) != request.workers:
+                # Somebody else has given it another size than it says it can have.
+                size = len(place)
+                request = replace(
+                    request, min_workers=min(request.min_workers, size),
+                    max_workers=max(request.max_workers, size),
+                )  # fmt: skip
+        elif phase == "starting" and is_touched(job):
+            place = tuple((name, 1, 0) for name in job.required)
+        progress = saved_s = None
+        if phase == "running" and demand.hints.heartbeat:
+            progress, saved_s = read_heartbeat(job)
+        return JobSight(
+            name=job.call, submit_s=job.submit_s, request=request, phase=phase, place=place,
+            start_s=job.start_s if phase in ("running", "stopping") or end else nan,
+            saved=saved_s is not None and saved_s >= self._noticed.get(job.call, inf),
+            managed=managed, waits_for=_waits_for(job, now_s) if phase == "waiting" else "",
+            progress=progress, end=end, end_s=job.end_s if end else inf,
+        )  # fmt: skip
+
+    def _phase(self, job: SlurmJob) -> Phase:
+        if job.state == "PENDING" or job.state.startswith(("REQUEUE", "SPECIAL")):
+            return "waiting" if job.priority == 0 or self._passive else "starting"
+        return "running" if job.state in _RUNS else "stopping"
+
+    def _tell(self, job: SlurmJob, demand: Demand) -> None:
+        """Say once what was ignored of a job's hints, and why a job is left to Slurm."""
+        said = list(demand.ignored)
+        if demand.left and job.partition in self.demands.partitions and job.state == "PENDING":
+            said.append(f"it is left to Slurm: {demand.left}")
+        for text in said:
+            if (job.job_id, text) not in self._told:
+                self._told.add((job.job_id, text))
+                self._say(f"job {job.call}: {text}")
+
+    def fate(self, name: str, submit_s: float) -> tuple[str, float]:
+        """What accounting says, where there is any; else it is taken to be done."""
+        said = self._tools.run(
+            "sacct", "-n", "-X", "-P", "-j", name, "-o", "State,End,Submit", "-S",
+            f"now-{int(max(0.0, time() - submit_s) // 60) + 10}minutes",
+        )  # fmt: skip
+        lines = said.out.split("\n") if said.code == 0 else []
+        states = [line.split("|")[0].split(" ")[0] for line in lines if line.count("|") == 2]
+        return _ENDS.get(states[-1], "done") if states else "done", inf
+
+    # What can be done.
+
+    def carry_out(self, action: Action, job: JobSight, place: Place) -> Answer:
+        """Do one thing; doing it twice does no harm."""
+        slurm_job = self._jobs.get(job.name)
+        if slurm_job is None or slurm_job.submit_s != job.submit_s:
+            return Answer("unknown", "Slurm does not list it any more")
+        if action == "start":
+            return self._start(slurm_job, job, place)
+        if action == "withdraw":
+            return self._in_turn(slurm_job, ("hold",))
+        if action == "stop":
+            # With `Incomplete` a job that has just ended is not run a second time.
+            return self._in_turn(slurm_job, ("requeuehold", "Incomplete"))
+        if action == "notice":
+            self._noticed[job.name] = time()
+            signal = f"--signal={self.demands.of(slurm_job).hints.signal}"
+            return _answer(self._tools.cancel(slurm_job.call, signal))
+        if action == "cancel":
+            return _answer(self._tools.cancel(slurm_job.call))
+        return Answer("refused", "Slurm cannot resize a running job in place")
+
+    def _start(self, slurm_job: SlurmJob, job: JobSight, place: Place) -> Answer:
+        nodes = [name for name, _, _ in place]
+        fields = {
+            "AdminComment": held_mark(slurm_job), "NumNodes": f"{len(nodes)}-{len(nodes)}",
+            "ReqNodeList": ",".join(nodes), "StartTime": "now",
+        }  # fmt: skip
+        if len(nodes) != slurm_job.least_nodes:
+            fields["NumCPUs"] = str(round(job.request.cpus_per_worker * len(nodes)))
+        said = self._tools.update(slurm_job.call, fields)
+        if said.code == 0:
+            said = self._tools.control(("release",), slurm_job.call)
+        return _answer(said)
+
+    def _in_turn(self, job: SlurmJob, verb: tuple[str, ...]) -> Answer:
+        """Mark a job as held by rota first: without the mark, nobody would ever release it."""
+        said = self._tools.update(job.call, {"AdminComment": held_mark(job)})
+        if said.code == 0:
+            said = self._tools.control(verb, job.call)
+        return _answer(said)
+
+
+def _answer(said: Said) -> Answer:
+    if said.code == 0:
+        return Answer("done")
+    return Answer("unknown" if said.code is None else "refused", said.line)
+
+
+def _active_tasks(jobs: list[SlurmJob]) -> dict[int, int]:
+    """Tasks of every array that were split off and are not over."""
+    found: dict[int, int] = {}
+    for job in jobs:
+        if job.array_task >= 0 and job.state not in _ENDS:
+            found[job.array_id] = found.get(job.array_id, 0) + 1
+    return found
+
+
+def _split(job: SlurmJob, active: int) -> Iterator[SlurmJob]:
+    """A job, or the next tasks of an array."""
+    if not job.array_tasks:
+        yield job
+        return
+    most = min(MOST_TASKS, max(0, job.array_most - active) if job.array_most else MOST_TASKS)
+    for task in array_tasks(job.array_tasks)[:most]:
+        yield replace(job, array_task=task, array_tasks="")
+
+
+def _waits_for(job: SlurmJob, now_s: float) -> str:
+    """What a waiting job waits for beside room; "" if for nothing else."""
+    if job.dependency:
+        return f"it depends on {job.dependency}"
+    if job.eligible_s > now_s + 1 and not job.restarts:
+        return "its begin time has not come"
+    if job.priority == 0 and not job.mark.startswith(HELD):
+        if job.mark.startswith(USER_HELD):
+            return "its user holds it"
+        return "it is held, and not by rota"
+    return ""
+
+
+def _foreign(job: SlurmJob, request: Request, names: set[str]) -> tuple[Request, Place]:
+    """A job that is not ours, as far as it takes room on our nodes: GPU by GPU, or by its CPUs."""
+    held = {
+        name: sum(gpus(text).values())
+        for name, text in zip(job.nodes, job.gpus_held, strict=False)
+        if name in names
+    }
+    total = sum(held.values())
+    if not total:
+        place = tuple((name, 1, 0) for name in job.nodes if name in names)
+        size, each, cpus = len(place), 0, job.cpus / max(1, len(job.nodes))
+    else:
+        place = tuple((name, count, 0) for name, count in held.items() if count)
+        size, each, cpus = total, 1, job.cpus / max(1, len(job.nodes)) * len(held) / total
+    return replace(
+        request, workers=size, min_workers=size, max_workers=size, gpus_per_worker=each,
+        cpus_per_worker=cpus, gpu_type="", stoppable=False, in_place=False, only_on=None,
+        must_have=frozenset(), apart=False,
+    ), place  # fmt: skip
+
+
+def _node(node: SlurmNode) -> NodeSight:
+    shut = any(_SHUT.search(flag) for flag in node.flags)
+    return NodeSight(
+        name=node.name, gpus=node.gpus, gpu_type=node.gpu_type, cpus=float(node.cpus),
+        up=node.state in _USABLE and not shut,
+    )  # fmt: skip

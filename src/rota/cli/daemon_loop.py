@@ -1,0 +1,179 @@
+"""What all daemons of `rota run` do: rounds, each written down, until a signal comes."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import typer
+
+from rota.cli.loading import named_policies
+from rota.cli.signals import on_signals
+from rota.cli.table import shown
+from rota.errors import ConfigError, JournalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from rota.core import Plan, Policy, Snapshot
+    from rota.run.guard import Guard
+    from rota.run.journal import Journal
+    from rota.run.loop import Round
+    from rota.run.recorder import Recorder
+    from rota.run.wait_reason import WaitReason
+
+T = TypeVar("T")
+
+
+class LiveBackend(Protocol):
+    """What a daemon asks of its backend, beside the rounds."""
+
+    stopped: bool
+
+    @property
+    def now_s(self) -> float:
+        """Seconds since the state directory was made."""
+        ...
+
+    def observe(self) -> Snapshot:
+        """What is the case now."""
+        ...
+
+    def apply(self, plan: Plan) -> None:
+        """Carry out a plan."""
+        ...
+
+    def wait(self, wake_s: float) -> bool:
+        """Until something calls for a decision; False when it is over."""
+        ...
+
+    def stop(self) -> None:
+        """End `wait`; called from a signal handler."""
+        ...
+
+    def remark(self, plan: Plan, by: str) -> None:
+        """Note which policy stopped which jobs."""
+        ...
+
+    def note_waits(self, reasons: Mapping[int, WaitReason]) -> None:
+        """Note why jobs wait."""
+        ...
+
+
+def drive(
+    policy: Policy, backend: LiveBackend, guard: Guard, recorder: Recorder, say: Speaker
+) -> None:
+    """Round after round, each written down."""
+    from rota.run.ask import name_of
+    from rota.run.loop import rounds
+    from rota.run.why import why_waiting
+
+    broken = False
+    in_order = {name_of(p) for p in (policy, guard.fallback) if p and _first_come(p)}
+    for turn in rounds(policy, backend, guard=guard):
+        tell(turn, say)
+        backend.remark(turn.plan, turn.by)
+        decision, by = turn.plan.decision, turn.by
+        backend.note_waits(why_waiting(turn.snapshot, decision, by, first_come=by in in_order))
+        try:
+            recorder.write(turn)
+            broken = False
+        except JournalError as error:
+            # What is missing is written down as soon as it can be: the jobs come first.
+            if not broken:
+                say(f"{error}", trouble=True)
+            broken = True
+    try:
+        recorder.close(backend.now_s)
+    except JournalError as error:
+        say(f"{error}", trouble=True)
+
+
+def _first_come(policy: Policy) -> bool:
+    """Whether a policy is known to serve jobs in order of submission."""
+    from rota.policies.classic.orderings import FIFO
+
+    return getattr(getattr(policy, "rule", None), "order", None) == FIFO
+
+
+def tell(turn: Round, say: Speaker) -> None:
+    if turn.trouble:
+        say(f"round {turn.number}: {turn.trouble}", trouble=True)
+    for action in turn.plan:
+        where = " ".join(
+            f"{workers + servers}@{node}" for node, workers, servers in getattr(action, "share", ())
+        )
+        say(f"job {action.uid}: {type(action).__name__.lower()} {where}".rstrip())
+
+
+def policy_named(name: str, history: str | None) -> Policy:
+    from rota.cli.loading import learners, loaded
+    from rota.sim.briefing import informed
+
+    policies = named_policies([name])
+    if history is not None:
+        return informed(policies[name], loaded(history))
+    if learners(policies):
+        raise ConfigError(f"Policy {name!r} draws on past jobs; name them with --history.")
+    return policies[name]
+
+
+@contextmanager
+def journal_of(
+    path: Path, meta: Mapping[str, Any], make: Callable[[Journal], T], say: Speaker
+) -> Iterator[T]:
+    """What `make` makes of the journal; that of an earlier daemon is continued.
+
+    One that cannot be gone on with is put aside: the jobs come first, and what is wrong with it can
+    be looked into later.
+    """
+    from rota.backends.local.private import keep_private, put_aside
+    from rota.run.journal import Journal
+
+    journal = None
+    if path.exists():
+        keep_private(path)
+        try:
+            journal = Journal.reopen(path, meta={"cluster": meta["cluster"]})
+            made = make(journal)
+        except JournalError as error:
+            if journal is not None:
+                journal.close()
+            aside = put_aside(path)
+            say(f"{path.name} cannot be gone on with: {error} It is {aside} now", trouble=True)
+            journal = None
+    if journal is None:
+        journal = Journal.create(path, meta=meta)
+        made = make(journal)
+    with journal:
+        keep_private(path)
+        yield made
+
+
+@contextmanager
+def stopped_by_signals(backend: LiveBackend) -> Iterator[None]:
+    """SIGTERM, SIGINT and SIGHUP end the daemon between two rounds; a second one, at once."""
+
+    def stop(*_: object) -> None:
+        if backend.stopped:
+            raise KeyboardInterrupt
+        backend.stop()
+
+    with on_signals(stop, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        yield
+
+
+class Speaker:
+    """One line per event on stderr, with the time."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+
+    def __call__(self, text: str, *, trouble: bool = False) -> None:
+        if trouble or not self._quiet:
+            # A closed terminal or a full disk is no reason to leave the jobs alone.
+            with suppress(OSError, ValueError):
+                typer.echo(f"{time.strftime('%H:%M:%S')} {shown(text)}", err=True)

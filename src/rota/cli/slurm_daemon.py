@@ -1,0 +1,114 @@
+"""`rota run --backend slurm`: the daemon beside a Slurm controller."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack, closing
+from time import sleep, time
+from typing import TYPE_CHECKING, Any, Final
+
+from rota.cli.daemon_loop import drive, journal_of, stopped_by_signals
+from rota.errors import BackendError, ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rota.backends.cluster_backend import ClusterBackend
+    from rota.backends.driver import ClusterSight
+    from rota.backends.slurm.slurm_driver import SlurmDriver
+    from rota.cli.daemon import DaemonOptions
+    from rota.cli.daemon_loop import Speaker
+    from rota.core import Policy
+    from rota.run.guard import Guard
+    from rota.run.journal import Journal
+    from rota.run.recorder import Recorder
+
+AGAIN_S: Final = 5.0
+"""Seconds until a controller that did not answer is asked again."""
+
+
+def run_on_slurm(options: DaemonOptions, policy: Policy, guard: Guard, say: Speaker) -> None:
+    """Schedule the jobs of some partitions until a signal comes; jobs outlive the daemon."""
+    from rota.backends.local.daemon_lock import locked
+    from rota.backends.local.private import make_private
+    from rota.backends.local.state_dir import JOURNAL
+    from rota.backends.slurm.slurm_driver import SlurmDriver
+    from rota.backends.slurm.tools import SlurmTools
+
+    partitions = frozenset(options.partition or ())
+    if not partitions:
+        raise ConfigError("Say which jobs rota is to start: --partition NAME; repeat for more.")
+    root = options.state.expanduser().absolute()
+    try:
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(root, root / JOURNAL)
+    except OSError as error:
+        raise ConfigError(f"--state {root} cannot be used: {error.strerror}.") from None
+    driver = SlurmDriver(SlurmTools(), partitions, passive=options.shadow, say=say)
+    sight = _first_sight(driver, partitions, say)
+    with ExitStack() as stack:
+        gpus = sum(node.gpus for node in sight.nodes)
+        stack.enter_context(locked(root, policy=options.policy, gpus=gpus))
+        columns = {
+            "names": [node.name for node in sight.nodes],
+            "gpus": [node.gpus for node in sight.nodes],
+        }
+        meta = {"policy": options.policy, "total_gpus": gpus, "backend": "slurm",
+                "cluster": columns, "began_at": time(), "shadow": options.shadow}  # fmt: skip
+
+        def make(journal: Journal) -> tuple[ClusterBackend, Recorder]:
+            return _backend(options, driver, root, journal, stack, say)
+
+        backend, recorder = stack.enter_context(journal_of(root / JOURNAL, meta, make, say))
+        stack.enter_context(stopped_by_signals(backend))
+        how = "watches" if options.shadow else "schedules"
+        say(f"{options.policy} {how} {', '.join(sorted(partitions))} of Slurm: {len(sight.nodes)} "
+            f"nodes, {gpus} GPUs; state in {root}, process {os.getpid()}")  # fmt: skip
+        drive(policy, backend, guard, recorder, say)
+        if left := len(backend.jobs):
+            say(f"leaves {left} jobs to Slurm; the next `rota run` knows them again")
+
+
+def _first_sight(driver: SlurmDriver, partitions: frozenset[str], say: Speaker) -> ClusterSight:
+    """What Slurm says first; a controller that is not there yet is waited for."""
+    said = ""
+    while True:
+        try:
+            sight = driver.observe()
+            break
+        except BackendError as error:
+            if "no command" in str(error):
+                raise
+            if str(error) != said:
+                said = str(error)
+                say(f"{said}; asked again every {AGAIN_S:g} s", trouble=True)
+            sleep(AGAIN_S)
+    if not sight.nodes:
+        raise ConfigError(
+            f"Slurm has no nodes in {', '.join(sorted(partitions))}; `sinfo -s` lists its "
+            "partitions."
+        )
+    return sight
+
+
+def _backend(
+    options: DaemonOptions, driver: SlurmDriver, root: Path, journal: Journal, stack: ExitStack,
+    say: Speaker,
+) -> tuple[ClusterBackend, Recorder]:  # fmt: skip
+    from rota.backends.cluster_backend import ClusterBackend
+    from rota.backends.heartbeat_file import HeartbeatFile
+    from rota.backends.job_book import JobBook
+    from rota.backends.local.state_dir import SPEEDS
+    from rota.backends.preemption_limits import PreemptionLimits
+    from rota.run.recorder import Recorder
+    from rota.run.speeds import Speeds
+
+    book = stack.enter_context(closing(JobBook(journal.path, time())))
+    limits: dict[str, Any] = {"per_hour": options.preempt_rate, "per_job": options.preempt_budget}
+    backend = ClusterBackend(
+        driver, book, Speeds(root / SPEEDS, say), every_s=options.every, min_run_s=options.min_run,
+        passive=options.shadow, drain=options.drain, limits=PreemptionLimits(**limits), say=say,
+        root=root, heartbeat=HeartbeatFile(options.heartbeat or root / "heartbeat"),
+    )  # fmt: skip
+    stack.callback(backend.close)
+    return backend, Recorder(journal, backend.roll)

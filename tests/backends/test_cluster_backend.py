@@ -1,0 +1,348 @@
+"""The backend for clusters that others run, over a cluster in memory."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from math import inf
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from tests.backends.fake_cluster import FakeCluster, nodes
+
+from rota.backends.cluster_backend import ClusterBackend
+from rota.backends.driver import NodeSight
+from rota.backends.job_book import JobBook
+from rota.backends.preemption_limits import PreemptionLimits
+from rota.core import Draft
+from rota.errors import JournalError
+from rota.policies.catalogue import make_policy
+from rota.run.guard import Guard
+from rota.run.journal import Journal
+from rota.run.loop import rounds
+from rota.run.reader import read_journal
+from rota.run.recorder import Recorder
+from rota.run.speeds import Speeds
+from rota.testing.backend_contract import check_backend
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from rota.core import Snapshot
+    from rota.core.plan import Share
+
+PATIENCE_S = 300.0
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., ClusterBackend]]:
+    """Makes backends one after the other over the same book, as daemons do."""
+    open_now: list[ClusterBackend] = []
+
+    def begin(cluster: FakeCluster, **options: object) -> ClusterBackend:
+        end()
+        book = JobBook(tmp_path / "journal.db", 1000.0)
+        speeds = Speeds(tmp_path / "speeds.npz")
+        made = ClusterBackend(cluster, book, speeds, look_s=0.02, **options)  # type: ignore[arg-type]
+        open_now.append(made)
+        return made
+
+    def end() -> None:
+        for one in open_now:
+            one.close()
+            one.book.close()
+        open_now.clear()
+
+    yield begin
+    end()
+
+
+def until(backend: ClusterBackend, holds: Callable[[Snapshot], bool]) -> Snapshot:
+    """The first snapshot that is so."""
+    give_up_s = monotonic() + PATIENCE_S
+    while monotonic() < give_up_s:
+        backend._sleep(0.05)
+        if holds(snapshot := backend.observe()):
+            return snapshot
+    raise AssertionError("it never came to that")
+
+
+def decide(backend: ClusterBackend, **wanted: Share) -> None:
+    """Have jobs, called j1, j2, …, hold these shares."""
+    snapshot = backend.observe()
+    draft = Draft(snapshot)
+    for name, share in wanted.items():
+        uid = next(u for u in snapshot.jobs.uid.tolist() if backend.roll.known(u).name == name)
+        job = int(np.flatnonzero(snapshot.jobs.uid == uid)[0])
+        if snapshot.share(job):
+            draft.stop(job)
+        if share:
+            draft.place(job, [(node, workers) for node, workers, _ in share])
+    backend.apply(draft.commit().diff(snapshot))
+
+
+def is_running(cluster: FakeCluster, name: str) -> bool:
+    return cluster.jobs[name].sight.phase == "running"
+
+
+def test_it_keeps_the_contract_of_backends(make: Callable[..., ClusterBackend]) -> None:
+    cluster = FakeCluster(nodes())
+    for k in range(5):
+        cluster.submit(f"j{k}", 0.3, gpus_per_worker=3, stoppable=True)
+    check_backend(lambda: make(cluster, every_s=0.2, drain=True), patience_s=PATIENCE_S)
+    assert all(job.sight.end == "done" for job in cluster.jobs.values())
+
+
+def test_a_policy_runs_every_job_once_and_the_journal_knows_when(
+    make: Callable[..., ClusterBackend], tmp_path: Path
+) -> None:
+    cluster = FakeCluster(nodes())
+    for k in range(6):
+        cluster.submit(f"j{k}", 0.2, gpus_per_worker=2)
+    meta = {"policy": "fifo-skip", "total_gpus": 8}
+    with Journal.create(tmp_path / "journal.db", meta=meta) as journal:
+        backend = make(cluster, every_s=0.2, drain=True)
+        recorder = Recorder(journal, backend.roll)
+        for turn in rounds(make_policy("fifo-skip"), backend, guard=Guard()):
+            recorder.write(turn)
+        recorder.close(backend.now_s)
+    assert [job.runs for job in cluster.jobs.values()] == [1] * 6
+    with read_journal(tmp_path / "journal.db") as view:
+        outcome = view.outcome()
+    assert np.isfinite(outcome.done_s).all()
+    with closing(sqlite3.connect(tmp_path / "journal.db")) as db:
+        given = db.execute("SELECT action, outcome FROM commands").fetchall()
+    assert given == [("start", "done")] * 6
+
+
+def test_the_next_daemon_knows_jobs_by_the_same_numbers_and_goes_on(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes())
+    cluster.submit("j1", gpus_per_worker=4)
+    cluster.submit("j2", gpus_per_worker=4)
+    backend = make(cluster)
+    decide(backend, j2=((1, 1, 0),))
+    until(backend, lambda _: is_running(cluster, "j2"))
+    before = {backend.roll.known(u).name: u for u in backend.observe().jobs.uid.tolist()}
+    cluster.submit("j0", gpus_per_worker=4)
+    backend = make(cluster)
+    snapshot = until(backend, lambda s: len(s.jobs) == 3)
+    after = {backend.roll.known(u).name: u for u in snapshot.jobs.uid.tolist()}
+    assert before.items() < after.items()
+    assert [a for a, *_ in cluster.done] == ["start"]
+
+
+def test_a_decision_that_was_written_down_is_carried_out_by_the_next_daemon(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes())
+    cluster.submit("j1", gpus_per_worker=4)
+    backend = make(cluster)
+    backend.observe()
+    backend._order = lambda: None  # type: ignore[method-assign]  # it dies before it can do anything
+    decide(backend, j1=((0, 1, 0),))
+    backend = make(cluster)
+    until(backend, lambda _: is_running(cluster, "j1"))
+
+
+def test_a_command_whose_answer_is_lost_is_neither_forgotten_nor_given_twice(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes(), lose=1)
+    cluster.submit("j1", gpus_per_worker=4)
+    backend = make(cluster)
+    decide(backend, j1=((0, 1, 0),))
+    until(backend, lambda _: is_running(cluster, "j1"))
+    assert cluster.jobs["j1"].runs == 1
+
+
+def test_two_workers_that_must_be_apart_are_put_apart(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes())
+    asks = {"workers": 2, "min_workers": 2, "max_workers": 2, "gpus_per_worker": 2}
+    cluster.submit("j1", **asks, apart=True)
+    backend = make(cluster)
+    decide(backend, j1=((0, 2, 0),))
+    until(backend, lambda _: is_running(cluster, "j1"))
+    assert cluster.jobs["j1"].sight.place == (("n1", 1, 0), ("n2", 1, 0))
+
+
+def test_a_job_runs_only_where_it_may(make: Callable[..., ClusterBackend]) -> None:
+    cluster = FakeCluster(nodes(3))
+    cluster.submit("j1", gpus_per_worker=2, only_on=frozenset({"n3"}))
+    backend = make(cluster)
+    decide(backend, j1=((0, 1, 0),))
+    until(backend, lambda _: is_running(cluster, "j1"))
+    assert cluster.jobs["j1"].sight.place == (("n3", 1, 0),)
+
+
+def test_a_job_that_fits_nowhere_it_may_be_waits_and_that_is_said(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster, said = FakeCluster(nodes()), list[str]()
+    cluster.submit("j1", gpus_per_worker=2, only_on=frozenset({"gone"}))
+    backend = make(cluster, say=said.append)
+    decide(backend, j1=((0, 1, 0),))
+    assert said == ["job j1 fits none of the nodes that it may use"]
+    assert backend.observe().jobs.waiting.all()
+
+
+def test_what_others_run_takes_room_and_cannot_be_touched(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes(1))
+    cluster.submit("theirs", gpus_per_worker=3, stoppable=True)
+    cluster.see("theirs", managed=False, phase="running", place=(("n1", 1, 0),))
+    backend = make(cluster)
+    snapshot = backend.observe()
+    assert snapshot.nodes["free"].tolist() == [1]
+    assert snapshot.pinned.all()
+    decide(backend, theirs=())
+    assert cluster.done == []
+
+
+def test_what_waits_for_something_else_is_not_shown(make: Callable[..., ClusterBackend]) -> None:
+    cluster = FakeCluster(nodes())
+    cluster.submit("j1", gpus_per_worker=1)
+    cluster.see("j1", waits_for="it depends on afterok:3")
+    backend = make(cluster)
+    assert len(backend.observe().jobs) == 0
+    cluster.see("j1", waits_for="")
+    until(backend, lambda s: len(s.jobs) == 1)
+
+
+def test_a_job_that_nobody_has_started_is_taken_back(make: Callable[..., ClusterBackend]) -> None:
+    cluster = FakeCluster(nodes())
+    cluster.submit("j1", gpus_per_worker=1)
+    cluster.see("j1", phase="starting")
+    backend = make(cluster)
+    until(backend, lambda _: cluster.jobs["j1"].sight.phase == "waiting")
+
+
+def test_a_watcher_does_nothing(make: Callable[..., ClusterBackend]) -> None:
+    cluster = FakeCluster(nodes())
+    cluster.submit("j1", gpus_per_worker=1)
+    cluster.see("j1", phase="starting")
+    backend = make(cluster, passive=True)
+    decide(backend, j1=((0, 1, 0),))
+    until(backend, lambda s: len(s.jobs) == 1)
+    assert cluster.done == []
+
+
+def test_nodes_come_go_and_change_size(make: Callable[..., ClusterBackend]) -> None:
+    cluster = FakeCluster(nodes(2))
+    backend = make(cluster)
+    assert backend.observe().nodes["gpus"].tolist() == [4, 4]
+    cluster.nodes = [NodeSight(name="n2", gpus=8), NodeSight(name="m1", gpus=2)]
+    snapshot = until(backend, lambda s: len(s.nodes) == 3)
+    assert snapshot.cluster.names == ("n1", "n2", "m1")
+    assert snapshot.nodes["up"].tolist() == [False, True, True]
+    assert snapshot.nodes["free"].tolist() == [0, 8, 2]
+
+
+def test_a_job_on_a_node_that_fails_waits_again(make: Callable[..., ClusterBackend]) -> None:
+    cluster = FakeCluster(nodes())
+    cluster.submit("j1", gpus_per_worker=4)
+    backend = make(cluster)
+    decide(backend, j1=((0, 1, 0),))
+    until(backend, lambda s: is_running(cluster, "j1") and s.jobs.running.all())
+    until(backend, lambda _: backend._mind.settled(1))
+    cluster.nodes = [replace(cluster.nodes[0], up=False), cluster.nodes[1]]
+    cluster.see("j1", phase="waiting", place=())
+    until(backend, lambda s: bool(s.jobs.waiting.all()))
+
+
+def test_a_job_that_vanished_is_over_after_two_looks(make: Callable[..., ClusterBackend]) -> None:
+    cluster = FakeCluster(nodes())
+    cluster.submit("j1", gpus_per_worker=4)
+    backend = make(cluster)
+    (uid,) = backend.observe().jobs.uid.tolist()
+    del cluster.jobs["j1"]
+    until(backend, lambda s: len(s.jobs) == 0)
+    assert backend.roll.ending(uid)[0] == 6  # KILL, as its fate says
+
+
+def test_a_cluster_that_is_away_keeps_everything_as_it_was(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster, said = FakeCluster(nodes()), list[str]()
+    cluster.submit("j1", gpus_per_worker=4)
+    backend = make(cluster, say=said.append, every_s=0.1)
+    backend.observe()
+    cluster.away = True
+    for _ in range(3):
+        assert backend.wait(inf)
+        assert len(backend.observe().jobs) == 1
+    assert said == ["slurmctld is away; asked again"]
+    cluster.away = False
+    until(backend, lambda _: len(said) == 2)
+    assert said[1] == "the cluster answers again"
+
+
+def test_nothing_is_done_that_cannot_be_written_down(
+    make: Callable[..., ClusterBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, said = FakeCluster(nodes()), list[str]()
+    cluster.submit("j1", gpus_per_worker=4)
+    backend = make(cluster, say=said.append)
+    backend.observe()
+
+    def full(*_: object) -> None:
+        raise JournalError("Cannot write: the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backend.book, "begin_command", full)
+        decide(backend, j1=((0, 1, 0),))
+        until(backend, lambda _: bool(said))
+        assert cluster.done == []
+    until(backend, lambda _: is_running(cluster, "j1"))
+
+
+@pytest.mark.parametrize(
+    ("limits", "pinned"),
+    [
+        (PreemptionLimits(per_hour=1), [True, True]),
+        (PreemptionLimits(per_job=1), [True, False]),
+        (PreemptionLimits(), [False, False]),
+    ],
+)
+def test_jobs_are_spared_once_the_limits_of_preemption_are_reached(
+    make: Callable[..., ClusterBackend], limits: PreemptionLimits, pinned: list[bool]
+) -> None:
+    cluster = FakeCluster(nodes())
+    for name in ("j1", "j2"):
+        cluster.submit(name, gpus_per_worker=4, stoppable=True)
+    backend = make(cluster, limits=limits)
+    decide(backend, j1=((0, 1, 0),), j2=((1, 1, 0),))
+    until(backend, lambda _: is_running(cluster, "j1") and is_running(cluster, "j2"))
+    assert not backend.observe().pinned.any()
+    decide(backend, j1=())
+    until(backend, lambda _: cluster.jobs["j1"].sight.phase == "waiting")
+    decide(backend, j1=((0, 1, 0),))
+    snapshot = until(backend, lambda _: is_running(cluster, "j1"))
+    assert snapshot.pinned.tolist() == pinned
+
+
+def test_work_and_service_are_carried_over_from_run_to_run(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes())
+    cluster.submit("j1", gpus_per_worker=4, stoppable=True, estimate_s=1000.0)
+    backend = make(cluster)
+    decide(backend, j1=((0, 1, 0),))
+    until(backend, lambda s: bool((s.jobs.progress_s > 0.2).any()))
+    decide(backend, j1=())
+    snapshot = until(backend, lambda s: bool(s.jobs.waiting.all()) and backend._mind.settled(1))
+    (row,) = snapshot.jobs.rows
+    assert row["progress_s"] > 0.1
+    assert row["attained_gpu_s"] == pytest.approx(4 * row["progress_s"])
+    assert row["remaining_s"] == pytest.approx(1000.0 - row["progress_s"])
+    assert (row["preemptions"], np.isfinite(row["started_s"])) == (1, True)
+    after = make(cluster).observe().jobs.rows[0]
+    assert after["attained_gpu_s"] == row["attained_gpu_s"]
