@@ -1,0 +1,1 @@
+"""Slurm as a cluster: its jobs are born held, and a scheduler says where they run."""
