@@ -1,6 +1,5 @@
 #!/bin/sh
 # Install Debian's Slurm and munge, for `make test-slurm`; nothing to do where they are.
-# Nothing is started or enabled: the tests bring their own configuration.
 set -eu
 PATH=$PATH:/usr/sbin:/sbin
 
