@@ -93,7 +93,10 @@ class Lab:
             self.env = {**os.environ, "SLURM_CONF": str(self.state / "etc" / "slurm.conf")}
             self.env["PATH"] = _PATH
             hook = render_hook(
-                ["rota"], self.heartbeat, self.setup.hook_timeout_s, [os.getuid(), *self.setup.operators]
+                ["rota"],
+                self.heartbeat,
+                self.setup.hook_timeout_s,
+                [os.getuid(), *self.setup.operators],
             )
             write_files(self.state, self.setup, ports, hook)
             self.beat()
@@ -254,9 +257,7 @@ class Lab:
         fresh.write_text(f"{int(time() - age_s)}\n")
         fresh.replace(self.heartbeat)
 
-    def until(
-        self, condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S
-    ) -> Any:
+    def until(self, condition: Callable[[], Any], what: str, limit_s: float = PATIENCE_S) -> Any:
         """Wait until a condition holds and give it; commands may fail in the meantime."""
         until_s = monotonic() + limit_s
         trouble: Exception | None = None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
+    from pathlib import PurePath
 
 HELD: Final = "rota:held"
 """AdminComment of a job that waits for rota; ` nodelist=…` may follow, its user's own node list."""
