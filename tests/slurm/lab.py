@@ -92,13 +92,7 @@ class Lab:
             self._guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
             self.env = {**os.environ, "SLURM_CONF": str(self.state / "etc" / "slurm.conf")}
             self.env["PATH"] = _PATH
-            hook = render_hook(
-                ["rota"],
-                self.heartbeat,
-                self.setup.hook_timeout_s,
-                [os.getuid(), *self.setup.operators],
-            )
-            write_files(self.state, self.setup, ports, hook)
+            write_files(self.state, self.setup, ports, self._hook())
             self.beat()
             self._start_munge()
             self.start_ctld(wait=False)
@@ -121,6 +115,10 @@ class Lab:
         if self._claim is not None:
             self._claim.close()
         self._daemons, self._guard, self._claim = {}, None, None
+
+    def _hook(self) -> str:
+        operators = (os.getuid(), *self.setup.operators)
+        return render_hook(["rota"], self.heartbeat, self.setup.hook_timeout_s, operators)
 
     def _spawn(self, name: str, *command: str) -> None:
         """Start a daemon in a session of its own, and write its number down."""

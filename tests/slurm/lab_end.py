@@ -28,7 +28,7 @@ def stat_fields(pid: int) -> list[str]:
 
 
 def born(pid: int) -> str:
-    """When a process was started; nothing if it is over. With its number, this names it for good."""
+    """When a process was started, which tells it from later ones; nothing if it is over."""
     fields = stat_fields(pid)
     return fields[19] if fields and fields[0] not in "ZX" else ""
 

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from children import child
-from lab import NOBODY, Lab
+from lab import NOBODY
 
 import rota.backends.slurm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lab import Lab
 
 pytestmark = [
     pytest.mark.slurm,
@@ -167,10 +169,12 @@ def test_a_list_that_does_not_fit_is_left_out_rather_than_keep_the_job(
     lab: Lab, nodes: str
 ) -> None:
     job = lab.submit(SLEEP, uid=NOBODY)
-    lab.run("scontrol", "update", f"jobid={job}", f"AdminComment=rota:held nodelist={nodes}")
+    words = ("ReqNodeList=n8", f"AdminComment=rota:held nodelist={nodes}")
+    lab.run("scontrol", "update", f"jobid={job}", *words)
     die(lab)
     check(lab)
     lab.until(runs(lab, job), "the job runs")
+    assert lab.jobs()[job]["required_nodes"] == ""
     assert not (lab.work / "evil").exists()
 
 
@@ -278,10 +282,20 @@ def test_it_needs_no_room_on_disk(lab: Lab) -> None:
     lab.until(runs(lab, job), "the job runs")
 
 
+def test_it_goes_on_when_nobody_reads_what_it_says(lab: Lab) -> None:
+    jobs = [lab.submit(SLEEP, uid=NOBODY) for _ in range(3)]
+    die(lab)
+    read, write = os.pipe()
+    os.close(read)
+    assert subprocess.run(command(lab), env=lab.env, stderr=write, check=False).returncode == 0
+    os.close(write)
+    lab.until(runs(lab, *jobs), "the jobs run")
+
+
 def test_users_formats_in_the_environment_change_nothing(lab: Lab) -> None:
     job = lab.submit(SLEEP, uid=NOBODY)
     die(lab)
-    spoiled = {"SQUEUE_FORMAT": "%j", "SQUEUE_STATES": "R", "SQUEUE_PARTITION": "free",
+    spoiled = {"SQUEUE_FORMAT": "%j", "SQUEUE_STATES": "R", "SQUEUE_USERS": "root",
                "SQUEUE_SORT": "j", "SLURM_TIME_FORMAT": "%c", "LANG": "C.UTF-8"}  # fmt: skip
     assert lab.attempt(*command(lab), env=spoiled).returncode == 0
     lab.until(runs(lab, job), "the job runs")

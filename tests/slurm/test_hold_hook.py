@@ -6,10 +6,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from lab import NOBODY, Lab
+from lab import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from lab import Lab
 
 pytestmark = [
     pytest.mark.slurm,
@@ -35,9 +37,7 @@ def said_by_hook(lab: Lab) -> str:
     return "\n".join(line for line in log.splitlines() if "lua" in line or "rota: " in line)
 
 
-@pytest.mark.parametrize(
-    "partition", [(), ("-p", "rota"), ("-p", "rota,free"), ("-p", "free,rota")]
-)
+@pytest.mark.parametrize("partition", [(), ("-prota",), ("-prota,free",), ("-pfree,rota",)])
 def test_a_job_in_the_managed_partition_is_born_held_and_marked(
     lab: Lab, partition: tuple[str, ...]
 ) -> None:
@@ -55,7 +55,7 @@ def test_a_job_in_another_partition_starts_at_once(lab: Lab) -> None:
 
 @pytest.mark.parametrize(
     "beat",
-    [None, "", "garbage", "0x7fffffff", "-1", "1e99", "99999999999", "old", "\0\0", "folder"],
+    [None, "", "garbage", "0x7fffffff", "-1", "1e99", "99999999999", "old", "\0", "folder"],
 )
 def test_a_job_is_not_held_without_a_fresh_heartbeat(lab: Lab, beat: str | None) -> None:
     if beat == "old":

@@ -7,12 +7,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from children import child, eventually
-from lab import Lab, LabError
+from lab import LabError
 from lab_end import job_processes
 from lab_files import LabSetup, write_files
+
+if TYPE_CHECKING:
+    from lab import Lab
 
 pytestmark = pytest.mark.slurm
 HERE = Path(__file__).parent

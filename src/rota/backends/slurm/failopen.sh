@@ -7,7 +7,9 @@
 # partitions that rota holds (priority 0, admin comment "rota:held") is released: Slurm starts it as
 # if there were no rota. First the node list that rota gave it is cleared, or set to the user's own,
 # which rota noted as "rota:held nodelist=n1,n2"; and the delay after a requeue is dropped. At last
-# the admin comment becomes "rota:let-go". Jobs held by users or administrators stay held.
+# the admin comment becomes "rota:let-go". Jobs held by users or administrators stay held. The latter
+# are those with the reason JobHeldAdmin, so rota itself must hold jobs by `scontrol uhold` or
+# `requeuehold`: a plain `hold`, or Priority=0, would look like an administrator's.
 #
 # One check, then it ends: 0 if all is well, 1 if something failed and the next check has to try
 # again, 2 if it was called wrongly. With --loop it checks for ever. It must run as root, SlurmUser or
