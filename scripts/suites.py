@@ -53,6 +53,12 @@ SUITES = {
     "fuzz": Suite(("src/rota",), tuple(room for room in APART if room != "src/rota/cli/")),
     "slow": Suite(("src/rota", *HELP), mark="slow", by_hand=True),
     "wheel": Suite(("src/rota", "README.md", "docs", "tests/wheel", "tests/helpers")),
+    "slurm": Suite(
+        (
+            *("src/rota/backends", "src/rota/run", "src/rota/elastic"),
+            *("tests/slurm", "tests/conftest.py", "tests/helpers", "scripts/install_slurm.sh"),
+        )
+    ),
 }
 """`make test-NAME` runs one, but for `make fuzz`. `make test` and `make check` run always."""
 

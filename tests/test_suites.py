@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parents[1]
-ALL = ["logs", "bounds", "fuzz", "slow", "wheel"]
+ALL = ["logs", "bounds", "fuzz", "slow", "wheel", "slurm"]
 USUAL = [name for name in ALL if name != "slow"]  # which is run by hand
 
 
@@ -37,8 +37,8 @@ def asked(tmp_path: Path) -> Callable[..., list[str]]:
     """`suites.py` in a small repository of its own."""
     git(tmp_path, "init", "-q")
     write(
-        tmp_path, src__rota__sim__a="1", src__rota__dash__a="1", tests__sim__a="1",
-        tests__a="pytest.mark.logs", other="1",
+        tmp_path, src__rota__sim__a="1", src__rota__dash__a="1", src__rota__backends__a="1",
+        tests__sim__a="1", tests__a="pytest.mark.logs", other="1",
     )  # fmt: skip
     (tmp_path / ".ci").mkdir()
 
@@ -69,9 +69,12 @@ def test_a_suite_runs_again_when_what_it_covers_changes(
     assert passed("due") == ["logs", "wheel"]
     write(tmp_path, src__rota__dash__a="1")
     assert passed("due") == []
+    write(tmp_path, src__rota__backends__a="2")
+    assert passed("due") == ["wheel", "slurm"]
+    write(tmp_path, src__rota__backends__a="1")
     write(tmp_path, tests__a="pytest.mark.logs  # and more")
     assert passed("due") == ["logs"]
-    write(tmp_path, tests__sim__a="2", src__rota__new__a="1")
+    write(tmp_path, tests__sim__a="2", src__rota__run__a="1")
     assert passed("due") == USUAL
 
 
@@ -87,8 +90,12 @@ def test_where_nothing_is_known_everything_runs(
 def test_what_is_not_committed_is_not_taken_for_passed(
     passed: Callable[..., list[str]], tmp_path: Path
 ) -> None:
-    (tmp_path / "src" / "rota" / "sim" / "a.py").write_text("3")
+    write(tmp_path, src__rota__run__a="1")
+    for name in ALL:
+        passed("passed", name)
+    (tmp_path / "src" / "rota" / "run" / "a.py").write_text("3")
     passed("passed", "fuzz")  # `.ci/run` runs what is committed
+    assert passed("due") == []
     git(tmp_path, "commit", "-qam", "x")
     assert passed("due") == USUAL
 

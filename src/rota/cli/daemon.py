@@ -57,9 +57,7 @@ class DaemonOptions:
         list[str] | None,
         typer.Option(metavar="NAME", help="Of Slurm, whose jobs rota starts; repeat for more."),
     ] = None
-    every: Annotated[
-        float, duration("Between rounds, at most.", param_decls=("--interval", "--every"))
-    ] = 10.0
+    every: Annotated[float, duration("Between rounds, at most.", "--interval", "--every")] = 10.0
     min_run: Annotated[float, duration("A job is not stopped or moved sooner after its start.")] = (
         0.0
     )

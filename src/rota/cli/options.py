@@ -49,9 +49,10 @@ def long_duration_s(text: str | float) -> float:
     return seconds
 
 
-def duration(about: str, **more: Any) -> Any:
+def duration(about: str, *names: str, **more: Any) -> Any:
     """An option that is given as a duration, in seconds for the command."""
-    return typer.Option(**{"parser": duration_s, "metavar": "DURATION", "help": about, **more})
+    settings = {"parser": duration_s, "metavar": "DURATION", "help": about, **more}
+    return typer.Option(*names, **settings)
 
 
 def command(options: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., None]]:

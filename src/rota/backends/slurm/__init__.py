@@ -1,1 +1,1 @@
-"""Slurm, driven from outside: no patch, no plug-in but a hook that holds jobs on arrival."""
+"""Slurm, driven from outside: no patch, only a hook that holds jobs on arrival."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rota.backends.driver import Request
 from rota.backends.slurm.hints import read_hints
+from rota.backends.slurm.hook import HELD
 from rota.backends.slurm.replies import gpus
 
 if TYPE_CHECKING:
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from rota.backends.slurm.hints import Hints
     from rota.backends.slurm.replies import SlurmJob, SlurmNode
 
-HELD: Final = "rota:held"
-"""The mark of jobs that wait for rota; the watchdog releases these if rota is gone."""
-USER_HELD: Final = "rota:user-held"
 _NODELIST: Final = re.compile(r"\bnodelist=(\S*)")
 
 
@@ -86,7 +84,7 @@ class Demands:
 
     def _left(self, job: SlurmJob) -> str:
         """Why rota does not place a job like this, if it does not."""
-        if job.partition not in self.partitions:
+        if self.partitions.isdisjoint(job.partition.split(",")):
             return f"it is in partition {job.partition}"
         return next(
             (why for holds, why in (
@@ -131,7 +129,7 @@ class Demands:
         may = frozenset(
             node.name
             for node in self._nodes
-            if job.partition in node.partitions
+            if not node.partitions.isdisjoint(job.partition.split(","))
             and node.name not in job.excluded
             and (not wanted or any(every <= node.features for every in wanted))
         )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Final
 
+from rota.backends.slurm.hook import USER_HELD, USER_RELEASED
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -39,6 +41,9 @@ class Hints:
 
 def read_hints(comment: str) -> tuple[Hints, list[str]]:
     """The hints in a job's comment, and what in it was ignored and why."""
+    first, _, rest = comment.partition(" ")
+    if first in (USER_HELD, USER_RELEASED):  # words that the hook writes
+        comment = rest
     at = comment.find(PREFIX)
     if at < 0:
         return Hints(), []

@@ -9,8 +9,9 @@ from time import time
 from typing import TYPE_CHECKING, Final
 
 from rota.backends.driver import Answer, ClusterSight, JobSight, NodeSight
-from rota.backends.slurm.demands import HELD, USER_HELD, Demands, held_mark, is_touched
+from rota.backends.slurm.demands import Demands, held_mark, is_touched
 from rota.backends.slurm.heartbeat import read_heartbeat
+from rota.backends.slurm.hook import HELD, LET_GO, USER_HELD
 from rota.backends.slurm.replies import array_tasks, gpus, read_jobs, read_nodes
 
 if TYPE_CHECKING:
@@ -54,8 +55,7 @@ class SlurmDriver:
         self._noticed: dict[str, float] = {}
         self._jobs: dict[str, SlurmJob] = {}  # as last seen, by call
         self._told: set[tuple[int, str]] = set()
-        self.left: dict[str, str] = {}
-        """Waiting jobs of our partitions that Slurm is to start itself, and why."""
+        self._left: list[SlurmJob] = []  # jobs of our partitions that Slurm is to start itself
 
     # What there is.
 
@@ -63,7 +63,18 @@ class SlurmDriver:
         """One squeue and one sinfo."""
         nodes = read_nodes(self._tools.ask("sinfo", "--json"))
         jobs = read_jobs(self._tools.ask("squeue", "--json"))
-        return self.sight(jobs, nodes, time())
+        sight = self.sight(jobs, nodes, time())
+        if not self._passive:
+            self._give_back()
+        return sight
+
+    def _give_back(self) -> None:
+        """Release jobs that the hook has held, but which Slurm is to start itself."""
+        for job in self._left:
+            if job.priority == 0 and job.mark.startswith(HELD):
+                said = self._tools.update(job.call, {"AdminComment": LET_GO, "StartTime": "now"})
+                if said.code == 0:
+                    self._tools.control(("release",), job.call)
 
     def sight(self, jobs: list[SlurmJob], nodes: list[SlurmNode], now_s: float) -> ClusterSight:
         """What these answers say."""
@@ -73,14 +84,14 @@ class SlurmDriver:
         active = _active_tasks(jobs)
         found: list[JobSight] = []
         seen: dict[str, SlurmJob] = {}
-        self.left = {}
+        self._left = []
         for job in jobs:
             demand = self.demands.of(job)
             self._tell(job, demand)
             managed = not demand.left
             if not managed and not names.intersection(job.nodes):
-                if job.partition in self.demands.partitions and job.state == "PENDING":
-                    self.left[job.call] = demand.left
+                if self._is_left(job, demand):
+                    self._left.append(job)
                 if job.call not in self._jobs:
                     continue
             for one in _split(job, active.get(job.array_id, 0)):
@@ -124,10 +135,14 @@ class SlurmDriver:
             return "waiting" if job.priority == 0 or self._passive else "starting"
         return "running" if job.state in _RUNS else "stopping"
 
+    def _is_left(self, job: SlurmJob, demand: Demand) -> bool:
+        ours = not self.demands.partitions.isdisjoint(job.partition.split(","))
+        return ours and bool(demand.left) and job.state == "PENDING" and not _is_user_held(job)
+
     def _tell(self, job: SlurmJob, demand: Demand) -> None:
         """Say once what was ignored of a job's hints, and why a job is left to Slurm."""
         said = list(demand.ignored)
-        if demand.left and job.partition in self.demands.partitions and job.state == "PENDING":
+        if self._is_left(job, demand):
             said.append(f"it is left to Slurm: {demand.left}")
         for text in said:
             if (job.job_id, text) not in self._told:
@@ -218,11 +233,16 @@ def _waits_for(job: SlurmJob, now_s: float) -> str:
         return f"it depends on {job.dependency}"
     if job.eligible_s > now_s + 1 and not job.restarts:
         return "its begin time has not come"
+    if job.priority == 0 and _is_user_held(job):
+        return "its user holds it"
     if job.priority == 0 and not job.mark.startswith(HELD):
-        if job.mark.startswith(USER_HELD):
-            return "its user holds it"
         return "it is held, and not by rota"
     return ""
+
+
+def _is_user_held(job: SlurmJob) -> bool:
+    """Whether its user has put it on hold; the hook writes that into its comment."""
+    return job.comment.split(" ", 1)[0] == USER_HELD
 
 
 def _foreign(job: SlurmJob, request: Request, names: set[str]) -> tuple[Request, Place]:
