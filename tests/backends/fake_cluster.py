@@ -93,7 +93,7 @@ class FakeCluster:
                 return Answer("unknown", "no answer")
             return Answer("done")
 
-    def fate(self, name: str, submit_s: float) -> tuple[str, float]:
+    def fate(self, _name: str, _submit_s: float) -> tuple[str, float]:
         return "cancelled", time()
 
 

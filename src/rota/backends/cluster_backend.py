@@ -127,7 +127,7 @@ class ClusterBackend:
                 continue
             found = fitted(job.sight.request, share, self._nodes.names, self._nodes.room(job, free))
             if found is None:
-                self._say_once(uid, f"{self._call(job)} fits none of the nodes that it may use")
+                self._say_once(uid, f"job {job.known.name} fits none of the nodes that it may use")
                 continue
             take_room(job, found, free)
             held = self._mind.share(uid)
@@ -157,6 +157,10 @@ class ClusterBackend:
                     return True
             self._sleep(min(wake_s, self._round_s + self.every_s) - now_s)
         return False
+
+    def call(self, uid: int) -> str:
+        """The name by which a job's users know it."""
+        return self.roll.known(uid).name
 
     def remark(self, plan: Plan, by: str) -> None:
         """Remember of the jobs that a plan stops which policy stopped them, and for which jobs."""
@@ -291,7 +295,7 @@ class ClusterBackend:
             outcome, said = "unknown", f"{type(error).__name__}: {error}"
         given_up = self._mind.done(order, outcome)
         if said and order.uid in self.roll.jobs:
-            self._say_once(order.uid, f"{self._call(self.roll.jobs[order.uid])}: {said}")
+            self._say_once(order.uid, f"job {self.call(order.uid)}: {said}")
         self._calls.look_soon()
         try:
             self.book.end_command(event.number, outcome, said, event.took_s)
@@ -346,9 +350,6 @@ class ClusterBackend:
         request = job.sight.request
         able = job.sight.managed and (request.stoppable or request.in_place)
         return able and self._limits.spares(job.known.preemptions)
-
-    def _call(self, job: ClusterJob) -> str:
-        return f"job {job.known.name}"
 
     def _say_once(self, about: object, text: str) -> None:
         if self._said.get(about) != text:

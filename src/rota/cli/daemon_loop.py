@@ -54,6 +54,10 @@ class LiveBackend(Protocol):
         """End `wait`; called from a signal handler."""
         ...
 
+    def call(self, uid: int) -> str:
+        """The name by which users know a job."""
+        ...
+
     def remark(self, plan: Plan, by: str) -> None:
         """Note which policy stopped which jobs."""
         ...
@@ -74,7 +78,7 @@ def drive(
     broken = False
     in_order = {name_of(p) for p in (policy, guard.fallback) if p and _first_come(p)}
     for turn in rounds(policy, backend, guard=guard):
-        tell(turn, say)
+        tell(turn, say, backend.call)
         backend.remark(turn.plan, turn.by)
         decision, by = turn.plan.decision, turn.by
         backend.note_waits(why_waiting(turn.snapshot, decision, by, first_come=by in in_order))
@@ -99,14 +103,15 @@ def _first_come(policy: Policy) -> bool:
     return getattr(getattr(policy, "rule", None), "order", None) == FIFO
 
 
-def tell(turn: Round, say: Speaker) -> None:
+def tell(turn: Round, say: Speaker, call: Callable[[int], str] = str) -> None:
+    """Say what a round does; `call` gives the name by which users know a job."""
     if turn.trouble:
         say(f"round {turn.number}: {turn.trouble}", trouble=True)
     for action in turn.plan:
         where = " ".join(
             f"{workers + servers}@{node}" for node, workers, servers in getattr(action, "share", ())
         )
-        say(f"job {action.uid}: {type(action).__name__.lower()} {where}".rstrip())
+        say(f"job {call(action.uid)}: {type(action).__name__.lower()} {where}".rstrip())
 
 
 def policy_named(name: str, history: str | None) -> Policy:

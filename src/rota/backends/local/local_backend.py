@@ -145,6 +145,10 @@ class LocalBackend:
             self._say(f"job {job.uid} is left as it is: it cannot go on where it was stopped")
         return may
 
+    def call(self, uid: int) -> str:
+        """The name by which users know a job: its number."""
+        return str(uid)
+
     def remark(self, plan: Plan, by: str) -> None:
         """Note in the jobs that a plan stops which policy stopped them, and for which jobs."""
         for uid, text in stop_notes(plan, by, self._jobs).items():
