@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rota.backends.node_table import NodeTable
     from rota.core.cluster import Cluster
     from rota.core.plan import Share
-    from rota.core.types import Records
 
 OVERDUE: Final = 0.1
 """A job that outlives its estimate is assumed to need this part of its run time again."""
@@ -35,8 +34,8 @@ def snapshot_of(
     """
     assert nodes.cluster is not None
     ordered = sorted(jobs, key=lambda job: (job.known.submit_s, job.uid))
-    rows = [_waiting(job, nodes.cluster, codes, now_s, origin_s) for job in ordered]
-    table = JobTable(np.concatenate(rows).astype(JOB) if rows else np.zeros(0, JOB))
+    rows = bytearray().join(_waiting(job, nodes.cluster, codes, now_s, origin_s) for job in ordered)
+    table = JobTable(np.frombuffer(rows, JOB) if rows else np.zeros(0, JOB))
     table.rows["min_run_s"], table.rows["settled_s"] = min_run_s, now_s
     free = nodes.cluster.empty()
     entries: list[tuple[int, int, int]] = []
@@ -61,7 +60,7 @@ def snapshot_of(
 def _waiting(
     job: ClusterJob, cluster: Cluster, codes: Callable[[ClusterJob], tuple[int, int]],
     now_s: float, origin_s: float,
-) -> Records:  # fmt: skip
+) -> bytes:  # fmt: skip
     """A job as a record of a table, as if it held nothing; kept until it is seen otherwise."""
     if job.row is None:
         request, known = job.sight.request, job.known
@@ -81,7 +80,7 @@ def _waiting(
         row["started_s"] = nan if known.started_s is None else known.started_s
         row["attained_gpu_s"] = known.attained_gpu_s
         _note_work(row, job, known.ran_s)
-        job.row = rows
+        job.row = rows.tobytes()
     return job.row
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from rota.backends.node_table import NodeTable
     from rota.backends.reconciler import Reconciler
     from rota.core.plan import Plan
-    from rota.core.types import Records
 
 MISSES: Final = 2
 """Looks in a row without a job until it counts as over: one look may have been cut short."""
@@ -42,7 +41,7 @@ class ClusterJob:
     """When what it holds was decided, until the cluster says when it started."""
     reported: float = nan
     """The start of the run from which it was last told how it gets on."""
-    row: Records | None = None
+    row: bytes | None = None
     """Its record while it waits."""
 
     @property

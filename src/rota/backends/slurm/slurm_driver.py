@@ -126,7 +126,7 @@ class SlurmDriver:
             name=job.call, submit_s=job.submit_s, request=request, phase=phase, place=place,
             start_s=job.start_s if phase in ("running", "stopping") or end else nan,
             saved=saved_s is not None and saved_s >= self._noticed.get(job.call, inf),
-            managed=managed, waits_for=_waits_for(job, now_s) if phase == "waiting" else "",
+            managed=managed, waits_for=_waits_for(job, now_s) if phase == "waiting" and not end else "",
             progress=progress, end=end, end_s=job.end_s if end else inf,
         )  # fmt: skip
 
