@@ -148,6 +148,15 @@ class Architecture:
                     "in one of its places."
                 )
 
+    def check_unread(self, name: str) -> None:
+        """Refuse a module whose parameters are also read without calling it."""
+        for node in self.graph.nodes:
+            if node.op == "get_attr" and str(node.target).rpartition(".")[0] == name:
+                raise GrowthError(
+                    f"{node.target} is also read by itself, without calling {name}; to make it "
+                    "wider would change what is computed from it."
+                )
+
     def _hidden(self, name: str) -> str:
         for path, reason in self.kept.opaque.items():
             if name.startswith(f"{path}."):
