@@ -107,11 +107,17 @@ class _Watch(fx.Interpreter):
 
 
 def values_at(
-    model: nn.Module, graph: fx.Graph, name: str, args: tuple[Any, ...], seed: int
+    model: nn.Module,
+    graph: fx.Graph,
+    name: str,
+    args: tuple[Any, ...],
+    seed: int,
+    *,
+    training: bool = True,
 ) -> Tensor:
-    """What a node gives in training for a batch."""
+    """What a node gives for a batch, in training unless told otherwise."""
     watch = _Watch(model, graph, name)
-    with undisturbed(model, training=True, seed=seed):
+    with undisturbed(model, training=training, seed=seed):
         try:
             watch.run(*args)
         except Exception as error:
