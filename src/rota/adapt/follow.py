@@ -208,7 +208,9 @@ class _Walk:
             raise self.refuse(node, f"({name}) reads it beside other tensors")
         dims = units.dims
         if plain in UNIT_FUNCTIONS:
-            return units
+            # Such as bounds that are tensors; `to` reads no numbers of another one.
+            others = len(node.all_input_nodes) > 1 and plain != "to" and self.outline.shapes
+            return self._agree(node, node.all_input_nodes) if others else units
         if node.target in POOL_FUNCTIONS:
             if units.axis >= dims - POOL_FUNCTIONS[node.target]:
                 raise self.refuse(node, f"({name}) mixes its units")
@@ -330,6 +332,8 @@ class _Walk:
         )
 
     def _reshaped(self, node: fx.Node, units: Units) -> Units:
+        if node.kwargs.keys() & {"shape", "size"}:
+            raise self.refuse(node, "is told its shape by name; give it by position")
         shapes = self.outline.shapes
         before, after = shapes.get(node.all_input_nodes[0].name), shapes.get(node.name)
         if before is not None and after is not None:

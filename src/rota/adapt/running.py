@@ -27,8 +27,11 @@ def arguments(batch: Batch | None) -> tuple[Any, ...]:
         return tuple(batch)
     if not isinstance(batch, Tensor):
         raise GrowthError(
-            f"A batch is what the network is called with, a tensor or a tuple; this is {batch!r}."
+            f"A batch is what the network is called with, a tensor or a tuple; this is "
+            f"{batch!r:.80}."
         )
+    if batch.dim() and not len(batch):
+        raise GrowthError("The batch has no samples, so that nothing can be checked with it.")
     return (batch,)
 
 

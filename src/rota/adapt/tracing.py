@@ -52,7 +52,6 @@ class _Tracer(fx.Tracer):
 
 def traced(model: nn.Module) -> tuple[fx.Graph, dict[str, str]]:
     """The graph of a network, and modules that torch.fx cannot look into, with the reasons."""
-    _check_kind(model)
     known, used = set(vars(model)), set()
     before = Written(model)
     try:
@@ -99,7 +98,8 @@ def _attempts(model: nn.Module) -> tuple[fx.Graph, dict[str, str]]:
             opaque[tracer.inside[-1]] = reason
 
 
-def _check_kind(model: nn.Module) -> None:
+def check_kind(model: nn.Module) -> None:
+    """Refuse what is no plain network of the user's."""
     if isinstance(model, (DataParallel, DistributedDataParallel)) or hasattr(model, "_orig_mod"):
         raise GrowthError(
             f"A {type(model).__name__} does not grow; grow the network in it, then wrap it anew."
