@@ -71,7 +71,14 @@ def test_an_accuracy_that_is_none_is_damage(value: float, begun: Path, tmp_path:
         table.curves()
 
 
-@pytest.mark.parametrize("statement", ["UPDATE runs SET numbers = x''", "DROP TABLE runs"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE runs SET numbers = x''",
+        "UPDATE runs SET numbers = zeroblob(16)",
+        "DROP TABLE runs",
+    ],
+)
 def test_a_damaged_table_is_not_taken_for_a_whole_one(
     statement: str, begun: Path, tmp_path: Path
 ) -> None:

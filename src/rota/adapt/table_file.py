@@ -175,7 +175,7 @@ class TableFile:
         found = {}
         try:
             for *run, facts, numbers in self._link.execute("SELECT * FROM runs"):
-                found[TableRun(*run)] = _curve(facts, numbers)
+                found[TableRun(*run)] = _curve(TableRun(*run), facts, numbers)
         except (sqlite3.Error, ValueError, TypeError) as error:
             raise InputError(
                 f"{self.path}: The table is damaged ({error}); remove it and make it again."
@@ -183,13 +183,13 @@ class TableFile:
         return found
 
 
-def _curve(facts: str, numbers: bytes) -> RunCurve:
+def _curve(run: TableRun, facts: str, numbers: bytes) -> RunCurve:
     """A run as it was kept; a ValueError or TypeError where no training can have been like that."""
     columns = np.frombuffer(numbers, "<f4").reshape(4, -1).astype(np.float32)
     validation, test, loss, rate = columns
     work, parameters = json.loads(facts)
-    if not (validation.size and work and len(work) == len(parameters)):
-        raise ValueError("a run without epochs or without work")
+    if not (validation.size > run.epoch + 1 and work and len(work) == len(parameters)):
+        raise ValueError("a run without the epochs or the work that it should have")
     if not ((columns[:2] >= 0.0) & (columns[:2] <= 1.0)).all():
         raise ValueError("an accuracy that is not between 0 and 1")
     if not all(0.0 < share < math.inf for share in work):
