@@ -83,6 +83,51 @@ def test_an_evaluation_compares_the_agent_with_baselines(
     assert "95 % interval" in capsys.readouterr().out
 
 
+def test_agents_whose_files_are_called_alike_are_told_apart(
+    tiny: Path, agent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [tmp_path / "a" / "x.ckpt", tmp_path / "b" / "x.ckpt", tmp_path / "random.ckpt"]
+    for path in paths:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(agent.read_bytes())
+    words = ["adapt", "evaluate", *map(str, [*paths, agent, agent]), "--table", str(tiny)]
+    assert run([*words, "--json", "--occasions", "early-1to2,early-1to2"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    names = [one["name"] for one in found["standings"]]
+
+    assert len(found["cases"]) == 1  # the same occasion twice is no more evidence
+    assert names[3:7] == [*map(str, paths), "agent"]
+    assert len(set(names)) == len(names)
+
+
+def test_an_agent_replaces_nothing_else_and_is_refused_before_it_learns(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = tmp_path / "copy.db"
+    table.write_bytes(tiny.read_bytes())
+    for out, message in [
+        (table, "exists and is no agent"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "agent.state", "state of the training is kept under this name"),
+    ]:
+        words = ["adapt", "train", "--table", str(table), "--out", str(out), "--episodes", "16"]
+        assert run(words) == 2
+        assert message in capsys.readouterr().err
+    assert table.read_bytes() == tiny.read_bytes()
+    assert [file.name for file in tmp_path.iterdir()] == ["copy.db"]
+
+
+def test_constants_are_not_chosen_on_a_table_with_other_choices(
+    tiny: Path, agent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.db"
+    with TableFile.open(other, TableSpec(starts=("spirals-even",), menu="deepen", decisions=1)):
+        pass
+    words = ["adapt", "evaluate", str(agent), "--table", str(tiny), "--learned-on", str(other)]
+    assert run(words) == 2
+    assert "no constant can be chosen on it" in capsys.readouterr().err
+
+
 def test_a_page_is_drawn_of_it(tiny: Path, agent: Path) -> None:
     page = tiny.with_name("report.html")
     assert run(["adapt", "plot", str(agent), "--table", str(tiny), "--out", str(page)]) == 0

@@ -214,3 +214,36 @@ def test_the_agent_that_ships_answers_for_networks_of_other_kinds() -> None:
     assert len(moment.choices) == 10 + 9 + 1
     assert grow.agent is not None
     assert 0 <= grow.agent.choose(moment) < len(moment.choices)
+
+
+@pytest.mark.parametrize("answer", [None, 1.5, "0", math.nan, 99])
+def test_an_answer_that_is_no_choice_is_named(answer: Any) -> None:
+    model, optimizer, batch = network()
+    grower = Grow(batch, Scripted(answer))
+    with pytest.raises(GrowthError, match=f"The agent took choice {answer!r}"):
+        grower.propose(FACTS, model, optimizer)
+
+
+@pytest.mark.parametrize(
+    ("told", "message"),
+    [((85.0, 0.1), "85 % is 0.85"), ((-0.1,), "between 0 and 1"), (("x",), "accuracy='x' must"),
+     ((None,), "accuracy=None must"), ((0.5, "x"), "loss='x' must")],
+)  # fmt: skip
+def test_an_accuracy_that_is_no_share_is_refused(told: Any, message: str) -> None:
+    grower = Grow(torch.zeros(4, 6), [])
+    with pytest.raises(ConfigError, match=message):
+        grower.note(*told)
+    grower.note(torch.tensor(0.5), math.nan)  # type: ignore[arg-type]
+    grower.note(math.nan)
+
+
+def test_a_batch_that_cannot_be_one_is_refused_at_once() -> None:
+    for batch, message in [
+        (None, "this is None"),
+        (torch.zeros(0, 6), "has no samples"),
+        (torch.zeros(4, 6).numpy(), "this is array"),
+    ]:
+        with pytest.raises(GrowthError, match=message):
+            Grow(batch, [])  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="deadline_s='5' must be a number"):
+        Grow(torch.zeros(4, 6), [], deadline_s="5")  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from rota.adapt.growth_agent import GrowthAgent
 from rota.adapt.published_agent import PublishedAgent
 from rota.adapt.published_training import PublishedTraining
 from rota.adapt.reinforce import Reinforce, ReinforceSettings
-from rota.errors import CheckpointError, ConfigError, UnknownNameError
+from rota.errors import CheckpointError, ConfigError, InputError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LEARNERS: Final = ("ours", "published")
 PUBLISHED_EPISODES: Final = 10_000
 """The fewest episodes of the published trainings from scratch."""
+STATE: Final = ".state"
+"""How the names of files end from which trainings are resumed."""
 _EVERY: Final = 400
 """Episodes between two states on disk."""
 
@@ -88,6 +90,24 @@ def apprentice(
             )
         learner.restore(state)
     return Apprentice(learner, most, state)
+
+
+def check_agent_path(path: Path) -> None:
+    """Refuse, before anything is learned, a file that no agent can be written to."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; an agent needs the name of a file.")
+    if path.suffix == STATE:
+        raise InputError(
+            f"{path}: The state of the training is kept under this name, and removed at its end; "
+            "give the agent another one, such as agent.ckpt."
+        )
+    if path.exists():
+        try:
+            load_agent(path)
+        except CheckpointError:
+            raise InputError(
+                f"{path} exists and is no agent of this rota; give another name, or remove it."
+            ) from None
 
 
 def load_agent(path: Path) -> GrowthAgent | PublishedAgent:

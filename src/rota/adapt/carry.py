@@ -114,7 +114,7 @@ def carry(optimizer: Optimizer, parameters: Parameters, edits: Edits) -> None:
             edits.set(group, "param_names", [*group["param_names"], *(name for name, _ in added)])
     for old, new, moved in parameters.moved:
         if old in optimizer.state:
-            state = _carried(optimizer.state[old], old, moved)
+            state = _carried(optimizer, old, moved)
             edits.drop(optimizer.state, old)
             if state is not None:
                 edits.set(optimizer.state, new, state)
@@ -125,12 +125,17 @@ def carry(optimizer: Optimizer, parameters: Parameters, edits: Edits) -> None:
             edits.set(optimizer.state, new, state)
 
 
-def _carried(state: Any, old: nn.Parameter, moved: Moved) -> dict[str, Any] | None:
+def _carried(optimizer: Optimizer, old: nn.Parameter, moved: Moved) -> dict[str, Any] | None:
     """A parameter's state after a growth; None where it has to begin anew."""
+    if isinstance(optimizer, torch.optim.ASGD):
+        return None  # it keeps a mean of weights, which would not be those of shares
+    linear = _LINEAR
+    if isinstance(optimizer, torch.optim.RMSprop):
+        linear = _LINEAR - {"momentum_buffer"}  # gradients by their size: replicas have the same
     result: dict[str, Any] = {}
-    for key, value in state.items():
+    for key, value in optimizer.state[old].items():
         if isinstance(value, Tensor) and value.shape == old.shape:
-            power = 2 if key in _SQUARES else 1 if key in _LINEAR else 0
+            power = 2 if key in _SQUARES else 1 if key in linear else 0
             result[key] = moved.state(value, power)
         elif isinstance(value, Tensor) and value.numel() == 1:
             result[key] = value.clone()  # such as the number of steps

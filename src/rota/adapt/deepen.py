@@ -77,7 +77,7 @@ class Deepening:
             both = 1 if isinstance(self.norm, nn.RMSNorm) else 2
             count += both * math.prod(self.norm.normalized_shape)
         elif self.norm is not None:
-            count += 2 * units
+            count += 2 * _channels(self.norm)
         if self.module is not None:
             count += sum(p.numel() for p in self.module.parameters())
         return count + units * (self.form == "residual")
@@ -141,6 +141,10 @@ def build(
     if batch is not None and plan.norm is not None:
         y = values_at(outline.model, outline.graph, plan.block.end.name, arguments(batch), seed)
         _calibrate(plan, parts, y)
+    elif batch is not None and plan.form == "residual" and _silences(outline, plan):
+        args = arguments(batch)
+        y = values_at(outline.model, outline.graph, plan.block.end.name, args, seed, training=False)
+        _awaken(parts["layer"], y)
     for part in parts.values():
         part.train(plan.block.layer.training)
     prefix = f"{outline.kept.container}.{len(outline.kept.history) + 1}"
@@ -155,7 +159,7 @@ def _parts(plan: Deepening, generator: torch.Generator) -> dict[str, nn.Module]:
     parts: dict[str, nn.Module] = {"layer": _new_layer(plan, place)}
     _initialise(parts["layer"], plan.form, generator)
     if plan.norm is not None:
-        parts["norm"] = _new_norm(plan.norm, units, place)
+        parts["norm"] = _new_norm(plan.norm, place)
     if plan.module is not None:
         parts["activation"] = copy.deepcopy(plan.module).requires_grad_(True)
     if plan.form == "residual":
@@ -181,16 +185,24 @@ def _new_layer(plan: Deepening, place: dict[str, Any]) -> nn.Module:
     return new
 
 
-def _new_norm(norm: nn.Module, units: int, place: dict[str, Any]) -> nn.Module:
+def _channels(norm: nn.Module) -> int:
+    """Channels of a norm; behind a linear layer they may be another axis than its units."""
+    if isinstance(norm, nn.GroupNorm):
+        return norm.num_channels
+    assert isinstance(norm, (*BATCH_NORMS, *INSTANCE_NORMS))
+    return norm.num_features
+
+
+def _new_norm(norm: nn.Module, place: dict[str, Any]) -> nn.Module:
     kind: Any = type(norm)
     if isinstance(norm, SHAPED_NORMS):
         new = kind(norm.normalized_shape, eps=norm.eps, **place)
     elif isinstance(norm, nn.GroupNorm):
-        new = kind(norm.num_groups, units, eps=norm.eps, **place)
+        new = kind(norm.num_groups, _channels(norm), eps=norm.eps, **place)
     else:
         assert isinstance(norm, (*BATCH_NORMS, *INSTANCE_NORMS))
         tracks = norm.track_running_stats
-        new = kind(units, norm.eps, norm.momentum, True, tracks, **place)
+        new = kind(_channels(norm), norm.eps, norm.momentum, True, tracks, **place)
     result: nn.Module = new
     return result
 
@@ -212,6 +224,21 @@ def _initialise(layer: nn.Module, form: Form, generator: torch.Generator) -> Non
     layer.weight.copy_(drawn)
 
 
+def _silences(outline: Architecture, plan: Deepening) -> bool:
+    """Whether the activation of a new layer may let nothing through, and nothing back."""
+    if plan.activation is None:
+        return plan.module is not None  # ReLU, since there is nothing to take after
+    return activation_name(plan.activation, outline.modules) in IDEMPOTENT
+
+
+@torch.no_grad()
+def _awaken(layer: nn.Module, y: Tensor) -> None:
+    """Turn a new layer around if all that it gives is negative: behind a ReLU none would learn."""
+    assert isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d))
+    if y.numel() and bool((layer(y) <= 0.0).all()):
+        layer.weight.neg_()
+
+
 @torch.no_grad()
 def _calibrate(plan: Deepening, parts: dict[str, nn.Module], y: Tensor) -> None:
     """Let a norm of batches begin with the statistics of what it will be given."""
@@ -219,7 +246,7 @@ def _calibrate(plan: Deepening, parts: dict[str, nn.Module], y: Tensor) -> None:
     if not isinstance(norm, BATCH_NORMS):
         return
     given = layer(y) if plan.form == "residual" else y
-    if given.numel() < 2 * plan.block.units:
+    if given.numel() < 2 * _channels(norm):
         raise GrowthError(
             f"A batch norm behind {plan.block.name} cannot be set from a single number per unit; "
             "give a larger batch."

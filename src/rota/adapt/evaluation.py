@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from rota.adapt.contest import ContestLine, Difference
     from rota.adapt.growth_cases import Chooser
 
+BASELINES: Final = (
+    "nothing",
+    "restart",
+    "random",
+    "constant",
+    "constant-same-network",
+    "foresight",
+    "hindsight",
+)
+"""Names that no agent may have beside them."""
 _LOTS: Final = 20
 """Random choosers whose mean is compared with."""
 

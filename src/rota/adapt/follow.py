@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from torch import nn
 
+from rota.adapt.axes import asks, option, order_of, turns
 from rota.adapt.layers import (
     BATCH_NORMS,
     INSTANCE_NORMS,
@@ -28,6 +29,7 @@ from rota.adapt.layers import (
     function_name,
     units_of,
 )
+from rota.adapt.lengths import Lengths
 from rota.adapt.replicas import Rewiring, Units, Widening, repeated
 from rota.adapt.reshapes import length_behind, reshaped, spread, stated_length
 from rota.errors import GrowthError
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
 _RESHAPES: Final = frozenset({"flatten", "reshape", "view", "squeeze", "unsqueeze"})
 _MEANS: Final = frozenset({"mean", "sum", "amax", "amin"})
 _SOFT: Final = frozenset({"softmax", "log_softmax"})
-_FACTS: Final = frozenset({"size", "dim", "getattr", "numel", "ndimension", "nelement"})
-"""Functions that ask for the shape of a tensor."""
 _CONVS: Final = (nn.Conv1d, nn.Conv2d)
 
 
@@ -74,6 +74,7 @@ def plan(outline: Architecture, name: str, factor: float) -> Widening:
             continue
         for changed in walk.plan.changes:
             outline.check_plain(changed)
+            outline.check_unread(changed)
         return walk.plan
 
 
@@ -86,6 +87,7 @@ class _Walk:
         self.outline, self.name = outline, name
         self.plan = Widening(name, places, old, sources)
         self.units: dict[fx.Node, Units] = {}
+        self.lengths = Lengths(outline.shapes, _RESHAPES)
 
     def refuse(self, where: object, why: str) -> GrowthError:
         return GrowthError(f"{self.name} cannot become wider: {where} {why}.")
@@ -106,9 +108,11 @@ class _Walk:
             return None
         if node.op == "call_module":
             return self._module(node, str(node.target), self.units[given[0]] if given else None)
-        if not given or node.op not in ("call_function", "call_method"):
+        if node.op not in ("call_function", "call_method"):
             return None
-        return self._function(node, given)
+        if not self.lengths.follow(node, self.units):
+            raise self.refuse(node, f"calls {function_name(node)} with the number of its units")
+        return self._function(node, given) if given else None
 
     def _module(self, node: fx.Node, target: str, units: Units | None) -> Units | None:
         module = self.outline.modules[target]
@@ -194,7 +198,7 @@ class _Walk:
         name = function_name(node)
         plain = name.removesuffix("_")
         units = self.units[given[0]]
-        if plain in _FACTS or (name == "getitem" and not self._is_tensor(node, given[0])):
+        if asks(node) or (name == "getitem" and not self._is_tensor(node, given[0])):
             return None
         if name in ("cat", "concat", "concatenate"):
             return self._joined(node)
@@ -204,20 +208,22 @@ class _Walk:
             raise self.refuse(node, f"({name}) reads it beside other tensors")
         dims = units.dims
         if plain in UNIT_FUNCTIONS:
-            return units
+            # Such as bounds that are tensors; `to` reads no numbers of another one.
+            others = len(node.all_input_nodes) > 1 and plain != "to" and self.outline.shapes
+            return self._agree(node, node.all_input_nodes) if others else units
         if node.target in POOL_FUNCTIONS:
             if units.axis >= dims - POOL_FUNCTIONS[node.target]:
                 raise self.refuse(node, f"({name}) mixes its units")
             return units
         if name in _SOFT:
-            axis = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
+            axis = option(node, "dim", 1)
             if not isinstance(axis, int) or axis % dims == units.axis:
                 raise self.refuse(node, "divides by a sum over its units")
             return units
         if name in _MEANS:
             return self._mean(node, units)
-        if name in ("permute", "transpose"):
-            return self._turned(node, name, units)
+        if turns(node):
+            return self._turned(node, units)
         if name in _RESHAPES:
             return self._reshaped(node, units)
         raise self.refuse(node, f"calls {name}, which cannot read its replicas")
@@ -227,37 +233,29 @@ class _Walk:
     def _is_tensor(self, node: fx.Node, given: fx.Node) -> bool:
         if self.outline.shapes:
             return node.name in self.outline.shapes
-        return function_name(given) not in _FACTS
+        return not asks(given)
 
     def _mean(self, node: fx.Node, units: Units) -> Units:
-        axes: Any = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
+        axes: Any = option(node, "dim", 1)
         axes = (axes,) if isinstance(axes, int) else axes or ()
         over = {x % units.dims for x in axes if isinstance(x, int)}
         if units.axis in over or not over:  # without axes, it runs over all of them
             raise self.refuse(node, "runs over its units")
-        keep = node.kwargs.get("keepdim", node.args[2] if len(node.args) > 2 else False)
-        if keep:
+        if option(node, "keepdim", 2, default=False):
             return units
         gone = sum(x < units.axis for x in over)
         return replace(units, axis=units.axis - gone, dims=units.dims - len(over))
 
-    def _turned(self, node: fx.Node, name: str, units: Units) -> Units:
-        dims = units.dims
-        axes: Any = node.args[1] if isinstance(node.args[1], (tuple, list)) else node.args[1:]
-        if not all(isinstance(x, int) for x in axes):
+    def _turned(self, node: fx.Node, units: Units) -> Units:
+        order = order_of(node, units.dims)
+        if order is None:
             raise self.refuse(node, "turns axes that are computed")
-        order = list(range(dims))
-        if name == "permute":
-            order = [x % dims for x in axes]
-        else:
-            a, b = (x % dims for x in axes)
-            order[a], order[b] = order[b], order[a]
         return replace(units, axis=order.index(units.axis))
 
     def _joined(self, node: fx.Node) -> Units:
         """Tensors side by side: along their units, or along another axis."""
         parts: Any = node.args[0] if node.args else node.kwargs.get("tensors")
-        axis: Any = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else 0)
+        axis: Any = option(node, "dim", 1, default=0)
         known = [self.units[p] for p in parts if p in self.units]
         dims = known[0].dims
         axis %= dims
@@ -299,7 +297,7 @@ class _Walk:
         """Whether a tensor has one number for all units."""
         shape = self.outline.shapes.get(node.name)
         if shape is None:  # a plain number, or no shapes are known
-            return bool(self.outline.shapes) or function_name(node) in _FACTS
+            return bool(self.outline.shapes) or asks(node)
         return len(shape) < behind or shape[len(shape) - behind] == 1
 
     def _sources(self, node: fx.Node, sum_: fx.Node) -> set[str]:
@@ -334,6 +332,8 @@ class _Walk:
         )
 
     def _reshaped(self, node: fx.Node, units: Units) -> Units:
+        if node.kwargs.keys() & {"shape", "size"}:
+            raise self.refuse(node, "is told its shape by name; give it by position")
         shapes = self.outline.shapes
         before, after = shapes.get(node.all_input_nodes[0].name), shapes.get(node.name)
         if before is not None and after is not None:

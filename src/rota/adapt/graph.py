@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rota.adapt.layers import KINDS, block_at, own_parameters
 from rota.adapt.running import arguments, shapes_in
-from rota.adapt.tracing import check_trace, compiled, traced
+from rota.adapt.tracing import check_kind, check_trace, compiled, traced
 from rota.errors import GrowthError
 
 if TYPE_CHECKING:
@@ -148,6 +148,15 @@ class Architecture:
                     "in one of its places."
                 )
 
+    def check_unread(self, name: str) -> None:
+        """Refuse a module whose parameters are also read without calling it."""
+        for node in self.graph.nodes:
+            if node.op == "get_attr" and str(node.target).rpartition(".")[0] == name:
+                raise GrowthError(
+                    f"{node.target} is also read by itself, without calling {name}; to make it "
+                    "wider would change what is computed from it."
+                )
+
     def _hidden(self, name: str) -> str:
         for path, reason in self.kept.opaque.items():
             if name.startswith(f"{path}."):
@@ -192,6 +201,8 @@ def new_state(model: nn.Module, kept: Kept, graph: fx.Graph, growth: Growth) -> 
 def outline_of(model: nn.Module, batch: Batch | None) -> Architecture:
     """Trace a network, unless that was done before; what was found out is kept on it."""
     kept = kept_on(model)
+    if kept is None:
+        check_kind(model)
     args = None if batch is None else arguments(batch)
     key = None if args is None else _key(model, args)
     changed = kept is not None and None not in (kept.key, key) and kept.key != key

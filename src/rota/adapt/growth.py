@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -39,10 +38,10 @@ class Growth:
         if not (isinstance(self.layer, str) and self.layer):
             raise ConfigError(f"A growth names a layer; {self.layer!r} is none.")
         number = isinstance(self.factor, (int, float)) and not isinstance(self.factor, bool)
-        if not (number and math.isfinite(self.factor) and 1.0 < self.factor <= MOST_FACTOR):
+        if not (number and 1.0 < self.factor <= MOST_FACTOR):
             raise ConfigError(
-                f"factor={self.factor!r} must be above 1 and at most {MOST_FACTOR:g}: it says how "
-                "many times as wide the layer becomes."
+                f"factor={self.factor!r:.40} must be above 1 and at most {MOST_FACTOR:g}: it says "
+                "how many times as wide the layer becomes."
             )
         if self.form not in FORMS:
             raise ConfigError(

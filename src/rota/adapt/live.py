@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from rota.adapt.growth import Growth
 from rota.adapt.moment import GrowthChoice, Moment
 from rota.adapt.operations import candidates, costs, grow, layers_of, replay, tokens_of
+from rota.adapt.running import arguments
 from rota.adapt.shipped_agent import shipped_agent
 from rota.errors import ConfigError, GrowthError
 
@@ -29,6 +31,16 @@ if TYPE_CHECKING:
 
 _EPOCHS: Final = 3
 """Epochs over which the slope of the accuracy is taken."""
+
+
+def _number(name: str, value: Any) -> float:
+    """A number as a plain one, also where it is a tensor's only one."""
+    try:
+        if not isinstance(value, (str, bytes)):
+            return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    raise ConfigError(f"{name}={value!r:.40} must be a number.")
 
 
 class ResizedJob(Protocol):
@@ -70,9 +82,10 @@ class Grow:
         in all; without it, those that it is going to need. `factor` is how many times as wide a
         layer becomes.
         """
-        if deadline_s is not None and not 0.0 < deadline_s < math.inf:
+        if deadline_s is not None and not 0.0 < _number("deadline_s", deadline_s) < math.inf:
             raise ConfigError(f"deadline_s={deadline_s!r} is not a number of seconds above 0.")
         Growth("widen", "any", factor)  # checks the factor
+        arguments(batch)  # checks the batch
         self.agent: Chooser | None = None
         self.growths: Sequence[Growth] = ()
         if agent is None:
@@ -94,6 +107,12 @@ class Grow:
 
     def note(self, accuracy: float, loss: float = math.nan) -> None:
         """Tell what an epoch has come to: its accuracy on the validation split, and its loss."""
+        accuracy, loss = _number("accuracy", accuracy), _number("loss", loss)
+        if accuracy < 0.0 or accuracy > 1.0:
+            raise ConfigError(
+                f"accuracy={accuracy} must be a share between 0 and 1, or NaN where it was not "
+                "measured; 85 % is 0.85."
+            )
         self._accuracies = [*self._accuracies, accuracy][-_EPOCHS - 1 :]
         self._loss = loss
 
@@ -108,9 +127,10 @@ class Grow:
         if moment is None:
             return None
         choice = self.agent.choose(moment)
-        if not 0 <= choice < len(moment.choices):
+        if not (isinstance(choice, Integral) and 0 <= choice < len(moment.choices)):
             raise GrowthError(
-                f"The agent took choice {choice}, but there are {len(moment.choices)}, from 0 on."
+                f"The agent took choice {choice!r:.40}, but there are {len(moment.choices)}, "
+                "from 0 on."
             )
         growth = moment.choices[choice].growth
         return None if growth is None else growth.facts()

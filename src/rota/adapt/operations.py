@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import torch
 from torch import nn
 
 from rota.adapt import deepen, widen
@@ -60,6 +61,7 @@ def grow(
     """
     if not (math.isfinite(noise) and 0.0 <= noise <= 1.0):
         raise GrowthError(f"noise={noise!r} must be between 0 and 1.")
+    _check_learning(model, optimizer)
     args = arguments(batch)
     outline_of(model, batch)  # refuses what cannot be traced, or run on the batch
     probe = few(args, _CHECKED)
@@ -108,6 +110,7 @@ def replay(
     Names, order and shapes of parameters become those that `grow` gives. A batch is needed only
     where shapes cannot be seen from the layers: a flatten that no linear layer follows.
     """
+    _check_learning(model, optimizer)
     edits = Edits()
     try:
         with own_randomness(model):
@@ -116,6 +119,22 @@ def replay(
     except BaseException:
         edits.undo()
         raise
+
+
+def _check_learning(model: nn.Module, optimizer: Optimizer | None) -> None:
+    """Refuse what would leave a grown network with parameters that never learn."""
+    if torch.is_inference_mode_enabled():
+        raise GrowthError(
+            "Parameters that are made in torch.inference_mode() cannot learn; grow the network "
+            "outside of it."
+        )
+    learning = {id(p) for p in model.parameters() if p.requires_grad}
+    groups = [] if optimizer is None else optimizer.param_groups
+    if groups and learning and not any(id(p) in learning for g in groups for p in g["params"]):
+        raise GrowthError(
+            "The optimizer holds no parameter of this network; give the one that trains it, in "
+            "every growth, or make a new one afterwards."
+        )
 
 
 def _change(

@@ -16,6 +16,7 @@ from rota.adapt.graph import outline_of
 from rota.adapt.growth import Growth
 from rota.adapt.layers import activation_name, is_sum, own_parameters
 from rota.adapt.moment import LayerFacts
+from rota.adapt.running import arguments
 from rota.errors import GrowthError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Cost:
 
 def layers_of(model: nn.Module, batch: Batch) -> tuple[LayerFacts, ...]:
     """The linear and convolutional layers of a network, in data-flow order."""
-    outline = outline_of(model, batch)
+    outline = outline_of(model, arguments(batch))
     found: tuple[LayerFacts, ...] = _remembered(
         outline, "layers", lambda: tuple(_facts(outline, block) for block in outline.blocks)
     )
@@ -58,7 +59,7 @@ def tokens_of(model: nn.Module) -> tuple[str, ...]:
 
 def candidates(model: nn.Module, batch: Batch, *, factor: float = 2.0) -> tuple[Growth, ...]:
     """All ways in which a network can grow: deepened, then made wider, layer by layer."""
-    outline = outline_of(model, batch)
+    outline = outline_of(model, arguments(batch))
 
     def find() -> tuple[Growth, ...]:
         asked = [
@@ -76,7 +77,7 @@ def costs(
     model: nn.Module, batch: Batch, growths: Sequence[Growth | None] = (None,)
 ) -> tuple[Cost, ...]:
     """What a network would cost after each of some growths; None: as it is."""
-    outline = outline_of(model, batch)
+    outline = outline_of(model, arguments(batch))
     return tuple(_cost(outline, growth) for growth in growths)
 
 
@@ -97,7 +98,8 @@ def _possible(outline: Architecture, growth: Growth) -> bool:
 
 def plan_of(outline: Architecture, growth: Growth) -> deepen.Deepening | Widening:
     """How a growth would be done; an error where it cannot."""
-
+    if not isinstance(growth, Growth):
+        raise GrowthError(f"{growth!r:.80} is no Growth, such as Growth('widen', 'layer').")
     if growth.operation == "deepen":
         return deepen.plan(outline, growth.layer, growth.form)
     return follow.plan(outline, growth.layer, growth.factor)

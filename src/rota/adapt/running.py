@@ -27,8 +27,11 @@ def arguments(batch: Batch | None) -> tuple[Any, ...]:
         return tuple(batch)
     if not isinstance(batch, Tensor):
         raise GrowthError(
-            f"A batch is what the network is called with, a tensor or a tuple; this is {batch!r}."
+            f"A batch is what the network is called with, a tensor or a tuple; this is "
+            f"{batch!r:.80}."
         )
+    if batch.dim() and not len(batch):
+        raise GrowthError("The batch has no samples, so that nothing can be checked with it.")
     return (batch,)
 
 
@@ -107,11 +110,17 @@ class _Watch(fx.Interpreter):
 
 
 def values_at(
-    model: nn.Module, graph: fx.Graph, name: str, args: tuple[Any, ...], seed: int
+    model: nn.Module,
+    graph: fx.Graph,
+    name: str,
+    args: tuple[Any, ...],
+    seed: int,
+    *,
+    training: bool = True,
 ) -> Tensor:
-    """What a node gives in training for a batch."""
+    """What a node gives for a batch, in training unless told otherwise."""
     watch = _Watch(model, graph, name)
-    with undisturbed(model, training=True, seed=seed):
+    with undisturbed(model, training=training, seed=seed):
         try:
             watch.run(*args)
         except Exception as error:

@@ -85,13 +85,14 @@ def distil(
 ) -> tuple[float, ...]:
     """Train a student to answer as its teacher does; the loss of each step (Hinton et al., 2015).
 
-    Each batch is what the networks are called with, and what the student should answer.
-    The
+    Each batch is what the networks are called with, and what the student should answer. The
     teacher stays as it is. Its answers count by `soft_weight`, at a temperature, and the right ones
     by the rest. With `steps` beyond the batches, these are gone through again.
     """
     if student is teacher:
         raise GrowthError("A network cannot be its own teacher; copy.deepcopy it first.")
+    if steps < 0:
+        raise GrowthError(f"steps={steps} must be 0 or more.")
     if not (math.isfinite(temperature) and temperature > 0.0 and 0.0 <= soft_weight <= 1.0):
         raise GrowthError(
             f"temperature={temperature!r} must be above 0, and soft_weight={soft_weight!r} between "
@@ -118,6 +119,12 @@ def distil(
                     )
                 loss = soft_weight * _soft_loss(answered, wanted, temperature)
                 loss = loss + (1.0 - soft_weight) * hard_loss(answered, target)
+                if not bool(loss.isfinite()):
+                    raise GrowthError(
+                        f"The loss of step {len(losses)} is {loss.item()}, so it was not made: the "
+                        "teacher, the student or the batch has numbers that are not finite, or the "
+                        "step size is too large."
+                    )
                 loss.backward()  # type: ignore[no-untyped-call]
                 optimizer.step()
                 losses.append(loss.item())

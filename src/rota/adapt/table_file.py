@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from contextlib import closing
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 """Raised when what a run means has changed, so that old tables would mislead."""
+_READ_ONLY: Final = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
 CONTROLS: Final = ("none", "restart")
 """Runs beside the sequences: no growth with normal decay, and with one restart of the rate."""
 
@@ -64,7 +65,10 @@ class TableSpec:
             raise ConfigError("A table needs at least one start network.")
         for name in self.starts:
             growths(start(name), self.menu)
-        if not (1 <= self.decisions <= 4 and 1 <= self.seeds <= 1000):
+        if twice := [name for name in self.starts if self.starts.count(name) > 1]:
+            raise ConfigError(f"{twice[0]!r} is given twice; a table has each start network once.")
+        whole = all(isinstance(x, int) for x in (self.decisions, self.seeds, *self.epochs))
+        if not (whole and 1 <= self.decisions <= 4 and 1 <= self.seeds <= 1000):
             raise ConfigError(
                 f"decisions={self.decisions} must be from 1 to 4, seeds={self.seeds} from 1 to "
                 "1000."
@@ -122,7 +126,7 @@ class TableFile:
             raise InputError(f"{path}: There is no such table; `rota adapt table` makes one.")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            link = sqlite3.connect(path, isolation_level=None, timeout=60.0)
+            link = _linked(path)
         except (OSError, sqlite3.Error) as error:
             raise InputError(f"{path}: The table cannot be opened: {error}.") from None
         try:
@@ -149,8 +153,7 @@ class TableFile:
 
     def done(self) -> set[TableRun]:
         """The runs that are there."""
-        with closing(self._link.execute("SELECT start, epoch, sequence, seed FROM runs")) as rows:
-            return {TableRun(*row) for row in rows}
+        return set(self.curves())  # so that a table is not taken for whole that cannot be read
 
     def add(self, run: TableRun, curve: RunCurve) -> None:
         """Keep a run; it is on disk when this returns."""
@@ -172,12 +175,7 @@ class TableFile:
         found = {}
         try:
             for *run, facts, numbers in self._link.execute("SELECT * FROM runs"):
-                columns = np.frombuffer(numbers, "<f4").reshape(4, -1).astype(np.float32)
-                work, parameters = json.loads(facts)
-                validation, test, loss, rate = columns
-                found[TableRun(*run)] = RunCurve(
-                    validation, test, loss, rate, tuple(work), tuple(parameters)
-                )
+                found[TableRun(*run)] = _curve(TableRun(*run), facts, numbers)
         except (sqlite3.Error, ValueError, TypeError) as error:
             raise InputError(
                 f"{self.path}: The table is damaged ({error}); remove it and make it again."
@@ -185,19 +183,58 @@ class TableFile:
         return found
 
 
+def _curve(run: TableRun, facts: str, numbers: bytes) -> RunCurve:
+    """A run as it was kept; a ValueError or TypeError where no training can have been like that."""
+    columns = np.frombuffer(numbers, "<f4").reshape(4, -1).astype(np.float32)
+    validation, test, loss, rate = columns
+    work, parameters = json.loads(facts)
+    if not (validation.size > run.epoch + 1 and work and len(work) == len(parameters)):
+        raise ValueError("a run without the epochs or the work that it should have")
+    if not ((columns[:2] >= 0.0) & (columns[:2] <= 1.0)).all():
+        raise ValueError("an accuracy that is not between 0 and 1")
+    if not all(0.0 < share < math.inf for share in work):
+        raise ValueError("work that is not above 0")
+    return RunCurve(validation, test, loss, rate, tuple(work), tuple(parameters))
+
+
+def _linked(path: Path) -> sqlite3.Connection:
+    link = sqlite3.connect(path, isolation_level=None, timeout=60.0)
+    try:
+        link.execute("SELECT name FROM sqlite_master").fetchall()
+    except sqlite3.OperationalError as error:
+        link.close()
+        if error.sqlite_errorcode & 0xFF not in _READ_ONLY or not path.is_file():
+            raise
+        # SQLite puts a file beside a table to read it; where it cannot, nobody else is writing.
+        only = f"{path.absolute().as_uri()}?immutable=1"
+        return sqlite3.connect(only, uri=True, isolation_level=None)
+    except sqlite3.DatabaseError:
+        pass  # no such file, or a damaged one: what is done with it next says so
+    return link
+
+
 def _settle(path: Path, link: sqlite3.Connection, spec: TableSpec | None) -> TableSpec:
     """What the table is of; refuse a file of another kind, version or spec."""
     try:
-        link.execute("PRAGMA journal_mode=WAL")
-        link.execute("PRAGMA synchronous=NORMAL")
-        names = {row[0] for row in link.execute("SELECT name FROM sqlite_master")}
-        if spec is not None and not names:
+        if spec is not None:
             _create(link, spec)
-        elif "rota_adapt" not in names:
+        names = _names(link)
+        if "rota_adapt" not in names:
             raise InputError(f"{path}: This is no table of `rota adapt table`.")
-        facts = json.loads(link.execute("SELECT facts FROM rota_adapt").fetchone()[0])
+        facts = dict(json.loads(link.execute("SELECT facts FROM rota_adapt").fetchone()[0]))
+        if spec is not None:  # not before, since the file may be of something else
+            with suppress(sqlite3.OperationalError):  # another builder is using the file
+                link.execute("PRAGMA journal_mode=WAL")
+            link.execute("PRAGMA synchronous=NORMAL")
+    except sqlite3.OperationalError as error:
+        raise InputError(
+            f"{path}: This cannot be read as a table of `rota adapt table`: {error}."
+        ) from None
     except (sqlite3.Error, ValueError, TypeError) as error:
-        raise InputError(f"{path}: This is no table of `rota adapt table` ({error}).") from None
+        raise InputError(
+            f"{path}: This is no table of `rota adapt table`, or a damaged one ({error}); give "
+            "another file, or remove it and make it again."
+        ) from None
     if facts.get("format") != FORMAT:
         raise InputError(
             f"{path}: The table has format {facts.get('format')!r} (rota {facts.get('rota')}); "
@@ -216,13 +253,21 @@ def _settle(path: Path, link: sqlite3.Connection, spec: TableSpec | None) -> Tab
     return found
 
 
+def _names(link: sqlite3.Connection) -> set[str]:
+    return {row[0] for row in link.execute("SELECT name FROM sqlite_master")}
+
+
 def _create(link: sqlite3.Connection, spec: TableSpec) -> None:
+    """Make the table, unless something is in the file; of two builders one does."""
+    if _names(link):
+        return
     facts = json.dumps({"format": FORMAT, "rota": __version__, "spec": asdict(spec)})
     link.execute("BEGIN IMMEDIATE")
-    link.execute("CREATE TABLE rota_adapt (facts TEXT NOT NULL)")
-    link.execute("INSERT INTO rota_adapt VALUES (?)", (facts,))
-    link.execute(
-        "CREATE TABLE runs (start TEXT, epoch INTEGER, sequence TEXT, seed INTEGER, "
-        "facts TEXT, numbers BLOB, PRIMARY KEY (start, epoch, sequence, seed)) WITHOUT ROWID"
-    )
+    if not _names(link):  # in the meantime
+        link.execute("CREATE TABLE rota_adapt (facts TEXT NOT NULL)")
+        link.execute("INSERT INTO rota_adapt VALUES (?)", (facts,))
+        link.execute(
+            "CREATE TABLE runs (start TEXT, epoch INTEGER, sequence TEXT, seed INTEGER, "
+            "facts TEXT, numbers BLOB, PRIMARY KEY (start, epoch, sequence, seed)) WITHOUT ROWID"
+        )
     link.execute("COMMIT")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -11,6 +12,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from rota.adapt.layers import Scale
 from rota.adapt.running import collect, difference, few, undisturbed
+from rota.adapt.written import Written
 from rota.errors import GrowthError
 
 if TYPE_CHECKING:
@@ -50,11 +52,14 @@ class _Tracer(fx.Tracer):
 
 def traced(model: nn.Module) -> tuple[fx.Graph, dict[str, str]]:
     """The graph of a network, and modules that torch.fx cannot look into, with the reasons."""
-    _check_kind(model)
     known, used = set(vars(model)), set()
+    before = Written(model)
     try:
         graph, opaque = _attempts(model)
         used = {str(node.target) for node in graph.nodes if node.op == "get_attr"}
+    except BaseException:
+        before.restore()
+        raise
     finally:
         # torch.fx keeps constants that a forward makes on the network, anew in each attempt.
         for name in set(vars(model)) - known - used:
@@ -66,12 +71,24 @@ def _attempts(model: nn.Module) -> tuple[fx.Graph, dict[str, str]]:
     """Trace a network, with modules that cannot be traced taken whole."""
     opaque: dict[str, str] = {}
     while True:
-        tracer = _Tracer(opaque)
+        tracer, before = _Tracer(opaque), Written(model)
         try:
-            return _in_both_modes(model, tracer), opaque
+            graph, written = _in_both_modes(model, tracer)
+            if written is None:
+                return graph, opaque
+            before.restore()
+            where, what = written
+            if not where or where in opaque:
+                raise GrowthError(
+                    f"The forward of {type(model).__name__} writes {where}{'.' * bool(where)}{what}"
+                    " as it runs. torch.fx does not see that, so nothing would write it once the "
+                    "network has grown; let forward return it instead."
+                )
+            opaque[where] = f"its forward writes {what}"
         except GrowthError:
             raise
         except Exception as error:  # whatever the user's forward does with what is no tensor
+            before.restore()
             reason = str(error).strip().split("\n")[0]
             if not tracer.inside or tracer.inside[-1] in opaque:
                 raise GrowthError(
@@ -81,7 +98,8 @@ def _attempts(model: nn.Module) -> tuple[fx.Graph, dict[str, str]]:
             opaque[tracer.inside[-1]] = reason
 
 
-def _check_kind(model: nn.Module) -> None:
+def check_kind(model: nn.Module) -> None:
+    """Refuse what is no plain network of the user's."""
     if isinstance(model, (DataParallel, DistributedDataParallel)) or hasattr(model, "_orig_mod"):
         raise GrowthError(
             f"A {type(model).__name__} does not grow; grow the network in it, then wrap it anew."
@@ -96,12 +114,20 @@ def _check_kind(model: nn.Module) -> None:
             raise GrowthError(f"{name} has no shape yet; run the network once before it grows.")
 
 
-def _in_both_modes(model: nn.Module, tracer: _Tracer) -> fx.Graph:
-    """One graph of training and evaluation, which reads `training` where the two differ by it."""
+def _in_both_modes(model: nn.Module, tracer: _Tracer) -> tuple[fx.Graph, tuple[str, str] | None]:
+    """One graph of training and evaluation, which reads `training` where the two differ by it.
+
+    Also what forward writes on a module, and on which.
+    """
     with undisturbed(model, training=False):
         evaluation = tracer.trace(model)
+    # What only the first run writes is made once and kept, such as a table of positions.
+    between = Written(model)
     with undisturbed(model, training=True):
         graph = tracer.trace(model)
+        written = between.find()
+    if written is not None:
+        return graph, written
     if len(graph.nodes) != len(evaluation.nodes):
         raise GrowthError(
             f"The forward of {type(model).__name__} takes another way in training than in "
@@ -118,7 +144,7 @@ def _in_both_modes(model: nn.Module, tracer: _Tracer) -> fx.Graph:
         merge = _Merge(graph, node)
         node.args = merge(node.args, other.args)
         node.kwargs = merge(node.kwargs, other.kwargs)
-    return graph
+    return graph, None
 
 
 def _equal_constants(model: nn.Module, *nodes: fx.Node) -> bool:
@@ -177,9 +203,41 @@ def check_trace(model: nn.Module, graph: fx.Graph, args: tuple[Any, ...]) -> Non
                     continue
                 raise GrowthError(f"The network does not run on the given batch: {error}") from None
         with undisturbed(model, training=training):
-            collect(function(model, *probe), after)
+            try:
+                collect(function(model, *probe), after)
+            except Exception as error:
+                raise GrowthError(
+                    f"The forward of {type(model).__name__} runs, but not as torch.fx has traced "
+                    f"it ({error}); its way depends on its data, or on an argument that is not "
+                    "given. Such a forward does not grow."
+                ) from None
         if difference(before, after) > 1.0:
             raise GrowthError(
                 f"The forward of {type(model).__name__} gives something else than what torch.fx "
                 "has traced of it; does its way depend on random numbers, or on its data?"
             )
+    taught = _taught(model, model.forward, probe)
+    more = _taught(model, partial(function, model), probe) - taught
+    if taught and more:
+        raise GrowthError(
+            f"The forward of {type(model).__name__} gives {min(more)} no gradient, but what "
+            "torch.fx has traced of it does, since it does not see torch.no_grad(); use detach() "
+            "or requires_grad_(False) instead."
+        )
+
+
+def _taught(model: nn.Module, forward: Callable[..., Any], probe: tuple[Any, ...]) -> set[str]:
+    """The parameters that learn from what a forward gives; empty: it cannot train on the probe."""
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    found: list[Tensor] = []
+    with undisturbed(model, training=True), torch.enable_grad():
+        try:
+            collect(forward(*probe), found)
+            ends = [x for x in found if x.requires_grad]
+            if not (named and ends):
+                return set()
+            ones = [torch.ones_like(x) for x in ends]
+            gradients = torch.autograd.grad(ends, [p for _, p in named], ones, allow_unused=True)
+        except (RuntimeError, ValueError):  # such as a batch norm over a single number
+            return set()
+    return {name for (name, _), x in zip(named, gradients, strict=True) if x is not None}

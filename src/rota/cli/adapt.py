@@ -48,7 +48,8 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     """Names in a list such as "a,b"; None: nothing was said."""
     if text is None:
         return None
-    found = tuple(name.strip() for name in text.split(",") if name.strip())
+    # Twice the same would count as more evidence than there is.
+    found = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not found:
         raise ConfigError(f"{text!r} names nothing; write names with commas between, such as a,b.")
     return found
@@ -182,15 +183,16 @@ class AdaptTrainOptions:
 def train_agent(options: AdaptTrainOptions) -> None:
     """Let an agent learn on a table; --resume goes on where it stopped."""
     try:
-        from rota.adapt.apprentice import apprentice
+        from rota.adapt.apprentice import STATE, apprentice, check_agent_path
         from rota.adapt.learning_curve import mean_gain
     except ModuleNotFoundError as error:
         raise _needs_torch(error) from None
 
+    check_agent_path(options.out)
     cells = _cells(options.table, options.occasions, None, model=options.model)
     training = apprentice(
         options.learner, cells, seed=options.seed, episodes=options.episodes,
-        state=options.out.with_suffix(".state"), resume=options.resume,
+        state=options.out.with_suffix(STATE), resume=options.resume,
     )  # fmt: skip
     with LateBar() as bar:
         training.run(bar.begin("episodes", training.most))
@@ -269,7 +271,7 @@ def plot_agents(options: PlotOptions) -> None:
 def _evaluated(options: AdaptEvaluateOptions) -> Evaluation:
     try:
         from rota.adapt.apprentice import load_agent
-        from rota.adapt.evaluation import evaluate
+        from rota.adapt.evaluation import BASELINES, evaluate
     except ModuleNotFoundError as error:
         raise _needs_torch(error) from None
 
@@ -277,12 +279,25 @@ def _evaluated(options: AdaptEvaluateOptions) -> Evaluation:
     default = FOLDER / "learn.db"
     path = options.learned_on or (default if default.is_file() else None)
     learned_on = None if path is None else _cells(path, None, None)
-    if learned_on is not None and learned_on.spec.menu != cells.spec.menu:
+    spec = None if learned_on is None else learned_on.spec
+    if spec and (spec.menu, spec.decisions) != (cells.spec.menu, cells.spec.decisions):
+        if options.learned_on is not None:
+            raise ConfigError(
+                f"{path}: This table has {spec.decisions} decisions of the menu {spec.menu!r}, "
+                f"{options.table} other ones; no constant can be chosen on it."
+            )
         learned_on = None
-    agents = {path.stem: [load_agent(path)] for path in options.agents or [AGENT]}
+    paths = list(dict.fromkeys(options.agents or [AGENT]))
+    agents = {name: [load_agent(path)] for name, path in _titles(paths, BASELINES).items()}
     with LateBar() as bar:
         bar.begin("cases", 0)
         return evaluate(cells, agents, learned_on, seed=options.seed)
+
+
+def _titles(paths: Sequence[Path], taken: Sequence[str]) -> dict[str, Path]:
+    """Agents by the name of their file, or by their path where that could be another's."""
+    names = [*taken, *(path.stem for path in paths)]
+    return {str(path) if names.count(path.stem) > 1 else path.stem: path for path in paths}
 
 
 def _print(found: Evaluation) -> None:
