@@ -143,6 +143,16 @@ def test_the_nodes_that_rota_chose_are_forgotten(lab: Lab) -> None:
         lab.run("scontrol", "update", "nodename=n8", "state=resume")
 
 
+def test_a_job_whose_nodes_do_not_fit_its_size_is_released(lab: Lab) -> None:
+    job = lab.submit(SLEEP, "-N1", uid=NOBODY)
+    lab.run("scontrol", "update", f"jobid={job}", "ReqNodeList=n1,n2")
+    lab.run("scontrol", "release", str(job))
+    lab.until(lambda: lab.jobs()[job]["state_reason"] == "BadConstraints", "Slurm holds it")
+    die(lab)
+    check(lab)
+    lab.until(runs(lab, job), "the job runs")
+
+
 def test_the_nodes_that_the_user_chose_are_restored(lab: Lab) -> None:
     job = lab.submit(SLEEP, "-N2", "--nodelist=n5,n6", uid=NOBODY)
     words = ("ReqNodeList=n1,n2", "AdminComment=rota:held nodelist=n5,n6")

@@ -69,7 +69,7 @@ held_jobs() {
       $1 == "user" { user[$2] = 1; next }
       $1 in user || $3 != "0" || $5 != "rota:held" || /JobHeldAdmin/ { next }
       {
-         list = $6 ~ /^nodelist=/ ? "own" : "none"
+         list = $6 ~ /^nodelist=./ ? "own" : "none"
          time = $4 ~ /^[0-9]+$/ && $4 + 0 > late ? "later" : "now"
       }
       $2 ~ /^[0-9]+_[0-9]+$/ {
