@@ -41,7 +41,8 @@ def jobs_text(waiting: int, running: int, changed: int = 0) -> str:
         runs = k < running
         rows.append({
             **row, "job_id": k + 1, "array_job_id": 0, "array_task_id": None, "partition": "rota",
-            "array_task_string": "", "name": f"job {k} {changed}", "comment": f"rota:model=m{k % 40}",
+            "array_task_string": "", "name": f"job {k} {changed}",
+            "comment": f"rota:model=m{k % 40}",
             "user_id": 1000 + k % 60, "user_name": f"user{k % 60}", "submit_time": NOW_S - 9000 + k,
             "time_limit": 60 + k % 600, "job_state": "RUNNING" if runs else "PENDING",
             "priority": 1000 if runs else 0, "nodes": f"n{k % 1000}" if runs else "",

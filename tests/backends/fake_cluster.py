@@ -8,7 +8,7 @@ from math import inf, nan
 from time import time
 from typing import TYPE_CHECKING
 
-from rota.backends.driver import Answer, ClusterSight, JobSight, NodeSight, Request
+from rota.backends.driver import Answer, ClusterSight, JobRequest, JobSight, NodeSight
 from rota.errors import BackendError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class FakeCluster:
 
     def submit(self, name: str, length_s: float = inf, **asks: object) -> FakeJob:
         """Put a job in line."""
-        request = replace(Request(user="ann"), **asks)  # type: ignore[arg-type]
+        request = replace(JobRequest(user="ann"), **asks)  # type: ignore[arg-type]
         job = FakeJob(JobSight(name=name, submit_s=time(), request=request), length_s)
         self.jobs[name] = job
         return job

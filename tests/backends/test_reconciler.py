@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from rota.backends.reconciler import (
     MOST_TRIES,
     Intent,
+    JobStanding,
     Reconciler,
     Seen,
-    Standing,
     Traits,
     next_action,
 )
 
 if TYPE_CHECKING:
-    from rota.backends.reconciler import Order, Outcome
+    from rota.backends.reconciler import JobOrder, Outcome
     from rota.core.plan import Share
 
 GPUS = {0: 4, 1: 4, 2: 4}
@@ -48,7 +48,7 @@ STOPPABLE = Traits(gpus_per_worker=4, stoppable=True)
     ],
 )
 def test_next_action(phase: str, wanted: Share, holds: Share, in_place: bool, action: str) -> None:
-    standing = Standing(phase, wanted, holds, in_place, False, lambda: True)  # type: ignore[arg-type]
+    standing = JobStanding(phase, wanted, holds, in_place, False, lambda: True)  # type: ignore[arg-type]
     assert next_action(standing) == action
 
 
@@ -65,7 +65,7 @@ def look(made: Reconciler, seen: Seen, free: dict[int, int] | None = None) -> No
         made.take(intent)
 
 
-def actions(made: Reconciler, now_s: float = 0.0) -> list[Order]:
+def actions(made: Reconciler, now_s: float = 0.0) -> list[JobOrder]:
     """What it orders now; intents are taken."""
     found = []
     for order, intent in made.orders(now_s):
@@ -162,6 +162,17 @@ def test_a_job_that_lost_its_node_waits_for_a_policy() -> None:
     assert (made.share(7), actions(made)) == ((), [])
 
 
+def test_a_job_that_was_stopped_and_is_wanted_again_in_the_same_place_starts_again() -> None:
+    made = one(share=HERE)
+    look(made, RUNS)
+    want(made, ())
+    (stop,) = actions(made)
+    want(made, HERE)
+    made.done(stop, "done")
+    look(made, WAITS)
+    assert [one.action for one in actions(made)] == ["start"]
+
+
 def test_a_stopped_job_that_somebody_starts_is_left_running() -> None:
     made = one(share=())
     look(made, WAITS)
@@ -216,8 +227,8 @@ class World:
 
     jobs: dict[int, Process]
     kept: dict[int, Intent] = field(default_factory=dict)
-    flying: list[tuple[Reconciler, Order, bool]] = field(default_factory=list)
-    orphans: list[Order] = field(default_factory=list)
+    flying: list[tuple[Reconciler, JobOrder, bool]] = field(default_factory=list)
+    orphans: list[JobOrder] = field(default_factory=list)
     looks: list[tuple[Reconciler, int, dict[int, Seen], dict[int, int]]] = field(
         default_factory=list
     )
@@ -254,7 +265,7 @@ class World:
         assert min(free.values()) >= 0
         return free
 
-    def happen(self, order: Order) -> None:
+    def happen(self, order: JobOrder) -> None:
         """An order takes effect, if it still can."""
         job = self.jobs[order.uid]
         if order.action == "start" and job.phase in ("waiting", "starting"):

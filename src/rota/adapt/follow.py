@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from torch import nn
 
-from rota.adapt.axes import asks, option, order_of, turns
+from rota.adapt.axis_lengths import AxisLengths
+from rota.adapt.axis_words import asks, option, order_of, turns
 from rota.adapt.layers import (
     BATCH_NORMS,
     INSTANCE_NORMS,
@@ -29,7 +30,6 @@ from rota.adapt.layers import (
     function_name,
     units_of,
 )
-from rota.adapt.lengths import Lengths
 from rota.adapt.replicas import Rewiring, Units, Widening, repeated
 from rota.adapt.reshapes import length_behind, reshaped, spread, stated_length
 from rota.errors import GrowthError
@@ -87,7 +87,7 @@ class _Walk:
         self.outline, self.name = outline, name
         self.plan = Widening(name, places, old, sources)
         self.units: dict[fx.Node, Units] = {}
-        self.lengths = Lengths(outline.shapes, _RESHAPES)
+        self.lengths = AxisLengths(outline.shapes, _RESHAPES)
 
     def refuse(self, where: object, why: str) -> GrowthError:
         return GrowthError(f"{self.name} cannot become wider: {where} {why}.")

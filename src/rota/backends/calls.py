@@ -21,7 +21,9 @@ class Calls:
     No thread keeps the process from ending.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, done: Callable[[], None] = lambda: None) -> None:
+        """`done` is called, in the thread, whenever a call has come back."""
+        self._done = done
         self._todo: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
         self._idle, self._open = threading.Semaphore(0), set[Future[Any]]()
 
@@ -50,3 +52,4 @@ class Calls:
                 future.set_result(result)
             del future, call
             self._idle.release()
+            self._done()

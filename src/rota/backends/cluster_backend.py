@@ -15,10 +15,10 @@ from rota.backends.cluster_calls import ClusterCalls
 from rota.backends.cluster_snapshot import snapshot_of
 from rota.backends.fitting import fitted
 from rota.backends.heartbeat_file import EVERY_S
-from rota.backends.job_roll import JobRoll
+from rota.backends.job_roll import JobRoll, traits_of
 from rota.backends.node_table import NodeTable, take_room
 from rota.backends.preemption_limits import PreemptionLimits
-from rota.backends.reconciler import Reconciler, Traits
+from rota.backends.reconciler import Reconciler
 from rota.backends.waits_file import WAITS, WaitsFile
 from rota.errors import JournalError, RotaError
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from rota.backends.cluster_calls import Event
+    from rota.backends.cluster_calls import CallEvent
     from rota.backends.driver import Answer, ClusterSight, Driver
     from rota.backends.heartbeat_file import HeartbeatFile
     from rota.backends.job_book import JobBook
     from rota.backends.job_roll import ClusterJob
-    from rota.backends.reconciler import Intent, Order
+    from rota.backends.reconciler import Intent, JobOrder
     from rota.core.plan import Plan, Share
     from rota.core.snapshot import Snapshot
     from rota.run.speeds import Speeds
@@ -80,7 +80,7 @@ class ClusterBackend:
         self._waits = None if root is None else WaitsFile(root)
         self._heartbeat = heartbeat
         self._calls = ClusterCalls(driver, look_s)
-        self._flying: dict[int, Order] = {}  # by the number of the command
+        self._flying: dict[int, JobOrder] = {}  # by the number of the command
         self._news, self._round_s, self._blind = False, -inf, True
         self._unwritten: dict[int, Intent] = {}
 
@@ -212,13 +212,13 @@ class ClusterBackend:
             if self._blind:
                 self._sleep(self.every_s)
 
-    def _heed(self, event: Event) -> None:
+    def _heed(self, event: CallEvent) -> None:
         if event.kind == "look":
             self._heed_look(event)
         elif event.kind == "answer":
             self._heed_answer(event)
 
-    def _heed_look(self, event: Event) -> None:
+    def _heed_look(self, event: CallEvent) -> None:
         try:
             sight: ClusterSight = event.result()
         except (RotaError, OSError) as error:
@@ -246,7 +246,7 @@ class ClusterBackend:
             self._unwritten.pop(uid, None)
         for job in self.roll.jobs.values():
             if job.sight.managed:
-                self._mind.add(self.roll.intent(job, self._intents), self._traits(job))
+                self._mind.add(self.roll.intent(job, self._intents), traits_of(job.sight.request))
         sights = {uid: self.roll.seen(job) for uid, job in self.roll.jobs.items()
                   if job.sight.managed}  # fmt: skip
         held = {
@@ -274,7 +274,7 @@ class ClusterBackend:
         except JournalError as error:  # a full disk: nothing is done that is not written down
             self._say_once("book", f"{error}; tried again")
 
-    def _begin(self, order: Order, intent: Intent | None) -> None:
+    def _begin(self, order: JobOrder, intent: Intent | None) -> None:
         try:
             if intent is not None:
                 self._keep([intent])
@@ -286,7 +286,7 @@ class ClusterBackend:
         place = tuple((self._nodes.names[node], w, s) for node, w, s in order.share)
         self._calls.carry_out(number, order.action, self.roll.jobs[order.uid].sight, place)
 
-    def _heed_answer(self, event: Event) -> None:
+    def _heed_answer(self, event: CallEvent) -> None:
         order = self._flying.pop(event.number)
         try:
             answer: Answer = event.result()
@@ -318,15 +318,6 @@ class ClusterBackend:
             if uid in self._mind:
                 self._mind.take(intent)
         self._unwritten = {}
-
-    def _traits(self, job: ClusterJob) -> Traits:
-        request = job.sight.request
-        return Traits(
-            gpus_per_worker=request.gpus_per_worker,
-            stoppable=request.stoppable,
-            in_place=request.in_place,
-            notice_s=request.notice_s,
-        )
 
     def _share(self, job: ClusterJob) -> Share:
         if job.uid in self._mind:

@@ -23,7 +23,7 @@ SOON_S: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Event:
+class CallEvent:
     """A look or a command has come to its end, or somebody wants to be heard."""
 
     kind: Literal["look", "answer", "wake"]
@@ -43,7 +43,7 @@ class ClusterCalls:
     def __init__(self, driver: Driver, look_s: float) -> None:
         """Looks are at least `look_s` apart."""
         self._driver, self._look_s = driver, look_s
-        self._pool, self._events = Calls(), SimpleQueue[Event]()
+        self._pool, self._events = Calls(), SimpleQueue[CallEvent]()
         self._looking, self._due_s = False, monotonic()
 
     @property
@@ -68,15 +68,15 @@ class ClusterCalls:
         began_s = monotonic()
 
         def ended(done: Future[Any]) -> None:
-            self._events.put(Event(kind, number, monotonic() - began_s, done))
+            self._events.put(CallEvent(kind, number, monotonic() - began_s, done))
 
         self._pool.submit(call).add_done_callback(ended)
 
     def wake(self) -> None:
         """End a wait for an event."""
-        self._events.put(Event("wake"))
+        self._events.put(CallEvent("wake"))
 
-    def event(self, most_s: float) -> Event | None:
+    def event(self, most_s: float) -> CallEvent | None:
         """The next event; None if none comes in time, or before it is time to look."""
         if not self._looking:
             most_s = min(most_s, self._due_s - monotonic())

@@ -16,7 +16,7 @@ Place: TypeAlias = "tuple[tuple[str, int, int], ...]"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class JobRequest:
     """What a job asks for, in rota's words."""
 
     user: str = ""
@@ -64,7 +64,7 @@ class JobSight:
     """By which its cluster's users call it."""
     submit_s: float
     """Unix time; together with the name it tells one job from all others."""
-    request: Request
+    request: JobRequest
     phase: Phase = "waiting"
     place: Place = ()
     start_s: float = nan

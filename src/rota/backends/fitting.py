@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rota.backends.driver import Request
+    from rota.backends.driver import JobRequest
     from rota.core.plan import Share
 
 
-def suits(request: Request, share: Share, names: Sequence[str]) -> bool:
+def suits(request: JobRequest, share: Share, names: Sequence[str]) -> bool:
     """Whether a job may hold `share`; `names` are those of the nodes."""
     here = {names[node] for node, _, _ in share}
     if request.only_on is not None and not here <= request.only_on:
@@ -28,7 +28,7 @@ def suits(request: Request, share: Share, names: Sequence[str]) -> bool:
 
 
 def fitted(
-    request: Request, share: Share, names: Sequence[str], room: Mapping[int, float]
+    request: JobRequest, share: Share, names: Sequence[str], room: Mapping[int, float]
 ) -> Share | None:
     """A share of the same size that the job may hold, or None.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from rota.backends.reconciler import Order
+    from rota.backends.reconciler import JobOrder
 
 _TABLES: Final = (
     "names (uid INTEGER PRIMARY KEY, name TEXT, submit_s REAL, facts TEXT)",
@@ -36,7 +36,7 @@ WAIT_S: Final = 10.0
 
 
 @dataclass
-class Known:
+class KnownJob:
     """What is remembered of a job, from one daemon to the next."""
 
     uid: int
@@ -103,12 +103,12 @@ class JobBook:
 
     # Jobs and nodes by name.
 
-    def jobs(self) -> list[Known]:
+    def jobs(self) -> list[KnownJob]:
         """All jobs that were ever known, in order of their numbers."""
         rows = self._db.execute("SELECT uid, name, submit_s, facts FROM names ORDER BY uid")
-        return [Known(uid, name, at, **_decoded(facts)) for uid, name, at, facts in rows]
+        return [KnownJob(uid, name, at, **_decoded(facts)) for uid, name, at, facts in rows]
 
-    def keep_jobs(self, jobs: Iterable[Known]) -> None:
+    def keep_jobs(self, jobs: Iterable[KnownJob]) -> None:
         """Remember jobs as they are now."""
         with self._writing():
             self._db.executemany(
@@ -156,7 +156,7 @@ class JobBook:
 
     # Commands, written down before they are given and after they were answered.
 
-    def begin_command(self, order: Order, time_s: float) -> int:
+    def begin_command(self, order: JobOrder, time_s: float) -> int:
         """Note that an order is about to be carried out; its number."""
         row = (time_s, order.uid, order.action, json.dumps(order.share))
         with self._writing():
@@ -184,7 +184,7 @@ def read_commands(path: Path, uid: int) -> list[tuple[float, str, str, str]]:
         return rows.fetchall()
 
 
-def _encoded(job: Known) -> str:
+def _encoded(job: KnownJob) -> str:
     facts = asdict(job)
     for key in ("uid", "name", "submit_s"):
         del facts[key]

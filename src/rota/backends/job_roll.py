@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from rota.backends.driver import JobSight, Request
-from rota.backends.job_book import Known
-from rota.backends.reconciler import Intent, Seen
+from rota.backends.driver import JobRequest, JobSight
+from rota.backends.job_book import KnownJob
+from rota.backends.reconciler import Intent, Seen, Traits
 from rota.core.layout import FINISH, GIVE_UP, KILL
 from rota.run.job_facts import Listing, Measured
 from rota.run.why import stopped_for
@@ -33,7 +33,7 @@ Fate: TypeAlias = "Callable[[str, float], tuple[str, float]]"
 class ClusterJob:
     """A job that is not over: what is remembered of it, and how it was last seen."""
 
-    known: Known
+    known: KnownJob
     sight: JobSight
     missed: int = 0
     """Looks in a row in which it was not there."""
@@ -64,7 +64,7 @@ class JobRoll:
         self.jobs: dict[int, ClusterJob] = {}
         """Those that are not over."""
 
-    def known(self, uid: int) -> Known:
+    def known(self, uid: int) -> KnownJob:
         """What is remembered of a job."""
         return self._every[uid]
 
@@ -158,7 +158,7 @@ class JobRoll:
         }  # fmt: skip
         if isfinite(request.estimate_s):
             listing["estimate_s"] = request.estimate_s
-        known = Known(uid, one.name, one.submit_s, listing=listing)
+        known = KnownJob(uid, one.name, one.submit_s, listing=listing)
         self._every[uid], self._uid[one.name, one.submit_s] = known, uid
         self._open.add(uid)
         self.jobs[uid] = ClusterJob(known, one)
@@ -179,7 +179,7 @@ class JobRoll:
             known.started_s, changed = max(0.0, one.start_s - self._book.origin_s), True
         return self._note_progress(job, before, one) or changed
 
-    def _end_run(self, known: Known, before: JobSight, end_s: float) -> None:
+    def _end_run(self, known: KnownJob, before: JobSight, end_s: float) -> None:
         """Add up what a run had."""
         ran_s = max(0.0, end_s - before.start_s)
         workers = sum(workers for _, workers, _ in before.place)
@@ -243,9 +243,17 @@ class JobRoll:
         return Measured(work_s=work_s, restart_s=restart_s)
 
 
-def _lost(known: Known) -> JobSight:
+def _lost(known: KnownJob) -> JobSight:
     """A job that is not listed, and of which only the book tells."""
     return JobSight(
-        name=known.name, submit_s=known.submit_s, request=Request(), managed=False,
+        name=known.name, submit_s=known.submit_s, request=JobRequest(), managed=False,
         waits_for="its cluster does not list it",
+    )  # fmt: skip
+
+
+def traits_of(request: JobRequest) -> Traits:
+    """What can be done with a job."""
+    return Traits(
+        gpus_per_worker=request.gpus_per_worker, stoppable=request.stoppable,
+        in_place=request.in_place, notice_s=request.notice_s,
     )  # fmt: skip

@@ -28,7 +28,7 @@ MOST_TRIES: Final = 3
 
 
 @dataclass(frozen=True)
-class Standing(Generic[T]):
+class JobStanding(Generic[T]):
     """What one job shall hold, and what it holds."""
 
     phase: Phase
@@ -43,7 +43,7 @@ class Standing(Generic[T]):
     """Whether what it shall hold is free."""
 
 
-def next_action(now: Standing[T]) -> Action:
+def next_action(now: JobStanding[T]) -> Action:
     """The one thing to do now for a job, if nothing else is under way for it."""
     if now.phase == "waiting":
         if now.cancelled:
@@ -98,7 +98,7 @@ class Intent:
 
 
 @dataclass(frozen=True)
-class Order:
+class JobOrder:
     """One thing to be done to one job."""
 
     uid: int
@@ -114,10 +114,12 @@ class _Job:
     seen: Seen | None = None
     stale: bool = False
     """An order for it was carried out since it was seen."""
-    order: Order | None = None
+    order: JobOrder | None = None
     """Under way; its outcome has not been told."""
     blind_until: int = 0
     """Looks that began before this one say nothing about it."""
+    stopped: bool = False
+    """It was ordered to stop: that it holds nothing any more is no loss."""
     refused: int = 0
     since_s: float = inf
     """Since when it is to start, while it has not."""
@@ -244,8 +246,9 @@ class Reconciler:
             if intent.share == seen.share and intent.noticed_s < inf:
                 return replace(intent, noticed_s=inf)
         elif seen.phase == "waiting":
-            before = job.seen
-            lost = before is not None and before.phase == "running" and before.share == intent.share
+            before, stopped, job.stopped = job.seen, job.stopped, False
+            ran = before is not None and before.phase in ("running", "stopping")
+            lost = ran and not stopped and before is not None and before.share == intent.share
             if intent.share is not None and (lost or not intent.share):
                 return replace(intent, share=None, noticed_s=inf)
             if intent.noticed_s < inf:
@@ -267,7 +270,7 @@ class Reconciler:
                     found.append(replace(job.intent, share=share))
         return found
 
-    def orders(self, now_s: float) -> Iterator[tuple[Order, Intent | None]]:
+    def orders(self, now_s: float) -> Iterator[tuple[JobOrder, Intent | None]]:
         """What is to be done now, each with an intent to write down and take before it is.
 
         Every order is under way from here on, until its outcome is told.
@@ -284,8 +287,9 @@ class Reconciler:
             share = job.intent.share or ()
             if action == "start":
                 self._take_room(job, share, free)
+            job.stopped = job.stopped or action == "stop"
             self._orders += 1
-            job.order = Order(job.intent.uid, action, share, self._orders)
+            job.order = JobOrder(job.intent.uid, action, share, self._orders)
             notice = action == "notice"
             yield job.order, replace(job.intent, noticed_s=now_s) if notice else None
 
@@ -294,7 +298,7 @@ class Reconciler:
         if seen is None or not job.ready or (intent.share is None and not intent.cancelled):
             return "wait"
         wanted = intent.share or ()
-        standing = Standing(
+        standing = JobStanding(
             seen.phase, wanted, seen.share, job.traits.in_place, intent.cancelled,
             lambda: self._has_room(job, wanted, free),
         )  # fmt: skip
@@ -306,7 +310,7 @@ class Reconciler:
                 return "wait"
         return action
 
-    def done(self, order: Order, outcome: Outcome) -> Intent | None:
+    def done(self, order: JobOrder, outcome: Outcome) -> Intent | None:
         """What came of an order; only a look that begins from now on tells how the job is.
 
         Returns the intent, to be written down and taken, by which a job is left as it is after
@@ -316,6 +320,7 @@ class Reconciler:
         if job is None or job.order != order:
             return None
         job.order, job.stale, job.blind_until = None, True, self._looks + 1
+        job.stopped = job.stopped and outcome != "refused"
         job.refused = job.refused + 1 if outcome == "refused" else 0
         if job.refused < MOST_TRIES or job.intent.cancelled:
             return None

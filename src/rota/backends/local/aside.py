@@ -11,6 +11,7 @@ from rota.elastic.run_processes import agent_of, end_processes
 from rota.errors import RotaError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from concurrent.futures import Future
     from pathlib import Path
 
@@ -56,6 +57,40 @@ class Aside:
         left = call.result()
         self.clear = not left
         return f"processes {left} cannot be ended: no seat is given until they are" if left else ""
+
+
+class AsideJobs(dict[int, Aside]):
+    """All jobs that are set aside, by number."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether none of their processes is left."""
+        return all(one.clear for one in self.values())
+
+    def drained(self, store: StateDir) -> bool:
+        """Whether nothing is left to do but for their users."""
+        return all(one.clear and not store.cancelled(uid) for uid, one in self.items())
+
+    def over(self) -> list[tuple[int, Ended]]:
+        """Take out those that are over."""
+        found = [(uid, one.ended) for uid, one in self.items() if one.ended is not None]
+        for uid, _ in found:
+            del self[uid]
+        return found
+
+    def step(self, now_s: float, store: StateDir, say: Callable[[int, str], None]) -> bool:
+        """Do the next thing for each; True if that makes seats free."""
+        news = False
+        for uid, one in self.items():
+            was_clear = one.clear
+            try:
+                said = one.step(now_s, cancelled=store.cancelled(uid))
+            except OSError as error:
+                said = f"{error.strerror or error}; tried again"
+            if said:
+                say(uid, said)
+            news |= one.clear and not was_clear
+        return news
 
 
 def _put_down(folders: list[Path]) -> list[int]:

@@ -18,8 +18,8 @@ LIST_S: Final = 1.0
 system may count in coarse steps."""
 COARSE_S: Final = 5.0
 """No file system counts in coarser steps than this."""
-TURN: Final = 1000
-"""Ticks in which every job is looked at once, whether a wish for it was announced or not."""
+TURN: Final = 200
+"""Looks in which every job is looked at once, whether a wish for it was announced or not."""
 
 
 class NewJobs:

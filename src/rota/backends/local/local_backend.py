@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import math
-from time import sleep
 from typing import TYPE_CHECKING, Final
 
 from rota.backends.calls import Calls
 from rota.backends.local.agent_calls import Means
-from rota.backends.local.aside import Aside
+from rota.backends.local.aside import Aside, AsideJobs
 from rota.backends.local.folder_watch import NewJobs, Wishes
 from rota.backends.local.held import Ended
 from rota.backends.local.holds import obey_hold
 from rota.backends.local.housekeeping import Housekeeping
 from rota.backends.local.job_listing import listing_of, measured_of
 from rota.backends.local.job_notes import starting_reasons, stop_notes
-from rota.backends.local.live_job import LiveJob
+from rota.backends.local.live_job import LOOK_S, LiveJob
 from rota.backends.local.live_snapshot import asked, snapshot_of
 from rota.backends.local.machine import device_names, seat_env
 from rota.backends.local.seating import misplaced, stayers
 from rota.backends.local.state_clock import StateClock
 from rota.backends.local.state_dir import SPEEDS
 from rota.backends.waits_file import WAITS, WaitsFile
+from rota.backends.wakeups import Wakeups
 from rota.core.jobs import JobTable
 from rota.core.layout import FINISH, GIVE_UP, KILL
 from rota.errors import RotaError
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from rota.run.job_facts import Listing
     from rota.run.wait_reason import WaitReason
 
-TICK_S: Final = 0.05
-"""Seconds between two looks at what is to be done."""
+IDLE_S: Final = 1.0
+"""Seconds after which it is looked for what no event has told of, if no job is busy."""
 _ENDINGS: Final = {"done": FINISH, "failed": GIVE_UP, "cancelled": KILL}
 
 
@@ -77,12 +77,14 @@ class LocalBackend:
         self.stopped = False
         """`wait` returns False; jobs go on."""
         self._say, self._said = say, dict[int, str]()
-        self._has, self._pool = dict(enumerate(cluster.gpus.tolist())), Calls()
+        self._has = dict(enumerate(cluster.gpus.tolist()))
+        self._wakeups = Wakeups((store.jobs, store.asked))
+        self._pool = Calls(self._wakeups.wake)
         devices = device_names(cluster, real_gpus)
         self._means = Means(self._pool, lambda seat: seat_env(cluster, devices, seat), fork_server)
         self._jobs: dict[int, LiveJob] = {}
         self._active: set[int] = set()  # jobs about which something is to be done
-        self._aside: dict[int, Aside] = {}
+        self._aside = AsideJobs()
         self._users: dict[str, int] = {}
         self._speeds = Speeds(store.root / SPEEDS, say, laws)
         self._settled = False  # whether a job has settled since the last look at all of them
@@ -174,7 +176,8 @@ class LocalBackend:
             if self._news or due or now_s >= wake_s:
                 self._news, self._round_s = False, now_s
                 return True
-            sleep(TICK_S)
+            busy = self._active or not self._aside.gone
+            self._wakeups.wait(min(LOOK_S if busy else IDLE_S, self.every_s, wake_s - now_s))
 
     def listing(self, uid: int) -> Listing:
         """What is known of a job when it arrives; its file may be damaged by now."""
@@ -219,6 +222,7 @@ class LocalBackend:
     def stop(self) -> None:
         """Have `wait` return False; jobs go on."""
         self.stopped = True
+        self._wakeups.wake()
 
     def close(self) -> None:
         """Leave the jobs to themselves."""
@@ -249,20 +253,9 @@ class LocalBackend:
 
     def _push_aside(self) -> bool:
         """See to the jobs that were set aside; True if that makes seats free."""
-        news = False
-        for uid, aside in list(self._aside.items()):
-            was_clear = aside.clear
-            try:
-                said = aside.step(self.now_s, cancelled=self.store.cancelled(uid))
-            except OSError as error:
-                said = f"{error.strerror or error}; tried again"
-            if said:
-                self._say_once(uid, said)
-            if aside.ended is not None:
-                del self._aside[uid]
-                self._house.add(uid, aside.ended)
-                self._say(f"job {uid} cancelled")
-            news |= aside.clear and not was_clear
+        news = self._aside.step(self.now_s, self.store, self._say_once)
+        for uid, ended in self._aside.over():
+            self._note_end(uid, ended)
         return news
 
     def _say_once(self, uid: int, text: str) -> None:
@@ -273,7 +266,7 @@ class LocalBackend:
 
     def _note_end(self, uid: int, ended: Ended) -> None:
         self._house.add(uid, ended)
-        self._say(f"job {uid} {ended.state}{f': {ended.error}' if ended.error else ''}")
+        self._say(f"job {uid} {ended.state}" + (f": {ended.error}" if ended.error else ""))
 
     def _hear(self) -> bool:
         """Take note of what users want of their jobs; True if that calls for a decision."""
@@ -297,8 +290,8 @@ class LocalBackend:
 
     def _drained(self) -> bool:
         """Whether all jobs are over, or on hold or set aside with none of their processes left."""
-        aside = all(x.clear and not self.store.cancelled(uid) for uid, x in self._aside.items())
-        return aside and all(job.on_hold and not job.busy for job in self._jobs.values())
+        idle = all(job.on_hold and not job.busy for job in self._jobs.values())
+        return idle and self._aside.drained(self.store)
 
     def _clean_up(self) -> None:
         def fresh() -> list[int]:
@@ -354,5 +347,4 @@ class LocalBackend:
 
     def _blocked(self, job: LiveJob, seat: Seat) -> bool:
         """Whether processes of another run may still be on a seat."""
-        aside = any(not one.clear for one in self._aside.values())
-        return aside or any(other.leaves(seat, job) for other in self._jobs.values())
+        return not self._aside.gone or any(x.leaves(seat, job) for x in self._jobs.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from rota.backends.reconciler import Standing, next_action
+from rota.backends.reconciler import JobStanding, next_action
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ def next_step(now: Situation) -> Step:
     return _STEPS[next_action(_standing(now))]
 
 
-def _standing(now: Situation) -> Standing[frozenset[str]]:
+def _standing(now: Situation) -> JobStanding[frozenset[str]]:
     """The members that the job shall have and has, as far as its agent has said which."""
     phase: Phase = "waiting" if not now.open else "stopping" if now.stopping else "running"
     wanted, holds = now.seats, now.members
@@ -64,7 +64,7 @@ def _standing(now: Situation) -> Standing[frozenset[str]]:
             holds = frozenset()  # others than it shall have, whichever they are
         elif not now.plain and holds is not None:
             wanted = now.ready()
-    return Standing(phase, wanted, holds, not now.plain, now.cancelled, now.free)
+    return JobStanding(phase, wanted, holds, not now.plain, now.cancelled, now.free)
 
 
 _STEPS: Final[dict[Action, Step]] = {

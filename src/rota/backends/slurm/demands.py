@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Final
 
-from rota.backends.driver import Request
+from rota.backends.driver import JobRequest
 from rota.backends.slurm.hints import read_hints
 from rota.backends.slurm.hook import HELD
 from rota.backends.slurm.replies import gpus
@@ -25,7 +25,7 @@ _NODELIST: Final = re.compile(r"\bnodelist=(\S*)")
 class Demand:
     """A request, or why the job is Slurm's own affair."""
 
-    request: Request
+    request: JobRequest
     hints: Hints
     left: str = ""
     ignored: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class Demands:
         workers = min(max(nodes, least), most)
         only_on, strange = self._only_on(job)
         limit_s = job.time_limit_s if isfinite(job.time_limit_s) else nan
-        request = Request(
+        request = JobRequest(
             user=job.user, model=hints.model, workers=workers, min_workers=least, max_workers=most,
             gpus_per_worker=each, cpus_per_worker=job.cpus / max(1, nodes), gpu_type=kind,
             estimate_s=hints.estimate_s if isfinite(hints.estimate_s) else limit_s,

@@ -17,7 +17,7 @@ from rota.backends.slurm.replies import array_tasks, gpus, read_jobs, read_nodes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rota.backends.driver import Place, Request
+    from rota.backends.driver import JobRequest, Place
     from rota.backends.reconciler import Action, Phase
     from rota.backends.slurm.demands import Demand
     from rota.backends.slurm.replies import SlurmJob, SlurmNode
@@ -126,8 +126,8 @@ class SlurmDriver:
             name=job.call, submit_s=job.submit_s, request=request, phase=phase, place=place,
             start_s=job.start_s if phase in ("running", "stopping") or end else nan,
             saved=saved_s is not None and saved_s >= self._noticed.get(job.call, inf),
-            managed=managed, waits_for=_waits_for(job, now_s) if phase == "waiting" and not end else "",
-            progress=progress, end=end, end_s=job.end_s if end else inf,
+            managed=managed, progress=progress, end=end, end_s=job.end_s if end else inf,
+            waits_for=_waits_for(job, now_s) if phase == "waiting" and not end else "",
         )  # fmt: skip
 
     def _phase(self, job: SlurmJob) -> Phase:
@@ -169,7 +169,8 @@ class SlurmDriver:
         if action == "start":
             return self._start(slurm_job, job, place)
         if action == "withdraw":
-            return self._in_turn(slurm_job, ("hold",))
+            # Not `hold`: what an administrator holds, the watchdog leaves alone.
+            return self._in_turn(slurm_job, ("uhold",))
         if action == "stop":
             # With `Incomplete` a job that has just ended is not run a second time.
             return self._in_turn(slurm_job, ("requeuehold", "Incomplete"))
@@ -245,7 +246,7 @@ def _is_user_held(job: SlurmJob) -> bool:
     return job.comment.split(" ", 1)[0] == USER_HELD
 
 
-def _foreign(job: SlurmJob, request: Request, names: set[str]) -> tuple[Request, Place]:
+def _foreign(job: SlurmJob, request: JobRequest, names: set[str]) -> tuple[JobRequest, Place]:
     """A job that is not ours, as far as it takes room on our nodes: GPU by GPU, or by its CPUs."""
     held = {
         name: sum(gpus(text).values())

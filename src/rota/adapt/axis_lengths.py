@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rota.adapt.axes import asks, option
+from rota.adapt.axis_words import asks, option
 from rota.adapt.layers import function_name
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rota.adapt.replicas import Units
 
 
-class Lengths:
+class AxisLengths:
     """Nodes that give shapes or numbers which depend on how many units there are."""
 
     def __init__(self, tensors: Collection[str], reshapes: Collection[str]) -> None:
