@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from rota.backends.cluster_calls import ClusterCalls
 from rota.backends.cluster_snapshot import snapshot_of
-from rota.backends.fitting import fitted
+from rota.backends.fitting import Fitter, Room
 from rota.backends.heartbeat_file import EVERY_S
 from rota.backends.job_roll import JobRoll, traits_of
-from rota.backends.node_table import NodeTable, take_room
+from rota.backends.node_table import NodeTable
 from rota.backends.preemption_limits import PreemptionLimits
 from rota.backends.reconciler import Reconciler
 from rota.backends.waits_file import WAITS, WaitsFile
@@ -73,9 +73,10 @@ class ClusterBackend:
         self._limits = limits or PreemptionLimits()
         self._began_s, self._clock_s = max(0.0, time() - book.origin_s), monotonic()
         self._nodes = NodeTable(book.nodes())
-        self.roll = JobRoll(book, self._nodes)
-        """Its jobs; what the journal asks of them."""
         self._mind = Reconciler()
+        self.roll = JobRoll(book, self._nodes, self._mind)
+        """Its jobs; what the journal asks of them."""
+        self._fitter = Fitter(self._nodes)
         self._intents = book.intents()
         self._waits = None if root is None else WaitsFile(root)
         self._heartbeat = heartbeat
@@ -102,7 +103,7 @@ class ClusterBackend:
         if self._blind:
             self._first_look()
         jobs = [job for job in self.roll.jobs.values() if self._is_shown(job)]
-        shares = {job.uid: self._share(job) for job in jobs}
+        shares = {job.uid: self.roll.share(job) for job in jobs}
         allowed = self._limits.allows(self.now_s)
         snapshot = snapshot_of(
             self._nodes, jobs, shares, self.now_s, self.book.origin_s,
@@ -118,19 +119,16 @@ class ClusterBackend:
         wanted = {int(decision.uid[k]): decision.share(k) for k in plan.job.tolist()}
         if not wanted or self.passive:
             return
-        intents = []
-        free = self._free({uid: self._share(job) for uid, job in self.roll.jobs.items()
+        room = self._room({uid: self.roll.share(job) for uid, job in self.roll.jobs.items()
                            if uid not in wanted})  # fmt: skip
-        for uid, share in wanted.items():
-            job = self.roll.jobs.get(uid)
-            if job is None or not job.sight.managed:
-                continue
-            found = fitted(job.sight.request, share, self._nodes.names, self._nodes.room(job, free))
+        asked = {uid: (job.sight.request, share) for uid, share in wanted.items()
+                 if (job := self.roll.jobs.get(uid)) and job.sight.managed}  # fmt: skip
+        intents = []
+        for uid, found in self._fitter.lay_out(asked, room, self.now_s).items():
+            job, held = self.roll.jobs[uid], self._mind.share(uid)
             if found is None:
                 self._say_once(uid, f"job {job.known.name} fits none of the nodes that it may use")
                 continue
-            take_room(job, found, free)
-            held = self._mind.share(uid)
             intent = self._mind.wanting(uid, found)
             if intent is None:
                 continue
@@ -242,6 +240,7 @@ class ClusterBackend:
         for uid in over:
             if uid in self._mind:
                 self._mind.forget(uid)
+            self._fitter.forget(uid)
             self._intents.pop(uid, None)
             self._unwritten.pop(uid, None)
         for job in self.roll.jobs.values():
@@ -255,9 +254,9 @@ class ClusterBackend:
             if job.sight.phase in ("running", "stopping")
         }
         before = {uid: self._mind.share(uid) for uid in sights}
-        self._keep(self._mind.saw(number, sights, self._free(held)))
+        self._keep(self._mind.saw(number, sights, self._room(held).gpus))
         lost = any(before[uid] and not self._mind.share(uid) for uid in sights)
-        self._keep([] if self.passive else self.roll.to_hold(self._mind))
+        self._keep([] if self.passive else self.roll.to_hold())
         self._news |= bool(came or over or changed or lost)
 
     def _order(self) -> None:
@@ -319,21 +318,16 @@ class ClusterBackend:
                 self._mind.take(intent)
         self._unwritten = {}
 
-    def _share(self, job: ClusterJob) -> Share:
-        if job.uid in self._mind:
-            return self._mind.share(job.uid)
-        return self._nodes.share(job.sight.place)
-
-    def _free(self, held: Mapping[int, Share]) -> dict[int, int]:
-        """GPUs by node that are free while jobs hold these shares."""
-        free = self._nodes.gpus()
+    def _room(self, held: Mapping[int, Share]) -> Room:
+        """What is free while jobs hold these shares."""
+        room = Room(self._nodes)
         for uid, share in held.items():
-            take_room(self.roll.jobs[uid], share, free)
-        return free
+            room.take(self.roll.jobs[uid].sight.request, share)
+        return room
 
     def _is_shown(self, job: ClusterJob) -> bool:
         """Whether policies see a job: what waits for something else than room is left out."""
-        if self._share(job):
+        if self.roll.share(job):
             return True
         return job.sight.managed and not job.sight.waits_for
 

@@ -51,8 +51,9 @@ def snapshot_of(
         for node, workers, _ in share:
             free[node]["free"] -= workers * row["gpus_per_worker"]
             free[node]["free_cpus"] -= workers * row["cpus_per_worker"]
+            free[node]["free_memory_gb"] -= workers * row["memory_gb_per_worker"]
     free["up"] = nodes.up
-    for what in ("free", "free_cpus"):
+    for what in ("free", "free_cpus", "free_memory_gb"):
         free[what] = np.where(nodes.up, free[what], 0)
     return Snapshot(now_s, nodes.cluster, table, free, np.array(entries, SHARE))
 
@@ -70,6 +71,7 @@ def _waiting(
                 workers=request.workers, min_workers=request.min_workers,
                 max_workers=request.max_workers, gpus_per_worker=request.gpus_per_worker,
                 cpus_per_worker=request.cpus_per_worker,
+                memory_gb_per_worker=request.memory_gb_per_worker,
                 gpu_type=cluster.type_code(request.gpu_type) if request.gpu_type else -1,
                 user=user, model=model, estimate_s=request.estimate_s,
                 submit_s=min(job.known.submit_s - origin_s, now_s), restart_s=restart_cost(job),

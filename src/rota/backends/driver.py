@@ -26,6 +26,7 @@ class JobRequest:
     max_workers: int = 1
     gpus_per_worker: int = 0
     cpus_per_worker: float = 0.0
+    memory_gb_per_worker: float = 0.0
     gpu_type: str = ""
     """The only type it runs on; "": any."""
     estimate_s: float = nan
@@ -90,6 +91,7 @@ class NodeSight:
     gpus: int
     gpu_type: str = ""
     cpus: float = inf
+    memory_gb: float = inf
     rack: int = 0
     up: bool = True
     """Whether jobs can be started there now."""

@@ -2,19 +2,140 @@
 
 A policy knows GPU types, but not that a job names its nodes, excludes some, or wants its workers on
 different nodes. Where its share will not do, other nodes with room are taken instead; where there
-are none, the job goes on waiting.
+are none, the job goes on waiting. One that has waited so for long gets nodes of its own: nothing
+else is started there until it fits.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, Final
+
+from rota.core.layout import SLACK
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from rota.backends.driver import JobRequest
+    from rota.backends.node_table import NodeTable
     from rota.core.plan import Share
+
+KEEP_S: Final = 60.0
+"""Seconds for which a decided job finds no nodes that it may use, until some are kept for it."""
+
+
+class Room:
+    """What is free on the nodes on which jobs can be started."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        assert nodes.cluster is not None
+        self._nodes, self._cluster = nodes, nodes.cluster
+        self.gpus = nodes.up_gpus()
+        """By number of the node."""
+        self._cpus = {k: float(self._cluster.cpus[k]) for k in self.gpus}
+        self._memory_gb = {k: float(self._cluster.memory_gb[k]) for k in self.gpus}
+
+    def take(self, request: JobRequest, share: Share) -> None:
+        """A job holds this."""
+        for node, workers, _ in share:
+            if node in self.gpus:
+                self.gpus[node] -= workers * request.gpus_per_worker
+                self._cpus[node] -= workers * request.cpus_per_worker
+                self._memory_gb[node] -= workers * request.memory_gb_per_worker
+
+    def workers(self, request: JobRequest) -> dict[int, float]:
+        """Workers of a job that each node has room for."""
+        kind = request.gpu_type
+        code = self._cluster.type_code(kind) if kind else -1
+        return {
+            node: self._most(request, node)
+            for node in self.gpus
+            if code in (-1, int(self._cluster.type[node]))
+        }
+
+    def holds(self, request: JobRequest, share: Share, but: Collection[int] = ()) -> bool:
+        """Whether there is room for a share, and none of it on the nodes `but`."""
+        return all(
+            node in self.gpus and node not in but and self._most(request, node) >= workers
+            for node, workers, _ in share
+        )
+
+    def _most(self, request: JobRequest, node: int) -> float:
+        needs = ((self.gpus, request.gpus_per_worker), (self._cpus, request.cpus_per_worker),
+                 (self._memory_gb, request.memory_gb_per_worker))  # fmt: skip
+        return min(((free[node] + SLACK) // each for free, each in needs if each > 0), default=inf)
+
+
+class Fitter:
+    """Makes the shares of one plan fit, and remembers which jobs could not be made to fit."""
+
+    def __init__(self, nodes: NodeTable) -> None:
+        self._nodes = nodes
+        self._since_s: dict[int, float] = {}
+        self._kept: dict[int, frozenset[int]] = {}
+
+    def forget(self, uid: int) -> None:
+        """A job is over."""
+        self._since_s.pop(uid, None)
+        self._kept.pop(uid, None)
+
+    def lay_out(
+        self, wanted: Mapping[int, tuple[JobRequest, Share]], room: Room, now_s: float
+    ) -> dict[int, Share | None]:
+        """What each job gets of what was decided about it, or None.
+
+        `room` is what is free beside all jobs that are not in `wanted`.
+        """
+        names = self._nodes.names
+        self._kept = {uid: own for uid, own in self._kept.items() if uid in wanted}
+        late = [uid for uid in wanted if now_s - self._since_s.get(uid, inf) > KEEP_S]
+        found: dict[int, Share | None] = {}
+        for uid in sorted(late, key=lambda one: (self._since_s[one], one)):
+            found[uid] = self._fit(wanted[uid], room, self._of_others(uid))
+            if found[uid] is None:
+                self._keep(uid, wanted[uid], room)
+        rest = [uid for uid in wanted if uid not in found]
+        # What fits as it was decided comes first: what does not must not push it aside.
+        for uid in sorted(rest, key=lambda one: not suits(*wanted[one], names)):
+            found[uid] = self._fit(wanted[uid], room, self._of_others(uid))
+        for uid, share in found.items():
+            if share is not None:
+                self.forget(uid)
+            else:
+                self._since_s.setdefault(uid, now_s)
+        return found
+
+    def _fit(
+        self, asked: tuple[JobRequest, Share], room: Room, but: Collection[int]
+    ) -> Share | None:
+        request, share = asked
+        if suits(request, share, self._nodes.names) and room.holds(request, share, but):
+            found: Share | None = share
+        else:
+            free = {node: n for node, n in room.workers(request).items() if node not in but}
+            found = fitted(request, share, self._nodes.names, free)
+        if found is not None:
+            room.take(request, found)
+        return found
+
+    def _of_others(self, uid: int) -> frozenset[int]:
+        """Nodes that are kept for other jobs."""
+        return frozenset().union(*(own for one, own in self._kept.items() if one != uid))
+
+    def _keep(self, uid: int, asked: tuple[JobRequest, Share], room: Room) -> None:
+        """Keep nodes for a job: those that it names, then those with most room."""
+        if uid in self._kept:
+            return
+        request, share = asked
+        names, others = self._nodes.names, self._of_others(uid)
+        may = [
+            node
+            for node in room.workers(request)
+            if node not in others and (request.only_on is None or names[node] in request.only_on)
+        ]
+        may.sort(key=lambda n: (names[n] not in request.must_have, -room.gpus[n], n))
+        self._kept[uid] = frozenset(may[: sum(workers for _, workers, _ in share)])
 
 
 def suits(request: JobRequest, share: Share, names: Sequence[str]) -> bool:
@@ -22,7 +143,7 @@ def suits(request: JobRequest, share: Share, names: Sequence[str]) -> bool:
     here = {names[node] for node, _, _ in share}
     if request.only_on is not None and not here <= request.only_on:
         return False
-    if not request.must_have <= here:
+    if share and not request.must_have <= here:
         return False
     return not request.apart or all(workers == 1 for _, workers, _ in share)
 
@@ -35,8 +156,6 @@ def fitted(
     `room` is the number of workers of this job that each node has room for, beside all that is
     decided about others. As many of the decided nodes as possible stay, then full nodes come first.
     """
-    if suits(request, share, names):
-        return share
     wanted = sum(workers for _, workers, _ in share)
     decided = {node for node, _, _ in share}
     may = [
@@ -51,7 +170,7 @@ def fitted(
     may.sort(key=lambda n: (first.get(n, len(first)), n not in decided, room[n], n))
     count: Counter[int] = Counter(must)
     for node in may:
-        most = 1 if request.apart else int(room[node])
+        most = 1 if request.apart else int(min(room[node], wanted))
         count[node] += min(most - count[node], wanted - count.total())
         if count.total() == wanted:
             return tuple((n, workers, 0) for n, workers in sorted(count.items()) if workers)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rota.backends.job_book import JobBook
     from rota.backends.node_table import NodeTable
     from rota.backends.reconciler import Reconciler
-    from rota.core.plan import Plan
+    from rota.core.plan import Plan, Share
 
 MISSES: Final = 2
 """Looks in a row without a job until it counts as over: one look may have been cut short."""
@@ -53,8 +53,8 @@ class ClusterJob:
 class JobRoll:
     """Jobs by uid; what has to outlast the daemon is in the book."""
 
-    def __init__(self, book: JobBook, nodes: NodeTable) -> None:
-        self._book, self._nodes = book, nodes
+    def __init__(self, book: JobBook, nodes: NodeTable, mind: Reconciler) -> None:
+        self._book, self._nodes, self._mind = book, nodes, mind
         self._every = {job.uid: job for job in book.jobs()}
         self._uid = {(job.name, job.submit_s): uid for uid, job in self._every.items()}
         self._next = max(self._every, default=0) + 1
@@ -97,13 +97,23 @@ class JobRoll:
         sight = job.sight
         return Seen(sight.phase, self._nodes.share(sight.place), sight.saved)
 
-    def to_hold(self, mind: Reconciler) -> list[Intent]:
+    def share(self, job: ClusterJob) -> Share:
+        """What a job shall hold or, where nobody has decided that, holds."""
+        if job.uid in self._mind:
+            return self._mind.share(job.uid)
+        return self._nodes.share(job.sight.place)
+
+    def given(self, uid: int) -> Share | None:
+        """What a job shall hold, perhaps on other nodes than was decided; None: it is over."""
+        return self.share(self.jobs[uid]) if uid in self.jobs else None
+
+    def to_hold(self) -> list[Intent]:
         """Intents to take back starts that no plan has ordered: rota decides when jobs start."""
         found = []
         for uid, job in self.jobs.items():
             if job.sight.managed and job.sight.phase == "starting":
-                intent = mind.intent(uid)
-                if intent.share is None and mind.seen(uid) is not None:
+                intent = self._mind.intent(uid)
+                if intent.share is None and self._mind.seen(uid) is not None:
                     found.append(replace(intent, share=()))
         return found
 
@@ -155,6 +165,7 @@ class JobRoll:
             "num_gpus": request.workers * max(1, request.gpus_per_worker),
             "gpus_per_worker": request.gpus_per_worker, "min_workers": request.min_workers,
             "max_workers": request.max_workers, "cpus_per_worker": request.cpus_per_worker,
+            "memory_gb_per_worker": request.memory_gb_per_worker,
         }  # fmt: skip
         if isfinite(request.estimate_s):
             listing["estimate_s"] = request.estimate_s

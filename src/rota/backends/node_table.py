@@ -10,10 +10,9 @@ import numpy as np
 from rota.core.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rota.backends.driver import NodeSight
-    from rota.backends.job_roll import ClusterJob
     from rota.core.plan import Share
 
 
@@ -50,6 +49,7 @@ class NodeTable:
             ),
             rack=np.array([0 if one is None else one.rack for one in every]),
             cpus=np.array([inf if one is None else one.cpus for one in every]),
+            memory_gb=np.array([inf if one is None else one.memory_gb for one in every]),
         )
         self.up = np.array([name in found and found[name].up for name in self.names])
         return new, True
@@ -59,22 +59,7 @@ class NodeTable:
         found = [(self.number[name], w, s) for name, w, s in place if name in self.number]
         return tuple(sorted(found))
 
-    def gpus(self) -> dict[int, int]:
+    def up_gpus(self) -> dict[int, int]:
         """GPUs of the nodes on which jobs can be started, by number."""
         assert self.cluster is not None
         return {k: int(g) for k, g in enumerate(self.cluster.gpus) if self.up[k]}
-
-    def room(self, job: ClusterJob, free: Mapping[int, int]) -> dict[int, float]:
-        """Workers of a job that each node has room for."""
-        assert self.cluster is not None
-        each, kind = job.sight.request.gpus_per_worker, job.sight.request.gpu_type
-        code = self.cluster.type_code(kind) if kind else -1
-        fits = [node for node in free if code in (-1, int(self.cluster.type[node]))]
-        return {node: free[node] // each if each else inf for node in fits}
-
-
-def take_room(job: ClusterJob, share: Share, free: dict[int, int]) -> None:
-    """Take what a job holds off what is free."""
-    for node, workers, _ in share:
-        if node in free:
-            free[node] -= workers * job.sight.request.gpus_per_worker

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import nan
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from rota.core.plan import Share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,4 +75,13 @@ class HeldJobs(Protocol):
 
     def on_hold(self, uid: int) -> bool:
         """Whether a job is on hold now, and holds nothing."""
+        ...
+
+
+@runtime_checkable
+class GivenJobs(Protocol):
+    """Facts of a backend that may give a job other nodes than were decided."""
+
+    def given(self, uid: int) -> Share | None:
+        """What a job shall hold after a plan was applied; None: as was decided."""
         ...

@@ -29,7 +29,7 @@ from rota.core.layout import (
 )
 from rota.core.plan import Stop, Tune
 from rota.errors import JournalError
-from rota.run.job_facts import HeldJobs, MeasuredJobs
+from rota.run.job_facts import GivenJobs, HeldJobs, MeasuredJobs
 from rota.run.lengths import ENDED
 from rota.run.reader import read_journal
 
@@ -87,7 +87,7 @@ class Recorder:
         uids = turn.snapshot.jobs.uid.tolist()
         new = [self._listing(uid) for uid in uids if uid not in self._number]
         came = [_Happening(self._clip(one.submit_s, now_s), int(one.job_id), ARRIVE) for one in new]
-        shares = [turn.plan.decision.share(job) for job in range(len(uids))]
+        shares = self._given(turn, uids)
         since = [*came, *self._endings(set(uids), now_s), *self._put_on_hold(now_s)]
         events = [*sorted(since, key=_time), *self._changes(uids, shares, now_s)]
         after = _after(turn, shares, now_s)
@@ -187,6 +187,14 @@ class Recorder:
             for uid, share in self._held.items():
                 if share and self._facts.on_hold(uid):
                     yield _Happening(now_s, uid, STOP)
+
+    def _given(self, turn: Round, uids: Sequence[int]) -> list[Share]:
+        """What the jobs of a round hold after it, in order."""
+        shares = [turn.plan.decision.share(job) for job in range(len(uids))]
+        if not isinstance(self._facts, GivenJobs):
+            return shares
+        given = map(self._facts.given, uids)
+        return [b if a is None else a for a, b in zip(given, shares, strict=True)]
 
     def _measured(self, events: Sequence[_Happening]) -> dict[str, dict[str, float]]:
         """What was measured of the jobs that have ended, by uid."""
