@@ -137,6 +137,35 @@ def test_the_next_daemon_knows_jobs_by_the_same_numbers_and_goes_on(
     assert [a for a, *_ in cluster.done] == ["start"]
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_a_job_that_is_put_back_in_line_stays_the_same_job(
+    make: Callable[..., ClusterBackend], later: bool
+) -> None:
+    cluster = FakeCluster(nodes())
+    cluster.submit("j1", gpus_per_worker=4, stoppable=True)
+    backend = make(cluster)
+    decide(backend, j1=((0, 1, 0),))
+    snapshot = until(backend, lambda s: is_running(cluster, "j1") and bool(s.jobs.running.all()))
+    (uid,), submit_s = snapshot.jobs.uid.tolist(), snapshot.jobs.submit_s.tolist()
+    again = cluster.jobs["j1"].sight.submit_s + 5.0
+    cluster.see("j1", phase="waiting", place=(), submit_s=again, resubmitted=True)
+    backend = make(cluster) if later else backend
+    seen = backend.roll.jobs
+    snapshot = until(backend, lambda _: [j.sight.submit_s for j in seen.values()] == [again])
+    assert (snapshot.jobs.uid.tolist(), snapshot.jobs.submit_s.tolist()) == ([uid], submit_s)
+
+
+def test_a_number_that_is_given_a_second_time_is_another_job(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes())
+    cluster.submit("j1", gpus_per_worker=4)
+    backend = make(cluster)
+    (uid,) = backend.observe().jobs.uid.tolist()
+    cluster.see("j1", submit_s=cluster.jobs["j1"].sight.submit_s + 5.0)
+    until(backend, lambda s: s.jobs.uid.tolist() == [uid + 1])
+
+
 def test_a_decision_that_was_written_down_is_carried_out_by_the_next_daemon(
     make: Callable[..., ClusterBackend],
 ) -> None:

@@ -65,6 +65,8 @@ class JobSight:
     """By which its cluster's users call it."""
     submit_s: float
     """Unix time; together with the name it tells one job from all others."""
+    resubmitted: bool = False
+    """Its cluster has put it back in line: it is known by an earlier submission, too."""
     request: JobRequest
     phase: Phase = "waiting"
     place: Place = ()

@@ -60,6 +60,7 @@ class JobRoll:
         self._next = max(self._every, default=0) + 1
         self._users: dict[str, int] = {}
         self._open = {uid for uid, job in self._every.items() if not job.end}
+        self._named = {self._every[uid].name: uid for uid in sorted(self._open)}
         self._unwritten: set[int] = set()
         self.jobs: dict[int, ClusterJob] = {}
         """Those that are not over."""
@@ -127,8 +128,7 @@ class JobRoll:
         over: list[int] = []
         there = set[int]()
         for one in sight.jobs:
-            key = one.name, one.submit_s
-            uid = self._uid.get(key)
+            uid = self._known_as(one)
             if uid is None and one.end:
                 continue  # it was over before anybody asked
             if uid is None:
@@ -172,7 +172,15 @@ class JobRoll:
         known = KnownJob(uid, one.name, one.submit_s, listing=listing)
         self._every[uid], self._uid[one.name, one.submit_s] = known, uid
         self._open.add(uid)
+        self._named[one.name] = uid
         self.jobs[uid] = ClusterJob(known, one)
+        return uid
+
+    def _known_as(self, one: JobSight) -> int | None:
+        """The number of a job; one that was put back in line has the time of that as its own."""
+        uid = self._uid.get((one.name, one.submit_s))
+        if uid is None and one.resubmitted and self._named.get(one.name) in self._open:
+            return self._named[one.name]
         return uid
 
     def _update(self, job: ClusterJob, one: JobSight, time_s: float) -> bool:

@@ -37,6 +37,8 @@ class Demands:
     """Reads jobs; remembers what it has read while a job stays as it is."""
 
     partitions: frozenset[str]
+    counts_memory: bool = False
+    """Whether Slurm gives memory to jobs, beside CPUs and GPUs."""
     _nodes: Sequence[SlurmNode] = ()
     _most: dict[str, int] = field(default_factory=dict)  # GPUs of the largest node, by type
     _known: dict[tuple[object, ...], Demand] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class Demands:
     def of(self, job: SlurmJob) -> Demand:
         """What a job asks for."""
         key = (job.comment, job.gpus_per_node, job.gpus_per_job, job.gpus_other,
-               job.least_nodes, job.most_nodes, job.cpus, job.features, job.excluded,
+               job.least_nodes, job.most_nodes, job.cpus, job.memory_mb, job.features, job.excluded,
                own_nodes(job), job.partition, job.user, job.time_limit_s, job.requeue, job.batch,
                job.het_id, job.reservation, job.exclusive, job.licenses)  # fmt: skip
         if key not in self._known:
@@ -75,6 +77,7 @@ class Demands:
         request = JobRequest(
             user=job.user, model=hints.model, workers=workers, min_workers=least, max_workers=most,
             gpus_per_worker=each, cpus_per_worker=job.cpus / max(1, nodes), gpu_type=kind,
+            memory_gb_per_worker=self._memory_gb(job),
             estimate_s=hints.estimate_s if isfinite(hints.estimate_s) else limit_s,
             restart_s=hints.restart_s, stoppable=hints.checkpointable and job.requeue,
             notice_s=hints.grace_s if hints.signal else 0.0, only_on=only_on,
@@ -92,9 +95,13 @@ class Demands:
                 (job.reservation, "it has a reservation"),
                 (job.licenses, "it needs licenses"),
                 (job.exclusive, "it wants its nodes for itself alone"),
+                (self.counts_memory and not job.memory_mb > 0, "it wants all memory of its nodes"),
                 (not job.batch, "it is interactive"),
             ) if holds), "",
         )  # fmt: skip
+
+    def _memory_gb(self, job: SlurmJob) -> float:
+        return job.memory_mb / 1024 if self.counts_memory and job.memory_mb > 0 else 0.0
 
     def _gpus(self, job: SlurmJob) -> tuple[str, int, int, str]:
         """Type, GPUs per node, nodes, and why that cannot be placed."""

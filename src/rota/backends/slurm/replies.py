@@ -55,6 +55,8 @@ class SlurmJob:
     least_nodes: int = 1
     most_nodes: int = 1
     cpus: int = 1
+    memory_mb: float = nan
+    """On each node; NaN: nothing was said."""
     time_limit_s: float = inf
     restarts: int = 0
     requeue: bool = True
@@ -85,6 +87,7 @@ class SlurmNode:
     gpus: int
     gpu_type: str = ""
     cpus: int = 1
+    memory_mb: float = inf
     state: str = "idle"
     flags: tuple[str, ...] = ()
     features: frozenset[str] = frozenset()
@@ -155,6 +158,7 @@ def _job_of(row: dict[str, Any]) -> SlurmJob:
         least_nodes=least,
         most_nodes=max(least, int(number(row.get("max_nodes"), 0))),
         cpus=max(1, int(number(row.get("cpus"), 1))),
+        memory_mb=_memory_mb(row, least),
         time_limit_s=60.0 * number(row.get("time_limit"), inf),
         restarts=int(number(row.get("restart_cnt"), 0)),
         requeue=bool(row.get("requeue", True)), batch=bool(row.get("batch_flag", True)),
@@ -177,7 +181,8 @@ def _node(row: dict[str, Any]) -> SlurmNode:
         states = [str(one).lower() for one in (state if isinstance(state, list) else [state])]
         return SlurmNode(
             name=row["name"], gpus=sum(kinds.values()), gpu_type=most,
-            cpus=max(1, int(number(row.get("cpus"), 1))), state=states[0] if states else "",
+            cpus=max(1, int(number(row.get("cpus"), 1))),
+            memory_mb=number(row.get("real_memory"), inf), state=states[0] if states else "",
             flags=tuple(str(flag).lower() for flag in (*states[1:], *flags)),
             features=frozenset(filter(None, names)),
             partitions=frozenset(row.get("partitions") or ()), reason=row.get("reason") or "",
@@ -187,6 +192,12 @@ def _node(row: dict[str, Any]) -> SlurmNode:
             f"sinfo --json describes node {row.get('name')!r} in a way that is not known "
             f"({type(error).__name__}: {error})."
         ) from error
+
+
+def _memory_mb(row: dict[str, Any], nodes: int) -> float:
+    """Memory on each node, however it was asked for."""
+    whole, each = number(row.get("memory_per_node"), nan), number(row.get("memory_per_cpu"), nan)
+    return whole if isfinite(whole) else each * -(-number(row.get("cpus"), 1) // nodes)
 
 
 def number(value: Any, default: float) -> float:

@@ -55,12 +55,18 @@ class SlurmDriver:
         self._noticed: dict[str, float] = {}
         self._jobs: dict[str, SlurmJob] = {}  # as last seen, by call
         self._told: set[tuple[int, str]] = set()
+        self._is_configured = False
         self._left: list[SlurmJob] = []  # jobs of our partitions that Slurm is to start itself
 
     # What there is.
 
     def observe(self) -> ClusterSight:
-        """One squeue and one sinfo."""
+        """One squeue and one sinfo; the first time, how Slurm is configured, too."""
+        if not self._is_configured:
+            said = self._tools.ask("scontrol", "show", "config")
+            found = re.search(r"(?m)^SelectTypeParameters\s*=\s*(\S+)", said)
+            self.demands.counts_memory = found is not None and "MEMORY" in found[1].upper()
+            self._is_configured = True
         nodes = read_nodes(self._tools.ask("sinfo", "--json"))
         jobs = read_jobs(self._tools.ask("squeue", "--json"))
         sight = self.sight(jobs, nodes, time())
@@ -123,7 +129,8 @@ class SlurmDriver:
         if phase == "running" and demand.hints.heartbeat:
             progress, saved_s = read_heartbeat(job)
         return JobSight(
-            name=job.call, submit_s=job.submit_s, request=request, phase=phase, place=place,
+            name=job.call, submit_s=job.submit_s, resubmitted=job.restarts > 0, request=request,
+            phase=phase, place=place,
             start_s=job.start_s if phase in ("running", "stopping") or end else nan,
             saved=saved_s is not None and saved_s >= self._noticed.get(job.call, inf),
             managed=managed, progress=progress, end=end, end_s=job.end_s if end else inf,
@@ -271,5 +278,5 @@ def _node(node: SlurmNode) -> NodeSight:
     shut = any(_SHUT.search(flag) for flag in node.flags)
     return NodeSight(
         name=node.name, gpus=node.gpus, gpu_type=node.gpu_type, cpus=float(node.cpus),
-        up=node.state in _USABLE and not shut,
+        memory_gb=node.memory_mb / 1024, up=node.state in _USABLE and not shut,
     )  # fmt: skip
