@@ -39,7 +39,6 @@ from rich.table import Table
 
 from rota.backends.local import Request, StateDir
 from rota.backends.local.held import STEADY_S
-from rota.backends.local.local_backend import TICK_S
 from rota.core import Cluster, JobTable
 from rota.core.speed import Curves
 from rota.dash.axes import time_axis
@@ -69,6 +68,8 @@ JOBS = (
 """When each is submitted, what it is, and for how many epochs it trains."""
 READ = "A row per job: the taller its bar, the more workers; along the thin line it waits."
 EVERY_S = 5.0
+LATE_S = 0.1
+"""A job is submitted at most so much later than it should be."""
 WORLDS, SPREAD = 20, 0.03
 """Simulations of one run, and the standard deviation of what a speed is if measured again."""
 
@@ -116,7 +117,7 @@ def _simulate(kinds: dict[str, Kind], policy: str, journal: Path, rng: np.random
     asked = speed[model, 0, 1, ASKED]
     around_s = np.array([kind.start_s + kind.end_s + NOTICE_S for kind in own])
     work = np.array([SAMPLES * epochs for _, _, epochs in JOBS]) + around_s * asked
-    came_s = np.array([at_s for at_s, _, _ in JOBS]) + rng.uniform(0.0, 2 * TICK_S, len(JOBS))
+    came_s = np.array([at_s for at_s, _, _ in JOBS]) + rng.uniform(0.0, LATE_S, len(JOBS))
     trace = Trace.build(
         "live", submit_s=came_s, duration_s=work / asked, num_gpus=np.full(len(JOBS), ASKED),
         min_workers=np.ones(len(JOBS), int), max_workers=np.full(len(JOBS), MOST), samples=work,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rota.backends.local.live_job import LOOK_S
-from rota.backends.local.local_backend import TICK_S
 from rota.elastic import ElasticJob, JobSpec, Member
 from rota.elastic.parking import ENV_PARK, ENV_RESUME
 
@@ -25,7 +24,7 @@ KINDS = {"image": (4.0, 5.0), "words": (3.0, 40.0), "table": (2.0, 15.0)}
 """Milliseconds that the absent GPU takes: per sample, and per step."""
 SAMPLES, BATCH, MOST = 320, 64, 4
 MEASURE_S = 3.0
-NOTICE_S = (LOOK_S + TICK_S) / 2
+NOTICE_S = LOOK_S / 2
 """How long it takes a daemon on average to see that a job is over."""
 FILLER = "table"
 

@@ -14,9 +14,10 @@ import pytest
 from tests.backends.fake_cluster import FakeCluster, nodes
 
 from rota.backends.cluster_backend import ClusterBackend
-from rota.backends.driver import NodeSight
+from rota.backends.driver import NodeSight, Progress
 from rota.backends.job_book import JobBook
 from rota.backends.preemption_limits import PreemptionLimits
+from rota.backends.restart_costs import ASSUMED_S
 from rota.core import Draft
 from rota.errors import JournalError
 from rota.policies.catalogue import make_policy
@@ -375,3 +376,35 @@ def test_work_and_service_are_carried_over_from_run_to_run(
     assert (row["preemptions"], np.isfinite(row["started_s"])) == (1, True)
     after = make(cluster).observe().jobs.rows[0]
     assert after["attained_gpu_s"] == row["attained_gpu_s"]
+
+
+def test_what_a_restart_costs_is_measured_or_said_or_assumed_and_never_free(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes(4))
+    for name, asks in (("j1", {}), ("j2", {}), ("j3", {"restart_s": 7.0}), ("j4", {"model": "x"})):
+        cluster.submit(name, gpus_per_worker=1, **{"model": "m", **asks})
+
+    def costs(backend: ClusterBackend) -> list[float]:
+        return [float(row["restart_s"]) for row in backend.observe().jobs.rows]
+
+    backend = make(cluster)
+    assert costs(backend) == [ASSUMED_S, ASSUMED_S, 7.0, ASSUMED_S]
+    decide(backend, j1=((0, 1, 0),))
+    until(backend, lambda _: is_running(cluster, "j1"))
+    told_s = cluster.jobs["j1"].sight.start_s + 3.0
+    cluster.see("j1", progress=Progress(time_s=told_s, samples=1.0))
+    until(backend, lambda _: backend.roll.known(1).starts == 1)
+    assert costs(make(cluster)) == [pytest.approx(cost) for cost in (3.0, 3.0, 7.0, 3.0)]
+
+
+def test_a_policy_leaves_running_jobs_where_they_are(make: Callable[..., ClusterBackend]) -> None:
+    cluster = FakeCluster(nodes(3))
+    for k in range(3):
+        cluster.submit(f"j{k}", gpus_per_worker=4, stoppable=True, estimate_s=100.0 + k)
+    backend = make(cluster)
+    decide(backend, j0=((0, 1, 0),), j1=((1, 1, 0),), j2=((2, 1, 0),))
+    until(backend, lambda s: bool(s.jobs.running.all()) and is_running(cluster, "j2"))
+    cluster.see("j0", end="done")
+    snapshot = until(backend, lambda s: len(s.jobs) == 2)
+    assert len(make_policy("srtf").decide(snapshot).diff(snapshot)) == 0

@@ -41,7 +41,7 @@ book="$SLURM_JOB_ID"
 trap 'echo "stopped $(date +%s.%N) $SLURM_JOB_NODELIST" >> "$book.ledger"; exit 0' TERM
 srun -N1 -n1 sh -c '
    note() { echo "$1 $(date +%s.%N) $SLURM_JOB_NODELIST" >> "$SLURM_JOB_ID.ledger"; }
-   save() { note noticed; echo "{\"samples\": 1, \"saved\": $(date +%s.%N)}" > part
+   save() { note noticed; echo "{\\"samples\\": 1, \\"saved\\": $(date +%s.%N)}" > part
             mv part "rota-heartbeat-$SLURM_JOB_ID.json"; }
    trap save USR1
    note began

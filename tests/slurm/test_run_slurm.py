@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -41,7 +42,7 @@ def test_jobs_of_all_kinds_run_once_and_the_journal_tells_of_all(lab: Lab) -> No
         lab.submit(COUNTING.format(steps=5), "--gpus=8", "-C", "a100"),
         lab.submit(COUNTING.format(steps=5), gpu, "--begin=now+8"),
     ]
-    with daemon(lab, "srtf") as rota:
+    with daemon(lab, "srtf", name="kinds") as rota:
         lab.until(lambda: all_over(lab, *jobs), "all jobs are over")
         lab.until(lambda: not lab.run("squeue", "-h", "-j", str(array)), "the array is over")
         lab.until(lambda: journal_ends(rota.journal) == len(jobs) + 6, "the journal has all")
@@ -55,12 +56,8 @@ def test_jobs_of_all_kinds_run_once_and_the_journal_tells_of_all(lab: Lab) -> No
 
 
 def test_a_short_job_takes_the_place_of_a_long_one_that_can_be_stopped(lab: Lab) -> None:
-    long = [
-        lab.submit(
-            COUNTING.format(steps=60), "-N4", "--gres=gpu:4", PREEMPTED.format(estimate="1h")
-        )
-        for _ in range(2)
-    ]
+    hints = PREEMPTED.format(estimate="1h")
+    long = [lab.submit(COUNTING.format(steps=400), "-N4", "--gres=gpu:4", hints) for _ in range(2)]
     with daemon(lab, "srtf"):
         lab.until(lambda: all(runs(lab, job) for job in long), "the long jobs run")
         short = lab.submit(COUNTING.format(steps=5), "-N4", "--gres=gpu:4",
@@ -98,7 +95,7 @@ def test_a_job_is_given_notice_and_stopped_as_soon_as_it_has_saved(lab: Lab) -> 
 
 def test_a_job_is_resized_by_a_requeue(lab: Lab) -> None:
     hints = "--comment=rota:checkpointable=yes,min_nodes=1,max_nodes=8,estimate=10m,restart=1s"
-    job = lab.submit(COUNTING.format(steps=200), "-N2", "--gres=gpu:4", hints)
+    job = lab.submit(COUNTING.format(steps=400), "-N2", "--gres=gpu:4", hints)
     with daemon(lab, "las+elastic", "--min-run", "3s"):
         lab.until(lambda: any("[1-8]" in nodes for nodes in runs(lab, job)), "it has all nodes")
         other = lab.submit(COUNTING.format(steps=30), "-N4", "--gres=gpu:4", "-t", "2")
@@ -108,15 +105,15 @@ def test_a_job_is_resized_by_a_requeue(lab: Lab) -> None:
 
 
 def test_a_killed_daemon_is_followed_by_one_that_goes_on(lab: Lab) -> None:
-    with daemon(lab, "srtf") as rota:
+    with daemon(lab, "srtf", name="killed") as rota:
         jobs = [
-            lab.submit(COUNTING.format(steps=20 + 7 * k), "-N2", "--gres=gpu:4",
+            lab.submit(COUNTING.format(steps=60 + 7 * k), "-N2", "--gres=gpu:4",
                        PREEMPTED.format(estimate="30s"))
             for k in range(8)
         ]  # fmt: skip
         lab.until(lambda: any(runs(lab, job) for job in jobs), "a job runs")
         rota.kill()
-    with daemon(lab, "srtf") as rota:
+    with daemon(lab, "srtf", name="killed") as rota:
         lab.until(lambda: all_over(lab, *jobs), "all jobs are over")
         lab.until(lambda: journal_ends(rota.journal) == len(jobs), "the journal has all")
     for job in jobs:
@@ -145,6 +142,7 @@ def test_a_drained_node_is_left_alone_and_a_dead_one_gives_its_jobs_back(lab: La
 def test_jobs_of_others_and_jobs_that_users_hold_are_left_alone(lab: Lab) -> None:
     foreign = lab.submit(SLEEP.format(seconds=1000), "-p", "free", "-N4", "--gres=gpu:4")
     lab.until(lambda: state_of(lab, foreign) == "RUNNING", "it runs")
+    before = lab.jobs()[foreign]["nodes"]
     held = lab.submit(SLEEP.format(seconds=1), "--hold", uid=NOBODY)
     hostile = "--comment=rota:checkpointable=yes,min_nodes=0,max_nodes=999999999,model=$(reboot);'"
     jobs = [lab.submit(COUNTING.format(steps=5), "-N2", "--gres=gpu:4", hostile,
@@ -157,7 +155,7 @@ def test_jobs_of_others_and_jobs_that_users_hold_are_left_alone(lab: Lab) -> Non
         lab.run("scontrol", "release", str(held), uid=NOBODY)
         lab.until(lambda: all_over(lab, held), "the held job is over")
     found = lab.jobs()[foreign]
-    assert (found["restart_cnt"], found["nodes"]) == (0, "n[1-4]")
+    assert (found["restart_cnt"], found["nodes"]) == (0, before)
     assert not (lab.work / "evil").exists()
 
 
@@ -173,10 +171,10 @@ def test_a_scheduler_that_stops_for_good_leaves_jobs_to_the_hook_and_slurm(lab: 
 
 def test_what_is_asked_for_wrongly_is_said_clearly(lab: Lab) -> None:
     words = ("rota", "run", "--backend", "slurm")
-    done = lab.attempt("python", "-m", *words, "--state", str(lab.state / "x"))
+    done = lab.attempt(sys.executable, "-m", *words, "--state", str(lab.state / "x"))
     assert done.returncode == 2
     assert "--partition" in done.stderr
-    done = lab.attempt("python", "-m", *words, "--partition", "gpuu", "--state",
+    done = lab.attempt(sys.executable, "-m", *words, "--partition", "gpuu", "--state",
                        str(lab.state / "x"))  # fmt: skip
     assert done.returncode != 0
     assert "gpuu" in done.stderr

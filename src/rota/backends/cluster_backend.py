@@ -108,7 +108,7 @@ class ClusterBackend:
         snapshot = snapshot_of(
             self._nodes, jobs, shares, self.now_s, self.book.origin_s,
             lambda job: (self.roll.user(job), self._speeds.number(job.sight.request.model)),
-            lambda job: not (allowed and self._may_stop(job)), self.min_run_s,
+            lambda job: not (allowed and self._may_stop(job)), self.roll.restart_s, self.min_run_s,
         )  # fmt: skip
         told = {job.uid for job in jobs if job.sight.progress is not None}
         return self._speeds.see(snapshot, by_nodes=True, told=told)

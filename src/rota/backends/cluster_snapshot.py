@@ -26,15 +26,18 @@ OVERDUE: Final = 0.1
 def snapshot_of(
     nodes: NodeTable, jobs: Sequence[ClusterJob], shares: Mapping[int, Share], now_s: float,
     origin_s: float, codes: Callable[[ClusterJob], tuple[int, int]],
-    pinned: Callable[[ClusterJob], bool], min_run_s: float = 0.0,
+    pinned: Callable[[ClusterJob], bool], restart_s: Callable[[ClusterJob], float],
+    min_run_s: float = 0.0,
 ) -> Snapshot:  # fmt: skip
     """The cluster and its jobs; `shares` are what they hold or shall hold, by uid.
 
-    `codes` gives the numbers of a job's user and model.
+    `codes` gives the numbers of a job's user and model, `restart_s` what a restart costs it.
     """
     assert nodes.cluster is not None
     ordered = sorted(jobs, key=lambda job: (job.known.submit_s, job.uid))
-    rows = bytearray().join(_waiting(job, nodes.cluster, codes, now_s, origin_s) for job in ordered)
+    rows = bytearray().join(
+        _waiting(job, nodes.cluster, codes, restart_s, now_s, origin_s) for job in ordered
+    )
     table = JobTable(np.frombuffer(rows, JOB) if rows else np.zeros(0, JOB))
     table.rows["min_run_s"], table.rows["settled_s"] = min_run_s, now_s
     free = nodes.cluster.empty()
@@ -60,7 +63,7 @@ def snapshot_of(
 
 def _waiting(
     job: ClusterJob, cluster: Cluster, codes: Callable[[ClusterJob], tuple[int, int]],
-    now_s: float, origin_s: float,
+    restart_s: Callable[[ClusterJob], float], now_s: float, origin_s: float,
 ) -> bytes:  # fmt: skip
     """A job as a record of a table, as if it held nothing; kept until it is seen otherwise."""
     if job.row is None:
@@ -74,7 +77,7 @@ def _waiting(
                 memory_gb_per_worker=request.memory_gb_per_worker,
                 gpu_type=cluster.type_code(request.gpu_type) if request.gpu_type else -1,
                 user=user, model=model, estimate_s=request.estimate_s,
-                submit_s=min(job.known.submit_s - origin_s, now_s), restart_s=restart_cost(job),
+                submit_s=min(job.known.submit_s - origin_s, now_s), restart_s=restart_s(job),
             )
         ]).rows  # fmt: skip
         row = rows[0]
@@ -119,9 +122,3 @@ def _note_work(row: Any, job: ClusterJob, ran_s: float) -> None:
         total_s = known.total / known.rate if known.total > 0 else told_s
     row["progress_s"], row["estimate_s"] = done_s, max(total_s, done_s)
     row["remaining_s"] = max(total_s - done_s, OVERDUE * done_s)
-
-
-def restart_cost(job: ClusterJob) -> float:
-    """Seconds without progress after a stop: as measured, or as its user says."""
-    known = job.known
-    return known.starting_s / known.starts if known.starts else job.sight.request.restart_s

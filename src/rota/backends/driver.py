@@ -31,8 +31,8 @@ class JobRequest:
     """The only type it runs on; "": any."""
     estimate_s: float = nan
     """Run time at the size it asks for, as far as it is known."""
-    restart_s: float = 0.0
-    """Seconds without progress after a stop, as far as it is known."""
+    restart_s: float = nan
+    """Seconds without progress after a stop, as its user says."""
     stoppable: bool = False
     in_place: bool = False
     """It can be resized while it runs."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from rota.backends.driver import JobRequest, JobSight
 from rota.backends.job_book import KnownJob
 from rota.backends.reconciler import Intent, Seen, Traits
+from rota.backends.restart_costs import RestartCosts
 from rota.core.layout import FINISH, GIVE_UP, KILL
 from rota.run.job_facts import Listing, Measured
 from rota.run.why import stopped_for
@@ -57,6 +58,7 @@ class JobRoll:
         self._book, self._nodes, self._mind = book, nodes, mind
         self._every = {job.uid: job for job in book.jobs()}
         self._uid = {(job.name, job.submit_s): uid for uid, job in self._every.items()}
+        self._costs = RestartCosts(self._every.values())
         self._next = max(self._every, default=0) + 1
         self._users: dict[str, int] = {}
         self._open = {uid for uid, job in self._every.items() if not job.end}
@@ -88,6 +90,10 @@ class JobRoll:
     def user(self, job: ClusterJob) -> int:
         """The number of a job's user."""
         return self._users.setdefault(job.sight.request.user, len(self._users))
+
+    def restart_s(self, job: ClusterJob) -> float:
+        """Seconds without progress that a stop costs a job."""
+        return self._costs.of(job.known, job.sight.request.restart_s)
 
     def intent(self, job: ClusterJob, kept: Mapping[int, Intent]) -> Intent:
         """What a job shall hold, as it was written down."""
@@ -217,8 +223,7 @@ class JobRoll:
             known.rate = told.samples_per_s / workers * one.request.workers
         if job.reported != one.start_s and told.time_s >= one.start_s:
             job.reported = one.start_s
-            known.starts += 1
-            known.starting_s += told.time_s - one.start_s
+            self._costs.note(known, told.time_s - one.start_s)
         return True
 
     def _gone(self, there: set[int], time_s: float, fate: Fate) -> list[int]:

@@ -34,7 +34,7 @@ class Hints:
     """Sent to its steps as notice; then it has the grace to save its progress."""
     grace_s: float = 30.0
     estimate_s: float = nan
-    restart_s: float = 0.0
+    restart_s: float = nan
     heartbeat: bool = False
     """It writes its progress to a file in its working directory."""
 
