@@ -7,9 +7,12 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from math import inf, isfinite, nan
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rota.errors import BackendError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NO_VALUES: Final = (0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF, 0xFFFE, 0xFFFF)
 """What Slurm writes where nothing is set, or where there is no limit."""
@@ -266,13 +269,11 @@ def natural(name: str) -> tuple[Any, ...]:
     return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
 
 
-def array_tasks(text: str) -> list[int]:
+def array_tasks(text: str) -> Iterator[int]:
     """The tasks in a string such as `0-3,7%2`, as far as it is not cut off."""
-    found: list[int] = []
     for part in text.partition("%")[0].split(","):
         match = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part)
         if match is None:
-            break  # Slurm cuts long lists with dots
+            return  # Slurm cuts long lists with dots
         low, high, step = match.groups()
-        found += range(int(low), int(high or low) + 1, int(step or 1))
-    return found
+        yield from range(int(low), int(high or low) + 1, max(1, int(step or 1)))

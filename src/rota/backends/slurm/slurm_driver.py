@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import islice
 from math import inf, nan
 from time import time
 from typing import TYPE_CHECKING, Final
@@ -231,7 +232,7 @@ def _split(job: SlurmJob, active: int) -> Iterator[SlurmJob]:
         yield job
         return
     most = min(MOST_TASKS, max(0, job.array_most - active) if job.array_most else MOST_TASKS)
-    for task in array_tasks(job.array_tasks)[:most]:
+    for task in islice(array_tasks(job.array_tasks), most):
         yield replace(job, array_task=task, array_tasks="")
 
 

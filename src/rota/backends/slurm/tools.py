@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PATIENCE_S: Final = 30.0
 """Seconds for one command; Slurm's own limit, MessageTimeout, is 10 by default."""
 MOST_SAID: Final = 300
-_CALL: Final = re.compile(r"\d{1,10}(_\d{1,10})?")
+_CALL: Final = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.,:=+/\[\] -]*")
 
 

@@ -1,0 +1,216 @@
+"""The driver of Slurm over made-up answers: what it sees, and which commands it gives."""
+
+from __future__ import annotations
+
+import json
+from math import isnan
+from typing import Any
+
+import pytest
+
+from rota.backends.slurm.hook import HELD, USER_HELD
+from rota.backends.slurm.slurm_driver import MOST_TASKS, SlurmDriver
+from rota.backends.slurm.tools import Said, SlurmTools
+
+NOW_S = 2_000_000_000.0
+JOB: dict[str, Any] = {
+    "job_id": 7, "array_job_id": 0, "job_state": "PENDING", "priority": 0, "partition": "rota",
+    "user_name": "ann", "user_id": 1000, "submit_time": NOW_S - 100, "node_count": 1, "cpus": 2,
+    "tres_per_node": "gres:gpu:2", "admin_comment": HELD, "batch_flag": True, "requeue": True,
+    "time_limit": 10,
+}  # fmt: skip
+NODE = {"name": "n1", "state": "idle", "gres": "gpu:a100:4", "cpus": 32, "partitions": ["rota"],
+        "active_features": "a100,big", "real_memory": 65536}  # fmt: skip
+
+
+class ToldTools(SlurmTools):
+    """Answers what it was told to, and keeps the commands."""
+
+    def __init__(
+        self, jobs: list[dict[str, Any]], nodes: list[dict[str, Any]], select: str
+    ) -> None:
+        super().__init__()
+        self.jobs, self.nodes, self.select = jobs, nodes, select
+        self.given: list[tuple[str, ...]] = []
+        self.answer = Said(0, "", "")
+
+    def run(self, *words: str) -> Said:
+        if words[0] == "squeue":
+            return Said(0, json.dumps({"jobs": self.jobs}), "")
+        if words[0] == "sinfo":
+            return Said(0, json.dumps({"nodes": self.nodes}), "")
+        if words[:3] == ("scontrol", "show", "config"):
+            return Said(0, f"SelectTypeParameters    = {self.select}\n", "")
+        self.given.append(words)
+        return self.answer
+
+
+def made(
+    *jobs: dict[str, Any], nodes: Any = 3, select: str = "CR_CORE", **more: Any
+) -> tuple[SlurmDriver, ToldTools]:
+    rows = (
+        [{**NODE, "name": f"n{k + 1}"} for k in range(nodes)] if isinstance(nodes, int) else nodes
+    )
+    tools = ToldTools([{**JOB, **job} for job in jobs], rows, select)
+    return SlurmDriver(tools, frozenset({"rota"}), **more), tools
+
+
+def seen(*jobs: dict[str, Any], **more: Any) -> Any:
+    driver, _ = made(*jobs, **more)
+    return driver.observe().jobs
+
+
+def test_a_held_job_waits_with_what_it_asks_for() -> None:
+    (job,) = seen({"comment": "rota:model=m,estimate=5m"})
+    request = job.request
+    assert (job.name, job.phase, job.managed, job.waits_for) == ("7", "waiting", True, "")
+    assert (request.gpus_per_worker, request.workers, request.model) == (2, 1, "m")
+    assert (request.estimate_s, request.stoppable, request.apart) == (300.0, False, True)
+
+
+def test_without_an_estimate_the_time_limit_counts_and_none_is_none() -> None:
+    assert seen({})[0].request.estimate_s == 600.0
+    assert isnan(seen({"time_limit": None})[0].request.estimate_s)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"dependency": "afterok:3(unfulfilled)"}, "it depends on afterok:3(unfulfilled)"),
+        ({"eligible_time": 2 * NOW_S}, "its begin time has not come"),
+        ({"comment": f"{USER_HELD} mine"}, "its user holds it"),
+        ({"admin_comment": ""}, "it is held, and not by rota"),
+    ],
+)  # fmt: skip
+def test_what_a_job_waits_for_beside_room_is_said(fields: dict[str, Any], why: str) -> None:
+    assert seen(fields)[0].waits_for == why
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"het_job_id": 7}, {"resv_name": "maint"}, {"licenses": "matlab:1"}, {"shared": "none"},
+     {"batch_flag": False}, {"tres_per_task": "gres:gpu:1"}, {"features": "a100*2"},
+     {"tres_per_node": "gres:gpu:a100:1,gres:gpu:v100:1"}],
+)  # fmt: skip
+def test_what_rota_cannot_place_is_given_back_to_slurm(fields: dict[str, Any]) -> None:
+    driver, tools = made(fields)
+    assert driver.observe().jobs == []
+    verbs = [words[1] for words in tools.given]
+    assert verbs == ["update", "release"]
+
+
+def test_jobs_of_other_partitions_are_not_touched_but_take_their_room() -> None:
+    running = {"partition": "free", "job_state": "RUNNING", "nodes": "n1", "start_time": NOW_S,
+               "gres_detail": ["gpu:a100:3(IDX:0-2)"]}  # fmt: skip
+    driver, tools = made({"partition": "free"}, running)
+    (job,) = driver.observe().jobs
+    assert (job.managed, job.place, job.request.gpus_per_worker) == (False, (("n1", 3, 0),), 1)
+    assert tools.given == []
+
+
+def test_features_exclusions_and_lists_of_nodes_bind_a_job() -> None:
+    nodes = [{**NODE, "name": "n1"}, {**NODE, "name": "n2", "active_features": "v100"},
+             {**NODE, "name": "n3"}]  # fmt: skip
+    asks = {"features": "a100&big", "excluded_nodes": "n3"}
+    assert seen(asks, nodes=nodes)[0].request.only_on == {"n1"}
+    assert seen({"features": "a100|v100"}, nodes=nodes)[0].request.only_on is None
+    assert seen({"required_nodes": "n2"}, nodes=nodes)[0].request.must_have == {"n2"}
+
+
+def test_the_nodes_that_rota_has_chosen_are_not_taken_for_the_users_own() -> None:
+    fields = {"required_nodes": "n3", "admin_comment": f"{HELD} nodelist="}
+    assert seen(fields)[0].request.must_have == frozenset()
+    fields["admin_comment"] = f"{HELD} nodelist=n1"
+    assert seen(fields)[0].request.must_have == {"n1"}
+
+
+def test_memory_counts_only_where_slurm_counts_it() -> None:
+    asks = {"memory_per_node": 2048}
+    assert seen(asks)[0].request.memory_gb_per_worker == 0.0
+    assert seen(asks, select="CR_CORE_MEMORY")[0].request.memory_gb_per_worker == 2.0
+    assert seen({}, select="CR_CPU_Memory") == []  # it wants all memory: Slurm's own affair
+
+
+@pytest.mark.parametrize(
+    ("state", "flags", "up"),
+    [("idle", [], True), ("mixed", [], True), ("allocated", [], True), ("idle", ["DRAIN"], False),
+     ("down", [], False), ("idle", ["NOT_RESPONDING"], False), ("mixed", ["MAINT"], False),
+     ("idle", ["RESERVED"], False), ("unknown", [], False), ("idle", ["POWERED_DOWN"], False)],
+)  # fmt: skip
+def test_jobs_are_started_on_nodes_that_can_be_used(state: str, flags: list[str], up: bool) -> None:
+    driver, _ = made(nodes=[{**NODE, "state": state, "state_flags": flags}])
+    assert driver.observe().nodes[0].up is up
+
+
+def test_a_long_array_is_shown_task_by_task_and_not_whole() -> None:
+    array = {"array_job_id": 7, "array_task_string": "0-9999", "array_max_tasks": 0}
+    assert len(seen(array)) == MOST_TASKS
+    assert [job.name for job in seen({**array, "array_max_tasks": 2})] == ["7_0", "7_1"]
+    running = {"job_id": 8, "array_job_id": 7, "array_task_id": 0, "job_state": "RUNNING",
+               "nodes": "n1", "start_time": NOW_S}  # fmt: skip
+    names = [
+        job.name
+        for job in seen({**array, "array_task_string": "1-9999", "array_max_tasks": 2}, running)
+    ]
+    assert names == ["7_1", "7_0"]
+
+
+def test_a_start_sets_size_and_nodes_together_and_then_releases() -> None:
+    driver, tools = made(
+        {"node_count": 2, "cpus": 8, "comment": "rota:checkpointable=yes,min_nodes=1,max_nodes=3"}
+    )
+    (job,) = driver.observe().jobs
+    answer = driver.carry_out("start", job, (("n1", 1, 0), ("n3", 1, 0), ("n2", 1, 0)))
+    update, release = tools.given
+    assert answer.outcome == "done"
+    assert update[:3] == ("scontrol", "update", "jobid=7")
+    assert {"NumNodes=3-3", "ReqNodeList=n1,n3,n2", "StartTime=now", "NumCPUs=12"} <= set(update)
+    assert release == ("scontrol", "release", "7")
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [("withdraw", ("scontrol", "uhold", "7")),
+     ("stop", ("scontrol", "requeuehold", "Incomplete", "7")), ("cancel", ("scancel", "7")), ("notice", ("scancel", "--signal=USR1", "7"))],
+)  # fmt: skip
+def test_each_action_is_one_command_behind_its_mark(action: Any, words: tuple[str, ...]) -> None:
+    driver, tools = made({"job_state": "RUNNING", "nodes": "n1", "start_time": NOW_S,
+                          "comment": "rota:checkpointable=yes,signal=USR1"})  # fmt: skip
+    (job,) = driver.observe().jobs
+    assert driver.carry_out(action, job, ()).outcome == "done"
+    assert tools.given[-1] == words
+    marked = any(word.startswith(f"AdminComment={HELD}") for word in tools.given[0])
+    assert marked is (action in ("withdraw", "stop"))
+
+
+def test_a_command_that_is_refused_or_lost_is_told_apart() -> None:
+    driver, tools = made({})
+    (job,) = driver.observe().jobs
+    tools.answer = Said(1, "", "slurm_update error: Access denied\n")
+    assert driver.carry_out("cancel", job, ()).outcome == "refused"
+    tools.answer = Said(None, "", "scancel did not answer in 30 s")
+    assert driver.carry_out("cancel", job, ()).outcome == "unknown"
+
+
+def test_nothing_is_done_to_a_job_that_has_changed_its_number() -> None:
+    driver, tools = made({})
+    (job,) = driver.observe().jobs
+    tools.jobs[0]["submit_time"] = NOW_S
+    driver.observe()
+    assert driver.carry_out("stop", job, ()).outcome == "unknown"
+    assert tools.given == []
+
+
+def test_hints_of_users_are_told_once_when_they_are_ignored() -> None:
+    said: list[str] = []
+    driver, _ = made({"comment": "rota:gpus=8"}, say=said.append)
+    for _ in range(3):
+        driver.observe()
+    assert len(said) == 1
+    assert "'gpus' is no hint" in said[0]
+
+
+def test_a_watcher_gives_no_command_whatever_there_is() -> None:
+    driver, tools = made({"resv_name": "maint"}, {"job_id": 8, "priority": 1000}, passive=True)
+    phases = {job.name: job.phase for job in driver.observe().jobs}
+    assert (phases["8"], tools.given) == ("waiting", [])
