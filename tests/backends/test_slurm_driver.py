@@ -170,9 +170,13 @@ def test_a_start_sets_size_and_nodes_together_and_then_releases() -> None:
 
 @pytest.mark.parametrize(
     ("action", "words"),
-    [("withdraw", ("scontrol", "uhold", "7")),
-     ("stop", ("scontrol", "requeuehold", "Incomplete", "7")), ("cancel", ("scancel", "7")), ("notice", ("scancel", "--signal=USR1", "7"))],
-)  # fmt: skip
+    [
+        ("withdraw", ("scontrol", "uhold", "7")),
+        ("stop", ("scontrol", "requeuehold", "Incomplete", "7")),
+        ("cancel", ("scancel", "7")),
+        ("notice", ("scancel", "--signal=USR1", "7")),
+    ],
+)
 def test_each_action_is_one_command_behind_its_mark(action: Any, words: tuple[str, ...]) -> None:
     driver, tools = made({"job_state": "RUNNING", "nodes": "n1", "start_time": NOW_S,
                           "comment": "rota:checkpointable=yes,signal=USR1"})  # fmt: skip
