@@ -40,18 +40,22 @@ class Demands:
     counts_memory: bool = False
     """Whether Slurm gives memory to jobs, beside CPUs and GPUs."""
     _nodes: Sequence[SlurmNode] = ()
+    _facts: Sequence[tuple[object, ...]] = ()  # of nodes, as jobs see them
+    _places: dict[tuple[object, ...], frozenset[str]] = field(default_factory=dict)
     _most: dict[str, int] = field(default_factory=dict)  # GPUs of the largest node, by type
     _known: dict[tuple[object, ...], Demand] = field(default_factory=dict)
 
     def see(self, nodes: Sequence[SlurmNode]) -> None:
         """Take in the nodes on which jobs may be."""
-        if nodes == self._nodes:
+        facts = [(one.name, one.gpus, one.gpu_type, one.features, one.partitions) for one in nodes]
+        if facts == self._facts:
             return
-        self._nodes, self._most = nodes, {"": 0}
+        self._nodes, self._facts, self._most = nodes, facts, {"": 0}
         for node in nodes:
             for kind in ("", node.gpu_type):
                 self._most[kind] = max(self._most.get(kind, 0), node.gpus)
         self._known.clear()
+        self._places.clear()
 
     def of(self, job: SlurmJob) -> Demand:
         """What a job asks for."""
@@ -62,6 +66,7 @@ class Demands:
         if key not in self._known:
             if len(self._known) > 100_000:
                 self._known.clear()
+                self._places.clear()
             self._known[key] = self._read(job)
         return self._known[key]
 
@@ -133,14 +138,22 @@ class Demands:
         wanted = _features(job.features)
         if wanted is None:
             return None, f"its features are asked for as {job.features!r}"
-        may = frozenset(
+        key = job.partition, job.excluded, job.features
+        may = self._places.get(key)
+        if may is None:
+            may = self._places[key] = self._suitable(job, wanted)
+        return (None if len(may) == len(self._nodes) else may), ""
+
+    def _suitable(self, job: SlurmJob, wanted: list[frozenset[str]]) -> frozenset[str]:
+        """Nodes of its partitions with the features that it wants, without those it excludes."""
+        partitions, excluded = job.partition.split(","), frozenset(job.excluded)
+        return frozenset(
             node.name
             for node in self._nodes
-            if not node.partitions.isdisjoint(job.partition.split(","))
-            and node.name not in job.excluded
+            if not node.partitions.isdisjoint(partitions)
+            and node.name not in excluded
             and (not wanted or any(every <= node.features for every in wanted))
         )
-        return (None if len(may) == len(self._nodes) else may), ""
 
 
 def _features(text: str) -> list[frozenset[str]] | None:

@@ -58,8 +58,8 @@ class SlurmJob:
     least_nodes: int = 1
     most_nodes: int = 1
     cpus: int = 1
-    memory_mb: float = nan
-    """On each node; NaN: nothing was said."""
+    memory_mb: float = 0.0
+    """On each node; 0: nothing was said, or all of it."""
     time_limit_s: float = inf
     restarts: int = 0
     requeue: bool = True
@@ -199,8 +199,8 @@ def _node(row: dict[str, Any]) -> SlurmNode:
 
 def _memory_mb(row: dict[str, Any], nodes: int) -> float:
     """Memory on each node, however it was asked for."""
-    whole, each = number(row.get("memory_per_node"), nan), number(row.get("memory_per_cpu"), nan)
-    return whole if isfinite(whole) else each * -(-number(row.get("cpus"), 1) // nodes)
+    whole, each = number(row.get("memory_per_node"), 0), number(row.get("memory_per_cpu"), 0)
+    return whole or each * -(-number(row.get("cpus"), 1) // nodes)
 
 
 def number(value: Any, default: float) -> float:
