@@ -172,7 +172,7 @@ def predicted(policy: str, work: Workload, costs: Costs) -> tuple[float, float]:
                        Conditions(restart_s=costs.again_s))  # fmt: skip
         order = np.argsort(work.submit_s + begin_s, kind="stable")
         jct_s = run.done_s - around_s[order] - work.submit_s[order]
-        found.append((jct_s.mean(), run.preemptions.sum() + run.moves.sum()))
+        found.append((jct_s.mean(), run.preemptions.sum() + run.moves))
     jct, stops = np.mean(found, axis=0)
     return float(jct), float(stops)
 
@@ -181,7 +181,7 @@ def main() -> None:
     """Measure, play, predict, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--policy", action="append", help="Only these; the page stays as it is.")
-    parser.add_argument("--seed", type=int, default=7, help="Of the forty jobs.")
+    parser.add_argument("--seed", type=int, default=8, help="Of the forty jobs.")
     told = parser.parse_args()
     work, rows = drawn(told.seed), list[str]()
     with Lab() as lab, Progress(console=Console(stderr=True), transient=True) as tell:

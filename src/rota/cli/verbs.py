@@ -45,6 +45,10 @@ VERBS: Final[Mapping[str, Verb]] = {
         "daemon:run",
         "Schedule the jobs that `rota submit` puts in line, until Ctrl-C; jobs outlive the daemon.",
     ),
+    "setup": Verb(
+        "slurm_setup:setup",
+        "Write the files that a Slurm cluster needs for rota: hold hook, watchdog, systemd units.",
+    ),
     "queue": Verb("queue:app", "Show which jobs wait and why, which run, and on what."),
     "submit": Verb(
         "submit:submit",
