@@ -31,6 +31,7 @@ class ToldTools(SlurmTools):
     ) -> None:
         super().__init__()
         self.jobs, self.nodes, self.select = jobs, nodes, select
+        self.topology = ""
         self.given: list[tuple[str, ...]] = []
         self.answer = Said(0, "", "")
 
@@ -41,6 +42,8 @@ class ToldTools(SlurmTools):
             return Said(0, json.dumps({"nodes": self.nodes}), "")
         if words[:3] == ("scontrol", "show", "config"):
             return Said(0, f"SelectTypeParameters    = {self.select}\n", "")
+        if words[:3] == ("scontrol", "show", "topology"):
+            return Said(0, self.topology, "")
         self.given.append(words)
         return self.answer
 
@@ -140,6 +143,30 @@ def test_memory_counts_only_where_slurm_counts_it() -> None:
 def test_jobs_are_started_on_nodes_that_can_be_used(state: str, flags: list[str], up: bool) -> None:
     driver, _ = made(nodes=[{**NODE, "state": state, "state_flags": flags}])
     assert driver.observe().nodes[0].up is up
+
+
+TREE = """\
+SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=n[1-2],x9
+SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=n[2-3]
+SwitchName=empty Level=0 LinkSpeed=1 Nodes=(null)
+SwitchName=odd Level=0 LinkSpeed=1 Nodes=n[1-]]
+SwitchName=root Level=1 LinkSpeed=1 Nodes=n[1-4],x9 Switches=leaf[0-1]
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (TREE, [1, 1, 2, 0]),
+        ("BlockName=b1 BlockIndex=0 Nodes=n[3-4]\n", [0, 0, 1, 1]),
+        ("No topology information available\n", [0, 0, 0, 0]),
+        ("", [0, 0, 0, 0]),
+    ],
+)
+def test_nodes_below_one_switch_are_one_rack(said: str, expected: list[int]) -> None:
+    driver, tools = made(nodes=4)
+    tools.topology = said
+    assert [node.rack for node in driver.observe().nodes] == expected
 
 
 def test_a_long_array_is_shown_task_by_task_and_not_whole() -> None:

@@ -65,6 +65,7 @@ TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 MpiDefault=none
 SwitchType=switch/none
+TopologyPlugin=topology/tree
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 GresTypes=gpu
@@ -118,7 +119,15 @@ def write_files(state: Path, setup: LabSetup, ports: range, hook: str) -> None:
     )  # fmt: skip
     (state / "etc" / "slurm.conf").write_text(conf)
     (state / "etc" / "gres.conf").write_text("\n".join(gpus) + "\n")
+    (state / "etc" / "topology.conf").write_text(_two_racks(setup.node_names))
     (state / "etc" / "job_submit.lua").write_text(hook)
+
+
+def _two_racks(nodes: tuple[str, ...]) -> str:
+    half = (len(nodes) + 1) // 2
+    racks = [nodes[:half], nodes[half:]]
+    lines = [f"SwitchName=rack{k} Nodes={','.join(own)}" for k, own in enumerate(racks) if own]
+    return "\n".join([*lines, "SwitchName=root Switches=rack[0-1]" if racks[1] else ""]) + "\n"
 
 
 def _node_line(name: str, host: str, port: int, setup: LabSetup) -> str:

@@ -14,9 +14,10 @@ from rota.backends.slurm.demands import Demands, held_mark, is_touched
 from rota.backends.slurm.heartbeat import read_heartbeat
 from rota.backends.slurm.hook import HELD, LET_GO, USER_HELD
 from rota.backends.slurm.replies import array_tasks, gpus, read_jobs, read_nodes
+from rota.backends.slurm.topology import racks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from rota.backends.driver import JobRequest, Place
     from rota.backends.reconciler import Action, Phase
@@ -56,24 +57,28 @@ class SlurmDriver:
         self._noticed: dict[str, float] = {}
         self._jobs: dict[str, SlurmJob] = {}  # as last seen, by call
         self._told: set[tuple[int, str]] = set()
-        self._is_configured = False
+        self._racks: dict[str, int] | None = None
         self._left: list[SlurmJob] = []  # jobs of our partitions that Slurm is to start itself
 
     # What there is.
 
     def observe(self) -> ClusterSight:
         """One squeue and one sinfo; the first time, how Slurm is configured, too."""
-        if not self._is_configured:
-            said = self._tools.ask("scontrol", "show", "config")
-            found = re.search(r"(?m)^SelectTypeParameters\s*=\s*(\S+)", said)
-            self.demands.counts_memory = found is not None and "MEMORY" in found[1].upper()
-            self._is_configured = True
+        if self._racks is None:
+            self._racks = self._configured()
         nodes = read_nodes(self._tools.ask("sinfo", "--json"))
         jobs = read_jobs(self._tools.ask("squeue", "--json"))
         sight = self.sight(jobs, nodes, time())
         if not self._passive:
             self._give_back()
         return sight
+
+    def _configured(self) -> dict[str, int]:
+        """Learn whether memory is counted, and which nodes share a switch."""
+        said = self._tools.ask("scontrol", "show", "config")
+        found = re.search(r"(?m)^SelectTypeParameters\s*=\s*(\S+)", said)
+        self.demands.counts_memory = found is not None and "MEMORY" in found[1].upper()
+        return racks(self._tools.run("scontrol", "show", "topology").out)
 
     def _give_back(self) -> None:
         """Release jobs that the hook has held, but which Slurm is to start itself."""
@@ -105,7 +110,7 @@ class SlurmDriver:
                 seen[one.call] = one
                 found.append(self._job(one, demand, now_s, names))
         self._jobs = seen
-        return ClusterSight(now_s, found, [_node(node) for node in ours])
+        return ClusterSight(now_s, found, [_node(node, self._racks or {}) for node in ours])
 
     def _job(self, job: SlurmJob, demand: Demand, now_s: float, names: set[str]) -> JobSight:
         end = _ENDS.get(job.state, "")
@@ -275,9 +280,10 @@ def _foreign(job: SlurmJob, request: JobRequest, names: set[str]) -> tuple[JobRe
     ), place  # fmt: skip
 
 
-def _node(node: SlurmNode) -> NodeSight:
+def _node(node: SlurmNode, racks: Mapping[str, int]) -> NodeSight:
     shut = any(_SHUT.search(flag) for flag in node.flags)
     return NodeSight(
         name=node.name, gpus=node.gpus, gpu_type=node.gpu_type, cpus=float(node.cpus),
-        memory_gb=node.memory_mb / 1024, up=node.state in _USABLE and not shut,
+        memory_gb=node.memory_mb / 1024, rack=racks.get(node.name, 0),
+        up=node.state in _USABLE and not shut,
     )  # fmt: skip
