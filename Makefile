@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz test-slow test-logs test-bounds test-wheel test-slurm test-busy ci docs help demo demo-live test check bench bench-against bench-elastic fit results-dl2 results-deepshare results-deepshare-paper results-das results-das-advice results-adapt results-worlds results-growing weights format clean
+.PHONY: fuzz test-slow test-logs test-bounds test-wheel test-slurm test-busy ci docs help demo demo-live test check bench bench-against bench-elastic fit results-dl2 results-deepshare results-deepshare-paper results-das results-das-advice results-adapt results-worlds results-growing results-slurm weights format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,10 @@ results-das-advice: $(VENV)/.dev ## Let the agents of the policy das learn by ev
 
 results-adapt: $(VENV)/.dev ## Train networks that grow, and agents that decide how; rewrite docs/systems/adaptation.md; an hour
 	OMP_WAIT_POLICY=passive $(RUN)/python results/adapt.py
+
+results-slurm: $(VENV)/.dev ## Run forty real jobs on a Slurm of its own under three policies; rewrite docs/slurm.md
+	sh scripts/install_slurm.sh
+	$(RUN)/python results/slurm.py
 
 results-worlds: $(VENV)/.dev ## Play the policies that docs/results.md has tables of; rewrite them
 	$(RUN)/python results/worlds.py

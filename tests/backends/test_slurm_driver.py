@@ -241,6 +241,19 @@ def test_hints_of_users_are_told_once_when_they_are_ignored() -> None:
     assert "'gpus' is no hint" in said[0]
 
 
+def test_a_job_that_somebody_else_holds_is_named_once() -> None:
+    said: list[str] = []
+    driver, _ = made(
+        {"job_id": 7, "admin_comment": ""}, {"job_id": 8},
+        {"job_id": 9, "admin_comment": "", "comment": USER_HELD}, say=said.append,
+    )  # fmt: skip
+    driver.observe()
+    driver.observe()
+    assert [text.split(";")[0] for text in said] == [
+        "job 7: it is held, and not by rota: `scontrol release` it"
+    ]
+
+
 def test_a_watcher_gives_no_command_whatever_there_is() -> None:
     driver, tools = made({"resv_name": "maint"}, {"job_id": 8, "priority": 1000}, passive=True)
     phases = {job.name: job.phase for job in driver.observe().jobs}

@@ -66,7 +66,8 @@ def run_on_slurm(options: DaemonOptions, policy: Policy, guard: Guard, say: Spea
             f"nodes, {gpus} GPUs; state in {root}, process {os.getpid()}")  # fmt: skip
         drive(policy, backend, guard, recorder, say)
         if left := len(backend.jobs):
-            say(f"leaves {left} jobs to Slurm; the next `rota run` knows them again")
+            jobs = "1 job" if left == 1 else f"{left} jobs"
+            say(f"leaves {jobs} to Slurm; the next `rota run` knows them again")
 
 
 def _first_sight(driver: SlurmDriver, partitions: frozenset[str], say: Speaker) -> ClusterSight:

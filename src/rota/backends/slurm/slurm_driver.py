@@ -157,6 +157,9 @@ class SlurmDriver:
         said = list(demand.ignored)
         if self._is_left(job, demand):
             said.append(f"it is left to Slurm: {demand.left}")
+        elif not demand.left and job.state == "PENDING" and _is_held_by_others(job):
+            said.append("it is held, and not by rota: `scontrol release` it; jobs that rota's hook "
+                        "holds are marked (`rota setup` writes it)")  # fmt: skip
         for text in said:
             if (job.job_id, text) not in self._told:
                 self._told.add((job.job_id, text))
@@ -249,7 +252,7 @@ def _waits_for(job: SlurmJob, now_s: float) -> str:
         return "its begin time has not come"
     if job.priority == 0 and _is_user_held(job):
         return "its user holds it"
-    if job.priority == 0 and not job.mark.startswith(HELD):
+    if _is_held_by_others(job):
         return "it is held, and not by rota"
     return ""
 
@@ -257,6 +260,11 @@ def _waits_for(job: SlurmJob, now_s: float) -> str:
 def _is_user_held(job: SlurmJob) -> bool:
     """Whether its user has put it on hold; the hook writes that into its comment."""
     return job.comment.split(" ", 1)[0] == USER_HELD
+
+
+def _is_held_by_others(job: SlurmJob) -> bool:
+    """Whether it is held by neither rota's hook nor its user: by an administrator, say."""
+    return job.priority == 0 and not job.mark.startswith(HELD) and not _is_user_held(job)
 
 
 def _foreign(job: SlurmJob, request: JobRequest, names: set[str]) -> tuple[JobRequest, Place]:
