@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from rota.backends.packed_needs import packed_needs
 from rota.core.jobs import Job, JobTable
 from rota.core.layout import JOB, RUNNING, SHARE
 from rota.core.snapshot import Snapshot
@@ -51,10 +52,11 @@ def snapshot_of(
         _note_run(row, job, share, now_s, origin_s)
         row["share_at"], row["share_len"] = len(entries), len(share)
         entries += share
+        request = job.sight.request
         for node, workers, _ in share:
-            free[node]["free"] -= workers * row["gpus_per_worker"]
-            free[node]["free_cpus"] -= workers * row["cpus_per_worker"]
-            free[node]["free_memory_gb"] -= workers * row["memory_gb_per_worker"]
+            free[node]["free"] -= workers * request.gpus_per_worker
+            free[node]["free_cpus"] -= workers * request.cpus_per_worker
+            free[node]["free_memory_gb"] -= workers * request.memory_gb_per_worker
     free["up"] = nodes.up
     for what in ("free", "free_cpus", "free_memory_gb"):
         free[what] = np.where(nodes.up, free[what], 0)
@@ -69,12 +71,12 @@ def _waiting(
     if job.row is None:
         request, known = job.sight.request, job.known
         user, model = codes(job)
+        cpus, memory_gb = packed_needs(request, cluster)
         rows = JobTable.of([
             Job(
                 workers=request.workers, min_workers=request.min_workers,
                 max_workers=request.max_workers, gpus_per_worker=request.gpus_per_worker,
-                cpus_per_worker=request.cpus_per_worker,
-                memory_gb_per_worker=request.memory_gb_per_worker,
+                cpus_per_worker=cpus, memory_gb_per_worker=memory_gb,
                 gpu_type=cluster.type_code(request.gpu_type) if request.gpu_type else -1,
                 user=user, model=model, estimate_s=request.estimate_s,
                 submit_s=min(job.known.submit_s - origin_s, now_s), restart_s=restart_s(job),
