@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from dataclasses import replace
 from math import inf
-from time import monotonic
+from time import monotonic, time
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -408,3 +408,18 @@ def test_a_policy_leaves_running_jobs_where_they_are(make: Callable[..., Cluster
     cluster.see("j0", end="done")
     snapshot = until(backend, lambda s: len(s.jobs) == 2)
     assert len(make_policy("srtf").decide(snapshot).diff(snapshot)) == 0
+
+
+@pytest.mark.parametrize("policy", ["fifo", "srtf", "hull-greedy", "deepshare"])
+def test_a_node_on_which_others_have_put_too_much_hinders_no_decision(
+    make: Callable[..., ClusterBackend], policy: str
+) -> None:
+    cluster = FakeCluster([replace(node, cpus=8.0, memory_gb=16.0) for node in nodes(2)])
+    for name in ("x1", "x2"):
+        cluster.submit(name, gpus_per_worker=3, cpus_per_worker=6.0, memory_gb_per_worker=12.0)
+        cluster.see(name, managed=False, phase="running", place=(("n1", 1, 0),), start_s=time())
+    cluster.submit("j1", 0.05, gpus_per_worker=2, cpus_per_worker=1.0, estimate_s=1.0)
+    backend = make(cluster, every_s=0.1, drain=True)
+    for turn in rounds(make_policy(policy), backend, guard=Guard(fallback=None)):
+        assert turn.trouble == ""
+    assert [(what, place) for what, _, place in cluster.done] == [("start", (("n2", 1, 0),))]

@@ -58,8 +58,10 @@ def snapshot_of(
             free[node]["free_cpus"] -= workers * request.cpus_per_worker
             free[node]["free_memory_gb"] -= workers * request.memory_gb_per_worker
     free["up"] = nodes.up
-    for what in ("free", "free_cpus", "free_memory_gb"):
-        free[what] = np.where(nodes.up, free[what], 0)
+    for what, has in (("free", "gpus"), ("free_cpus", "cpus"), ("free_memory_gb", "memory_gb")):
+        # Others may put more on a node than it has, and no policy could leave that as it is.
+        free[has] -= np.minimum(free[what], 0)
+        free[what] = np.where(nodes.up, np.maximum(free[what], 0), 0)
     return Snapshot(now_s, nodes.cluster, table, free, np.array(entries, SHARE))
 
 
