@@ -23,11 +23,13 @@ if TYPE_CHECKING:
     from rota.core import Cluster
     from rota.core.types import Bools, Floats, Ints, Records
     from rota.run.outcome import Outcome
-    from rota.run.reader import Jobs, JournalView
+    from rota.run.reader import Deciding, Jobs, JournalView
 
 NOBODY: Final = "(no user)"
 MARKED: Final = {STOP: "preempted", MOVE: "moved", KILL: "failed or killed", GIVE_UP: "gave up"}
 """Events that a chart of jobs marks, and what they are called."""
+MOST_WEIGHTS: Final = 4
+"""Weights that are named in a note, the latest ones."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,15 @@ class PastRun:
     """How many it names, one after another."""
     tunes: Sequence[Mapping[str, Any]] = ()
     """Changes of settings of jobs: `time_s`, `job_id`, `settings`."""
+    weights: Sequence[Deciding] = ()
+    """Which weights of a trained policy decided, one after another."""
 
     @classmethod
     def read(cls, view: JournalView) -> PastRun:
         """Read all of a journal, which may still be written."""
         with view.frozen():
             finished, jobs, found, outcome = view.finished, view.jobs, view.events(), view.outcome()
-            tunes = _tunes(view, jobs, outcome)
+            tunes, weights = _tunes(view, jobs, outcome), view.weights()
         times_s = np.concatenate((found.events["time_s"], outcome.series["time_s"]))
         times_s = times_s[np.isfinite(times_s)]
         end_s = float(times_s.max(initial=outcome.end_s if np.isfinite(outcome.end_s) else 0.0))
@@ -69,7 +73,7 @@ class PastRun:
         return cls(
             str(view.path), view.meta, finished, jobs, found.events, outcome,
             Stints.of(found, end_s), begin_s, end_s, past_cluster(view.meta),
-            count_clusters(view.meta), tunes,
+            count_clusters(view.meta), tunes, weights,
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -184,7 +188,8 @@ def summary(run: PastRun) -> dict[str, Any]:
         "begin_s": run.begin_s, "end_s": run.end_s, "began": _began(run.meta),
         "trace": run.meta.get("trace"),
         "scenario": scenario if isinstance(scenario, dict) and scenario else None,
-        "cluster": cluster, "tunes": list(run.tunes), "notes": _notes(run),
+        "cluster": cluster, "tunes": list(run.tunes),
+        "weights": [one._asdict() for one in run.weights], "notes": _notes(run),
     }  # fmt: skip
 
 
@@ -214,6 +219,20 @@ def _told_tunes(run: PastRun) -> list[str]:
     ]
 
 
+def _told_weights(run: PastRun) -> list[str]:
+    """In one sentence, which weights decided; nothing where no policy names any."""
+    if not run.weights:
+        return []
+    said = [
+        f"{one.weights} from {time(one.from_s - run.begin_s)} on "
+        f"({plural(one.rounds, 'written round')})"
+        for one in run.weights[-MOST_WEIGHTS:]
+    ]
+    before = len(run.weights) - len(said)
+    earlier = f"after {before} others, which --json lists, " if before else ""
+    return [f"Weights that decided: {earlier}{', '.join(said)}."]
+
+
 def _began(meta: Mapping[str, Any]) -> str | None:
     """When a live run began, as text; None of a simulated one."""
     try:
@@ -240,4 +259,4 @@ def _notes(run: PastRun) -> list[str]:
         notes.append(f"{plural(count, 'job')} not ended; JCT and waiting are of finished jobs.")
     if run.clusters > 1:
         notes.append(f"The journal names {run.clusters} clusters in turn; the last is shown.")
-    return notes + _told_tunes(run) + losses(run.meta)
+    return notes + _told_tunes(run) + _told_weights(run) + losses(run.meta)

@@ -51,6 +51,8 @@ class Ruling:
     wake_s: float
     trouble: str = ""
     shadow: Plan | None = None
+    weights: str = ""
+    """The weights of the policy that decided it, or would have in shadow mode."""
 
 
 class Guarded:
@@ -70,7 +72,8 @@ class Guarded:
             answer = self._ask(policy, snapshot, number)
             if not isinstance(answer, str):
                 wake_s = answer.decision.wake_s
-                return Ruling(answer, name_of(policy), wake_s, "; ".join(trouble))
+                told = "; ".join(trouble)
+                return Ruling(answer, name_of(policy), wake_s, told, weights=_weights(policy))
             trouble.append(answer)
         # Without a fallback in shadow mode none was to decide, so none failed: no retry is needed.
         wake_s = snapshot.time_s + RETRY_S if trouble else inf
@@ -86,7 +89,8 @@ class Guarded:
             trouble = "; ".join(filter(None, (answer, ruling.trouble)))
             wake_s = ruling.wake_s if ruling.by else snapshot.time_s + RETRY_S
             return replace(ruling, trouble=trouble, wake_s=wake_s)
-        return replace(ruling, shadow=answer, wake_s=min(ruling.wake_s, answer.decision.wake_s))
+        wake_s = min(ruling.wake_s, answer.decision.wake_s)
+        return replace(ruling, shadow=answer, wake_s=wake_s, weights=_weights(self._policy))
 
     def _ask(self, policy: Policy, snapshot: Snapshot, number: int) -> Plan | str:
         """The policy's plan, or in one line why there is none."""
@@ -103,6 +107,11 @@ class Guarded:
         # A policy that calls sys.exit() must not end the loop.
         except BaseException as error:
             return _line(raised(policy, snapshot, number, error))
+
+
+def _weights(policy: Policy) -> str:
+    """What a policy calls its weights, if it tells."""
+    return str(getattr(policy, "weights", ""))
 
 
 def _check_pins(plan: Plan, snapshot: Snapshot, policy: Policy) -> None:

@@ -39,10 +39,14 @@ class Round:
     """Why the policy did not decide, in one line; under a guard only."""
     shadow: Plan | None = None
     """What the policy would have done, in shadow mode."""
+    weights: str = ""
+    """Which weights decided, or would have in shadow mode; "" if the policy has none it names."""
 
     def note(self) -> dict[str, Any]:
         """What a journal keeps of every round: how long it took, and why it is so."""
         note: dict[str, Any] = {"decide_s": self.decide_s, "apply_s": self.apply_s}
+        if self.weights:
+            note["weights"] = self.weights
         decision = self.plan.decision
         if decision.reasons:
             reasons = decision.reasons.items()
@@ -106,6 +110,6 @@ def _guarded(policy: Guarded, backend: Backend) -> Iterator[Round]:
         ruling = policy.overhear(ruling, snapshot, number)
         yield Round(
             number, snapshot, ruling.plan, decided_s - began_s, applied_s - decided_s,
-            ruling.by, ruling.trouble, ruling.shadow,
+            ruling.by, ruling.trouble, ruling.shadow, ruling.weights,
         )  # fmt: skip
         wake_s = ruling.wake_s

@@ -61,6 +61,16 @@ class Tuned(NamedTuple):
     settings: Mapping[str, float]
 
 
+class Deciding(NamedTuple):
+    """Weights of a trained policy that decided written rounds in a row."""
+
+    weights: str
+    """The first digits of their hash."""
+    from_s: float
+    until_s: float
+    rounds: int
+
+
 @dataclass(frozen=True)
 class JobChunk:
     """Jobs that were added together."""
@@ -135,6 +145,26 @@ class JournalView:
                 for row in noted
                 for k, note in enumerate(json.loads(row["notes"]))
             }
+
+    def weights(self) -> list[Deciding]:
+        """Which weights of a trained policy decided, one after another; [] if none did."""
+        with reading(self.path):
+            rows = [row for row in self._rows("rounds") if '"weights":' in (row["notes"] or "")]
+            said = [
+                (str(note["weights"]), float(time_s))
+                for row in rows
+                for note, time_s in zip(
+                    json.loads(row["notes"]), unpack([row], "rounds", ROUND)["time_s"], strict=True
+                )
+                if "weights" in note
+            ]
+        found: list[Deciding] = []
+        for weights, time_s in said:
+            if found and found[-1].weights == weights:
+                found[-1] = found[-1]._replace(rounds=found[-1].rounds + 1, until_s=time_s)
+            else:
+                found.append(Deciding(weights, time_s, time_s, 1))
+        return found
 
     def tunes(self) -> list[Tuned]:
         """What was tuned, in the order in which it was decided."""

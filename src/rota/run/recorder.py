@@ -76,6 +76,7 @@ class Recorder:
         self._last_s = -inf  # time of the last event
         self._round: Records = np.zeros(0, ROUND)  # (1,) the last one written
         self._models: list[str] = []
+        self._weights = ""  # of the last round written
         self._recall()
 
     def write(self, turn: Round) -> None:
@@ -95,14 +96,15 @@ class Recorder:
         if ended := self._measured(events):
             note[ENDED] = ended
         said = note.keys() & {"trouble", "shadow", "tunes"}
-        if not (events or said or self._differs(after)):
+        swapped = turn.weights != self._weights
+        if not (events or said or swapped or self._differs(after)):
             return
         with self._journal.together():
             number = self._add_jobs(new)
             self._add_events(events, number)
             self._journal.add_rounds(after, [note])
         self._learn(events, number)
-        self._round = after
+        self._round, self._weights = after, turn.weights
 
     def close(self, time_s: float) -> None:
         """Append the endings since the last round, and what was measured of these jobs."""
