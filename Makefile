@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz test-slow test-logs test-bounds test-wheel test-slurm test-busy ci docs help demo demo-live test check bench bench-against bench-elastic fit results-dl2 results-deepshare results-deepshare-paper results-das results-das-advice results-adapt results-worlds results-growing results-slurm weights format clean
+.PHONY: fuzz test-slow test-logs test-bounds test-wheel test-slurm test-busy ci docs help demo demo-live test check bench bench-against bench-elastic fit results-dl2 results-deepshare results-deepshare-paper results-das results-das-advice results-adapt results-worlds results-growing results-slurm results-learn weights format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +102,9 @@ results-worlds: $(VENV)/.dev ## Play the policies that docs/results.md has table
 
 results-growing: $(VENV)/.dev ## Play what decides about growing networks; rewrite the tables of docs/growing.md
 	$(RUN)/python results/growing.py
+
+results-learn: $(VENV)/.dev ## Learn on from shipped weights on journals of other worlds; rewrite the table of docs/learn-live.md
+	OMP_WAIT_POLICY=passive $(RUN)/python results/learn_live.py
 
 weights: $(VENV)/.dev ## Train the networks that ship by their recipes, and ship the best by validation
 	OMP_WAIT_POLICY=passive $(RUN)/python results/dl2.py weights

@@ -38,11 +38,12 @@ if TYPE_CHECKING:
 
 PLUGIN = ROOT / "examples" / "plugin" / "pyproject.toml"
 
-LIVE = ("run", "submit", "queue", "logs", "cancel", "hold", "resume", "resubmit", "profile")
-"""Verbs that start or need a daemon: their words are parsed, and their policies made."""
+LIVE = ("run", "submit", "queue", "logs", "cancel", "hold", "resume", "resubmit", "profile",
+        "learn")  # fmt: skip
+"""Verbs that start or need a daemon or its journal: words are parsed, and policies made."""
 VERBS_WITH_ARGUMENTS = (
     "train", "evaluate", "compare", "report", "submit", "describe", "convert", "logs", "hold",
-    "resume", "resubmit", "profile",
+    "resume", "resubmit", "profile", "learn",
 )  # fmt: skip
 FOREIGN = {
     "--parsable2", "--logdir", "--editable", "--hypothesis-profile", "--exclusive", "--help",

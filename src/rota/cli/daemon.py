@@ -15,6 +15,7 @@ from rota.cli.daemon_loop import (
     Speaker,
     drive,
     journal_of,
+    learning,
     policy_named,
     stopped_by_signals,
     tell,
@@ -149,7 +150,7 @@ def run(options: DaemonOptions) -> None:
         )
         say(f"{options.policy} schedules {store.root} on {cluster.describe()}"
             f"{'' if real else ' (CPU slots)'}, process {os.getpid()}")  # fmt: skip
-        drive(chosen, local, guard, recorder, say)
+        drive(learning(chosen, options.policy, store.root, say), local, guard, recorder, say)
         left = len(local.jobs)
         if left:
             say(f"leaves {left} jobs to themselves; the next `rota run` finds them again")

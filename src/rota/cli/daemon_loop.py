@@ -126,6 +126,17 @@ def policy_named(name: str, history: str | None) -> Policy:
     return policies[name]
 
 
+def learning(policy: Policy, name: str, root: Path, say: Speaker) -> Policy:
+    """The policy; if it is a checkpoint, with the weights that are learned as it runs."""
+    from rota.systems.registry import checkpoint_named
+
+    if (named := checkpoint_named(name)) is None:
+        return policy
+    from rota.learn.live_weights import LiveWeights
+
+    return LiveWeights(name, *named, root, say)
+
+
 @contextmanager
 def journal_of(
     path: Path, meta: Mapping[str, Any], make: Callable[[Journal], T], say: Speaker

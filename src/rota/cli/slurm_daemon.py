@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing
 from time import sleep, time
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.cli.daemon_loop import drive, journal_of, stopped_by_signals
+from rota.cli.daemon_loop import drive, journal_of, learning, stopped_by_signals
 from rota.errors import BackendError, ConfigError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def run_on_slurm(options: DaemonOptions, policy: Policy, guard: Guard, say: Spea
         how = "watches" if options.shadow else "schedules"
         say(f"{options.policy} {how} {', '.join(sorted(partitions))} of Slurm: {len(sight.nodes)} "
             f"nodes, {gpus} GPUs; state in {root}, process {os.getpid()}")  # fmt: skip
-        drive(policy, backend, guard, recorder, say)
+        drive(learning(policy, options.policy, root, say), backend, guard, recorder, say)
         if left := len(backend.jobs):
             jobs = "1 job" if left == 1 else f"{left} jobs"
             say(f"leaves {jobs} to Slurm; the next `rota run` knows them again")

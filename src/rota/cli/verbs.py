@@ -41,6 +41,10 @@ VERBS: Final[Mapping[str, Verb]] = {
         "evaluate:evaluate",
         "Play a scenario under POLICY and others; compare them, with confidence intervals.",
     ),
+    "learn": Verb(
+        "learn:learn",
+        "Learn on from a checkpoint on a journal's jobs; keep what is not worse on held-out jobs.",
+    ),
     "run": Verb(
         "daemon:run",
         "Schedule the jobs that `rota submit` puts in line, until Ctrl-C; jobs outlive the daemon.",

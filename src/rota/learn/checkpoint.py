@@ -6,7 +6,10 @@ be executed. What only a resumed training needs lies beside it in `NAME.resume`.
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +43,8 @@ class About:
     """Updates so far."""
     scores: Mapping[str, float] = field(default_factory=dict)
     """Its validation, for people."""
+    verdict: Mapping[str, Any] = field(default_factory=dict)
+    """How it compared with the weights that it was learned from; {} if it was trained afresh."""
     package: str = OURS
     """The package that the system comes from."""
     version: int = 1
@@ -55,6 +60,17 @@ class Checkpoint:
     about: About
     weights: Mapping[str, NDArray[Any]]
     file: str = "checkpoint"
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash (SHA-256) of all by which it decides: its system, settings and weights."""
+        about = self.about
+        form = [about.system, about.version, about.lens, about.network]
+        found = sha256(json.dumps(form, sort_keys=True).encode())
+        for name, array in sorted(self.player().weights.items()):
+            found.update(f"{name} {array.dtype.str} {array.shape}".encode())
+            found.update(np.ascontiguousarray(array).tobytes())
+        return found.hexdigest()
 
     def fill(self, network: nn.Module) -> None:
         """Put the weights into a network of the form they were trained in."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from rota.learn.batch_rollout_env import BatchRolloutEnv
     from rota.learn.copy_score import CopyScore
     from rota.learn.recipe import Recipe
+    from rota.learn.stretches import Stretches
     from rota.learn.training_report import Standing
 
 
@@ -54,7 +55,7 @@ class Trainer:
 
     def __init__(
         self, recipe: Recipe, folder: Path, *, data: Path | None = None, resume: bool = False,
-        watcher: Callable[[Report], None] = _unwatched,
+        watcher: Callable[[Report], None] = _unwatched, past: Stretches | None = None,
     ) -> None:  # fmt: skip
         self.recipe, self.folder, self._watch = recipe, folder, watcher
         run = recipe.run
@@ -73,7 +74,7 @@ class Trainer:
         self._generator = torch.Generator().manual_seed(run.seed)
         with torch.random.fork_rng():
             torch.manual_seed(run.seed)  # for the first weights
-            self.worlds = TrainingWorlds(recipe, data)
+            self.worlds = TrainingWorlds(recipe, data, past)
             self.every = [self.worlds, *(TrainingWorlds(part, data) for part in recipe.others())]
             """The worlds of all scenarios."""
         _check_names([worlds.scenario.name for worlds in self.every])

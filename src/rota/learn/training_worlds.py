@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rota.core.types import Floats, Ints
     from rota.learn.demonstrations import Demonstrations
     from rota.learn.recipe import Recipe, WorldConfig
+    from rota.learn.stretches import Stretches
     from rota.scenarios.scenario import World
     from rota.traces import Trace
 
@@ -44,8 +45,10 @@ HELD_OUT = 5
 class TrainingWorlds:
     """The lens, the network, its critic and the worlds of a recipe."""
 
-    def __init__(self, recipe: Recipe, data: Path | None = None) -> None:
-        self._recipe, self._data = recipe, data
+    def __init__(
+        self, recipe: Recipe, data: Path | None = None, past: Stretches | None = None
+    ) -> None:
+        self._recipe, self._data, self._past = recipe, data, past
         self.scenario = load(recipe.world.scenario, recipe.world.changes)
         self.unit_s = self.scenario.when.slot_s or HOUR_S
         """The seconds of the unit in which JCTs are reported: a slot, or an hour without slots."""
@@ -55,6 +58,9 @@ class TrainingWorlds:
         self.critic = system.make_critic(recipe.network, self.lens)
         self._agents = system.agents
         self._episodes = _cut(recipe.world) if recipe.world.trace else []
+        self._held = max(1, len(self._episodes) // HELD_OUT)
+        if past is not None:
+            self._episodes, self._held = [*past.learn, *past.choose], len(past.choose)
         self._validation = self._drawn(self._seeds("validate"))
         self.rivals = self._named_rivals()
         """The policies that the network is compared with: the teacher, those of `world.against`,
@@ -214,12 +220,14 @@ class TrainingWorlds:
         if not self._episodes:
             return seeds_of(use, getattr(self._recipe.world, use))
         count = len(self._episodes)
-        held = max(1, count // HELD_OUT)
-        return range(count - held) if use == "train" else range(count - held, count)
+        first = count - self._held
+        return range(first) if use == "train" else range(first, count)
 
     def _world(self, seed: int) -> World:
-        """The scenario's world of a seed; with `world.trace`, its part of that number."""
+        """The scenario's world of a seed; with parts of a past, the part of that number."""
         trace = self._episodes[seed] if self._episodes else None
+        if self._past is not None and trace is not None:
+            return self._past.world(self.scenario, trace, self._data)
         return self.scenario.draw(seed, self._data, trace)
 
     def _drawn(self, seeds: range | list[int]) -> WorldPool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from rota.core.draft import Draft
 from rota.core.layout import MOVE, RESIZE, STOP
@@ -55,12 +55,26 @@ class Ruling:
     """The weights of the policy that decided it, or would have in shadow mode."""
 
 
+@runtime_checkable
+class Refreshing(Protocol):
+    """A policy that may change between rounds."""
+
+    def refresh(self) -> None:
+        """Change, if there is anything to change to; it never raises."""
+        ...
+
+
 class Guarded:
     """A policy under a guard: it may fail in any way, except that it never returns."""
 
     def __init__(self, policy: Policy, guard: Guard) -> None:
         self._policy, self._guard = policy, guard
         self._alarm = Alarm(guard.deadline_s)
+
+    def refresh(self) -> None:
+        """Let the policy change before a round, if it is of those that may."""
+        if isinstance(self._policy, Refreshing):
+            self._policy.refresh()
 
     def rule(self, snapshot: Snapshot, number: int) -> Ruling:
         """What is to be done in round `number`, and which policy says so; it never raises."""

@@ -99,6 +99,7 @@ def _bare(policy: Policy, backend: Backend, deadline_s: float) -> Iterator[Round
 def _guarded(policy: Guarded, backend: Backend) -> Iterator[Round]:
     number, wake_s = 0, inf
     while backend.wait(wake_s):
+        policy.refresh()
         snapshot = backend.observe()
         number += 1
         began_s = perf_counter()

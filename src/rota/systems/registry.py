@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.plugins import Registry
+from rota.policies.catalogue import CHECKPOINT
 from rota.systems.agents import EDITOR, LearnedAgent, follow_jobs
 from rota.systems.das import das_settings as das
 from rota.systems.deepshare import candidate_settings as candidate
@@ -140,3 +141,11 @@ def settings_at_use(name: str) -> Mapping[str, Setting]:
 def trained() -> dict[str, Path]:
     """The checkpoints that rota ships, by the name of the policy."""
     return {path.stem: path for path in sorted(WEIGHTS.glob("*.ckpt"))}
+
+
+def checkpoint_named(name: str) -> tuple[Path, str] | None:
+    """The file and the settings of a policy that is a checkpoint; None if it is none."""
+    if (kept := CHECKPOINT.fullmatch(name)) is not None:
+        return Path(kept["file"]), kept["settings"] or ""
+    base, _, settings = name.partition(":")
+    return (trained()[base], settings) if base in trained() else None
