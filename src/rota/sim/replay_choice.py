@@ -60,7 +60,7 @@ def facts_of(
         even=bool((cluster.gpus == cluster.gpus[0]).all()),
         costly=any(bool((cost_s > 0).any()) for cost_s in change_costs(trace, when)),
         servers=bool(trace.num_servers.any()),
-        pins=when.min_run_s > 0,
+        pins=when.min_run_s > 0 or not trace.stoppable.all(),
         faulty=not when.faults.never,
     )
 

@@ -99,7 +99,7 @@ def job_records(
     rows["estimate_s"] = rows["remaining_s"] = np.nan if when.hide_durations else estimate_s
     rows["started_s"] = rows["since_s"] = np.nan
     rows["restart_s"], rows["resize_s"] = change_costs(trace, when)
-    rows["min_run_s"] = when.min_run_s
+    rows["min_run_s"] = np.where(trace.stoppable > 0, when.min_run_s, np.inf)
     return rows
 
 

@@ -76,6 +76,7 @@ COLUMNS: Final = (
         "number of nodes in the log's own record; empty or 0 = not given",
         np.nan,
     ),
+    TraceColumn("stoppable", "count", "0 = once it runs, no policy may stop, move or resize it", 1),
 )
 NAMES: Final = ("gpu_type", "user", "model")
 """The columns kept as integer codes into `gpu_types`, `users` and `models`."""
@@ -150,6 +151,7 @@ _RULES: Final = (
     ColumnRule("estimate_s", _if_given(_positive), "is not a positive, finite number of seconds"),
     ColumnRule("started_s", _if_given(_time), "is not a time in seconds (are these milliseconds?)"),
     ColumnRule("ran_on_nodes", _if_given(_whole(0)), "is not a whole number of nodes"),
+    ColumnRule("stoppable", lambda v: (v == 0) | (v == 1), "is neither 0 nor 1"),
     ColumnRule("samples", _if_given(_amount), "is not a positive, finite number of samples"),
 )
 

@@ -58,6 +58,7 @@ class Trace:
     samples: Floats  # (J,) NaN = not given
     started_s: Floats  # (J,) in the log's own record; NaN = not given
     ran_on_nodes: Floats  # (J,) in the log's own record; NaN or 0 = not given
+    stoppable: Ints  # (J,) 0 = once it runs, it is never stopped, moved or resized; else 1
     line: Ints  # (J,) where the job stands in its file; 0 = it comes from no file
     gpu_types: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
