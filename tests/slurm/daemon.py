@@ -11,7 +11,7 @@ from children import child, eventually
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from lab import Lab
@@ -79,21 +79,30 @@ class Daemon:
 
 @contextmanager
 def daemon(
-    lab: Lab, policy: str, *words: str, name: str = "rota", interval: str = "1s"
+    lab: Lab,
+    policy: str,
+    *words: str,
+    name: str = "rota",
+    interval: str = "1s",
+    partition: str = "rota",
+    env: Mapping[str, str] | None = None,
 ) -> Iterator[Daemon]:
-    """A daemon that manages partition `rota`; it is killed at the end, if it runs still.
+    """A daemon that manages a partition; it is killed at the end, if it runs still.
 
     Daemons with the same `name` have the same state directory.
     """
     state = lab.state / name
     log = lab.state / "log" / f"{name}.log"
     command = [
-        sys.executable, "-m", "rota", "run", "--backend", "slurm", "--partition", "rota",
+        sys.executable, "-m", "rota", "run", "--backend", "slurm", "--partition", partition,
         "--policy", policy, "--interval", interval, "--state", str(state),
         "--heartbeat", str(lab.heartbeat), *words,
     ]  # fmt: skip
     before = log.stat().st_size if log.exists() else 0
-    with log.open("ab") as out, child(command, stdout=out, stderr=out, env=lab.env) as process:
+    with (
+        log.open("ab") as out,
+        child(command, stdout=out, stderr=out, env=env or lab.env) as process,
+    ):
         made = Daemon(process, log, state)
 
         def is_ready() -> bool:

@@ -74,7 +74,7 @@ class ClusterBackend:
         self._began_s, self._clock_s = max(0.0, time() - book.origin_s), monotonic()
         self._nodes = NodeTable(book.nodes())
         self._mind = Reconciler()
-        self.roll = JobRoll(book, self._nodes, self._mind)
+        self.roll = JobRoll(book, self._nodes, self._mind, passive=passive)
         """Its jobs; what the journal asks of them."""
         self._fitter = Fitter(self._nodes)
         self._intents = book.intents()
@@ -255,7 +255,9 @@ class ClusterBackend:
         }
         before = {uid: self._mind.share(uid) for uid in sights}
         self._keep(self._mind.saw(number, sights, self._room(held).gpus))
-        lost = any(before[uid] and not self._mind.share(uid) for uid in sights)
+        now = {uid: self._mind.share(uid) for uid in sights}
+        lost = any((share and not now[uid]) or (self.passive and share != now[uid])
+                   for uid, share in before.items())  # fmt: skip
         self._keep([] if self.passive else self.roll.to_hold())
         self._news |= bool(came or over or changed or lost)
 

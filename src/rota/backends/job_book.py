@@ -57,6 +57,8 @@ class KnownJob:
     """Samples per second that count as pace 1."""
     listing: dict[str, Any] = field(default_factory=dict)
     """What it asked for, as the journal lists it."""
+    ours: bool = True
+    """Whether it is ours to start, when it was first seen."""
     stopped: str = ""
     """By which policy it was stopped the last time, and for which jobs."""
     end: str = ""
@@ -182,6 +184,15 @@ def read_commands(path: Path, uid: int) -> list[tuple[float, str, str, str]]:
             "WHERE uid = ? ORDER BY id", (uid,)
         )  # fmt: skip
         return rows.fetchall()
+
+
+def read_known(path: Path) -> dict[int, KnownJob]:
+    """The jobs of a book, which may be in use, by uid; none if it is only a journal."""
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'names'").fetchone():
+            return {}
+        rows = db.execute("SELECT uid, name, submit_s, facts FROM names")
+        return {uid: KnownJob(uid, name, at, **_decoded(facts)) for uid, name, at, facts in rows}
 
 
 def _encoded(job: KnownJob) -> str:

@@ -10,6 +10,7 @@ from rota.backends.driver import JobRequest, JobSight
 from rota.backends.job_book import KnownJob
 from rota.backends.reconciler import Intent, Seen, Traits
 from rota.backends.restart_costs import RestartCosts
+from rota.backends.watched_jobs import WatchedJobs, WatchedRoll
 from rota.core.layout import FINISH, GIVE_UP, KILL
 from rota.run.job_facts import Listing, Measured
 from rota.run.why import stopped_for
@@ -54,8 +55,12 @@ class ClusterJob:
 class JobRoll:
     """Jobs by uid; what has to outlast the daemon is in the book."""
 
-    def __init__(self, book: JobBook, nodes: NodeTable, mind: Reconciler) -> None:
+    def __init__(
+        self, book: JobBook, nodes: NodeTable, mind: Reconciler, *, passive: bool = False
+    ) -> None:
+        """With `passive`, the journal is told what others do with the jobs."""
         self._book, self._nodes, self._mind = book, nodes, mind
+        self._watched = WatchedJobs(book.origin_s) if passive else None
         self._every = {job.uid: job for job in book.jobs()}
         self._uid = {(job.name, job.submit_s): uid for uid, job in self._every.items()}
         self._costs = RestartCosts(self._every.values())
@@ -66,6 +71,11 @@ class JobRoll:
         self._unwritten: set[int] = set()
         self.jobs: dict[int, ClusterJob] = {}
         """Those that are not over."""
+
+    @property
+    def facts(self) -> JobRoll | WatchedRoll:
+        """What a recorder asks of the jobs."""
+        return self if self._watched is None else WatchedRoll(self, self._watched)
 
     def known(self, uid: int) -> KnownJob:
         """What is remembered of a job."""
@@ -135,7 +145,7 @@ class JobRoll:
         there = set[int]()
         for one in sight.jobs:
             uid = self._known_as(one)
-            if uid is None and one.end:
+            if uid is None and one.end and not self._was_missed(one):
                 continue  # it was over before anybody asked
             if uid is None:
                 uid = self._admit(one)
@@ -145,6 +155,9 @@ class JobRoll:
             there.add(uid)
             if (job := self.jobs.get(uid)) is not None and self._update(job, one, sight.time_s):
                 self._unwritten.add(uid)
+            if self._watched is not None and (job is not None or one.end):
+                # What is over was perhaps not written down before the last daemon was killed.
+                self._watched.see(uid, one, self._nodes.share(one.place), sight.time_s)
             if one.end and uid in self.jobs:
                 self._every[uid].end, self._every[uid].end_s = one.end, one.end_s
                 over.append(uid)
@@ -155,7 +168,15 @@ class JobRoll:
         for uid in over:
             del self.jobs[uid]
             self._open.discard(uid)
+            if self._watched is not None:
+                self._watched.forget(uid)
         return came, over
+
+    def _was_missed(self, one: JobSight) -> bool:
+        """Whether a job that is over has run since jobs are watched, and was never seen."""
+        known = one.resubmitted and one.name in self._named
+        since = one.submit_s >= self._book.origin_s
+        return self._watched is not None and one.managed and bool(one.place) and since and not known
 
     def write(self) -> None:
         """Write down what has changed; what could not be written is tried again."""
@@ -167,7 +188,7 @@ class JobRoll:
         uid, self._next = self._next, self._next + 1
         request = one.request
         listing: dict[str, Any] = {
-            "user": request.user, "model": request.model,
+            "user": request.user, "model": request.model, "gpu_type": request.gpu_type,
             "num_gpus": request.workers * max(1, request.gpus_per_worker),
             "gpus_per_worker": request.gpus_per_worker, "min_workers": request.min_workers,
             "max_workers": request.max_workers, "cpus_per_worker": request.cpus_per_worker,
@@ -175,7 +196,9 @@ class JobRoll:
         }  # fmt: skip
         if isfinite(request.estimate_s):
             listing["estimate_s"] = request.estimate_s
-        known = KnownJob(uid, one.name, one.submit_s, listing=listing)
+        known = KnownJob(uid, one.name, one.submit_s, listing=listing, ours=one.managed)
+        listing["restart_s"] = self._costs.of(known, request.restart_s)
+        listing["stoppable"] = int(one.managed and (request.stoppable or request.in_place))
         self._every[uid], self._uid[one.name, one.submit_s] = known, uid
         self._open.add(uid)
         self._named[one.name] = uid

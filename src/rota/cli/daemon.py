@@ -45,7 +45,10 @@ class DaemonOptions:
     ] = "fifo-skip"
     shadow: Annotated[
         bool,
-        typer.Option("--shadow", help="Only record what the policy decides; the fallback is used."),
+        typer.Option(
+            "--shadow",
+            help="Only record what it decides: the fallback rules, and Slurm is left alone.",
+        ),
     ] = False
     backend: Annotated[
         str, typer.Option(metavar="NAME", help="local, slurm, or a plug-in's NAME[:a=1,…].")

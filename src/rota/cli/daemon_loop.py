@@ -15,10 +15,11 @@ from rota.cli.table import shown
 from rota.errors import ConfigError, JournalError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from rota.core import Plan, Policy, Snapshot
+    from rota.core.plan import Action
     from rota.run.guard import Guard
     from rota.run.journal import Journal
     from rota.run.loop import Round
@@ -68,20 +69,24 @@ class LiveBackend(Protocol):
 
 
 def drive(
-    policy: Policy, backend: LiveBackend, guard: Guard, recorder: Recorder, say: Speaker
-) -> None:
-    """Round after round, each written down."""
+    policy: Policy, backend: LiveBackend, guard: Guard, recorder: Recorder, say: Speaker, *,
+    shadow: bool = False,
+) -> None:  # fmt: skip
+    """Round after round, each written down; with `shadow`, of a backend that does nothing."""
     from rota.run.ask import name_of
-    from rota.run.loop import rounds
+    from rota.run.loop import rounds, unheeded
     from rota.run.why import why_waiting
 
     broken = False
+    wishes: frozenset[str] = frozenset()
     in_order = {name_of(p) for p in (policy, guard.fallback) if p and _first_come(p)}
     for turn in rounds(policy, backend, guard=guard):
-        tell(turn, say, backend.call)
         backend.remark(turn.plan, turn.by)
         decision, by = turn.plan.decision, turn.by
         backend.note_waits(why_waiting(turn.snapshot, decision, by, first_come=by in in_order))
+        if shadow:
+            turn = unheeded(turn)
+        wishes = tell(turn, say, backend.call, wishes)
         try:
             recorder.write(turn)
             broken = False
@@ -103,15 +108,32 @@ def _first_come(policy: Policy) -> bool:
     return getattr(getattr(policy, "rule", None), "order", None) == FIFO
 
 
-def tell(turn: Round, say: Speaker, call: Callable[[int], str] = str) -> None:
-    """Say what a round does; `call` gives the name by which users know a job."""
+def tell(
+    turn: Round, say: Speaker, call: Callable[[int], str] = str,
+    wishes: frozenset[str] = frozenset(),
+) -> frozenset[str]:  # fmt: skip
+    """Say what a round does; `call` gives the name by which users know a job.
+
+    Of what a policy in shadow mode would have done, only what is not among the last round's
+    `wishes`. Returns those of this round.
+    """
     if turn.trouble:
         say(f"round {turn.number}: {turn.trouble}", trouble=True)
-    for action in turn.plan:
+    for line in _lines(turn.plan, call):
+        say(f"job {line}")
+    now = dict.fromkeys(_lines(turn.shadow or (), call))
+    for line in now:
+        if line not in wishes:
+            say(f"in shadow, job {line}")
+    return frozenset(now)
+
+
+def _lines(plan: Iterable[Action], call: Callable[[int], str]) -> Iterator[str]:
+    for action in plan:
         where = " ".join(
             f"{workers + servers}@{node}" for node, workers, servers in getattr(action, "share", ())
         )
-        say(f"job {call(action.uid)}: {type(action).__name__.lower()} {where}".rstrip())
+        yield f"{call(action.uid)}: {type(action).__name__.lower()} {where}".rstrip()
 
 
 def policy_named(name: str, history: str | None) -> Policy:
@@ -153,7 +175,7 @@ def journal_of(
     if path.exists():
         keep_private(path)
         try:
-            journal = Journal.reopen(path, meta={"cluster": meta["cluster"]})
+            journal = Journal.reopen(path, meta={key: meta[key] for key in ("cluster", "policy")})
             made = make(journal)
         except JournalError as error:
             if journal is not None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def run_on(
     backend: str, policies: Sequence[str], make: Callable[[str], Policy], guard: Guard,
-    tell: Callable[[Round], None],
+    tell: Callable[[Round], object],
 ) -> None:  # fmt: skip
     """Run the first policy on the backend until this says that it is over, or until Ctrl-C.
 

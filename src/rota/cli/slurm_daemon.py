@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack, closing
+from dataclasses import replace
+from math import floor
 from time import sleep, time
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.cli.daemon_loop import drive, journal_of, learning, stopped_by_signals
-from rota.errors import BackendError, ConfigError
+from rota.cli.daemon_loop import (
+    drive,
+    journal_of,
+    learning,
+    policy_named,
+    stopped_by_signals,
+)
+from rota.errors import BackendError, ConfigError, JournalError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
     from rota.backends.slurm.slurm_driver import SlurmDriver
     from rota.cli.daemon import DaemonOptions
     from rota.cli.daemon_loop import Speaker
-    from rota.core import Policy
+    from rota.core import Cluster, Policy
     from rota.run.guard import Guard
     from rota.run.journal import Journal
     from rota.run.recorder import Recorder
@@ -44,17 +52,24 @@ def run_on_slurm(options: DaemonOptions, policy: Policy, guard: Guard, say: Spea
         make_private(root, root / JOURNAL)
     except OSError as error:
         raise ConfigError(f"--state {root} cannot be used: {error.strerror}.") from None
+    if options.shadow:
+        # The backend does nothing at all: then the journal says who decided, the fallback as well.
+        guard = replace(guard, shadow=False)
+    _check_journal(root / JOURNAL, shadow=options.shadow)
     driver = SlurmDriver(SlurmTools(), partitions, passive=options.shadow, say=say)
     sight = _first_sight(driver, partitions, say)
+    _try_out(options, sight, say)
     with ExitStack() as stack:
         gpus = sum(node.gpus for node in sight.nodes)
         stack.enter_context(locked(root, policy=options.policy, gpus=gpus))
+        cluster = _cluster(sight)
         columns = {
-            "names": [node.name for node in sight.nodes],
-            "gpus": [node.gpus for node in sight.nodes],
+            name: getattr(cluster, name)
+            for name in ("names", "gpus", "gpu_types", "type", "rack", "cpus", "memory_gb")
         }
         meta = {"policy": options.policy, "total_gpus": gpus, "backend": "slurm",
-                "cluster": columns, "began_at": time(), "shadow": options.shadow}  # fmt: skip
+                "cluster": columns, "began_at": time(), "shadow": options.shadow,
+                "min_run_s": options.min_run}  # fmt: skip
 
         def make(journal: Journal) -> tuple[ClusterBackend, Recorder]:
             return _backend(options, driver, root, journal, stack, say)
@@ -64,10 +79,29 @@ def run_on_slurm(options: DaemonOptions, policy: Policy, guard: Guard, say: Spea
         how = "watches" if options.shadow else "schedules"
         say(f"{options.policy} {how} {', '.join(sorted(partitions))} of Slurm: {len(sight.nodes)} "
             f"nodes, {gpus} GPUs; state in {root}, process {os.getpid()}")  # fmt: skip
-        drive(learning(policy, options.policy, root, say), backend, guard, recorder, say)
+        decider = learning(policy, options.policy, root, say)
+        drive(decider, backend, guard, recorder, say, shadow=options.shadow)
         if left := len(backend.jobs):
             jobs = "1 job" if left == 1 else f"{left} jobs"
             say(f"leaves {jobs} to Slurm; the next `rota run` knows them again")
+
+
+def _check_journal(path: Path, *, shadow: bool) -> None:
+    """Refuse to mix, in one journal, what rota did with what Slurm did by itself."""
+    from rota.run.reader import read_journal
+
+    if not path.exists():
+        return
+    try:
+        with read_journal(path) as view:
+            before = bool(view.meta.get("shadow"))
+    except JournalError:
+        return  # it is put aside
+    if before != shadow:
+        raise ConfigError(
+            f"{path} was begun {'with' if before else 'without'} --shadow; give "
+            f"{'a run without it' if before else 'the shadow'} another --state."
+        )
 
 
 def _first_sight(driver: SlurmDriver, partitions: frozenset[str], say: Speaker) -> ClusterSight:
@@ -92,6 +126,25 @@ def _first_sight(driver: SlurmDriver, partitions: frozenset[str], say: Speaker) 
     return sight
 
 
+def _cluster(sight: ClusterSight) -> Cluster:
+    from rota.backends.node_table import NodeTable
+
+    nodes = NodeTable([])
+    nodes.see(sight.nodes)
+    assert nodes.cluster is not None
+    return nodes.cluster
+
+
+def _try_out(options: DaemonOptions, sight: ClusterSight, say: Speaker) -> None:
+    """Have policies decide about made-up jobs, so that the first round waits for no compiler."""
+    from rota.run.rehearsal import rehearse
+
+    for name in dict.fromkeys([options.policy, options.fallback]):
+        if name != "none":
+            say(f"tries out {name} on made-up jobs")
+            rehearse(policy_named(name, options.history), _cluster(sight), options.deadline)
+
+
 def _backend(
     options: DaemonOptions, driver: SlurmDriver, root: Path, journal: Journal, stack: ExitStack,
     say: Speaker,
@@ -104,12 +157,15 @@ def _backend(
     from rota.run.recorder import Recorder
     from rota.run.speeds import Speeds
 
-    book = stack.enter_context(closing(JobBook(journal.path, time())))
+    # Slurm tells whole seconds: what begins in this one has not begun before the book.
+    book = stack.enter_context(closing(JobBook(journal.path, floor(time()) - 1.0)))
+    # In shadow, the hook must not take rota for a scheduler, and hold jobs for it.
+    sign = None if options.shadow else HeartbeatFile(options.heartbeat or root / "heartbeat")
     limits: dict[str, Any] = {"per_hour": options.preempt_rate, "per_job": options.preempt_budget}
     backend = ClusterBackend(
         driver, book, Speeds(root / SPEEDS, say), every_s=options.every, min_run_s=options.min_run,
         passive=options.shadow, drain=options.drain, limits=PreemptionLimits(**limits), say=say,
-        root=root, heartbeat=HeartbeatFile(options.heartbeat or root / "heartbeat"),
+        root=root, heartbeat=sign,
     )  # fmt: skip
     stack.callback(backend.close)
-    return backend, Recorder(journal, backend.roll)
+    return backend, Recorder(journal, backend.roll.facts)

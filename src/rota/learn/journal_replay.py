@@ -52,8 +52,12 @@ class JournalReplay:
         with opened(path) as view:
             self.trace, self._row, self._left_s = lived_jobs(view)
             self._events = view.events()
-            self._rounds_s = np.unique(view.rounds()["time_s"])
             meta = dict(view.meta)
+            self._rounds_s = np.unique(view.rounds()["time_s"])
+            if meta.get("shadow"):  # then others decided, between the rounds
+                events = self._events.events
+                decided = np.isin(events["kind"], _GIVES + _TAKES)
+                self._rounds_s = np.union1d(self._rounds_s, events["time_s"][decided])
         self.cluster, self.when = _settings(path, meta)
         self.seed = int(meta.get("seed") or 0)
         self._own = _scenario(path, meta.get("scenario") or {}, scenario)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import nan
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rota.core.plan import Share
 
 
@@ -21,6 +23,7 @@ class Listing:
     submit_s: float
     estimate_s: float = nan
     model: str = ""
+    gpu_type: str = ""
     gpus_per_worker: float = nan
     """This and the fields below are as in a trace; NaN: not given."""
     min_workers: float = nan
@@ -30,6 +33,9 @@ class Listing:
     max_servers: float = nan
     cpus_per_worker: float = nan
     memory_gb_per_worker: float = nan
+    restart_s: float = nan
+    """What a restart is thought to cost it."""
+    stoppable: float = nan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,4 +90,25 @@ class GivenJobs(Protocol):
 
     def given(self, uid: int) -> Share | None:
         """What a job shall hold after a plan was applied; None: as was decided."""
+        ...
+
+
+class HeldChange(NamedTuple):
+    """From a moment on, a job holds something else."""
+
+    time_s: float
+    uid: int
+    share: Share
+
+
+@runtime_checkable
+class WatchedFacts(Protocol):
+    """Facts of a backend that only watches: changes are what others do, at their own times."""
+
+    def changes(self) -> Sequence[HeldChange]:
+        """What has changed and is not in the journal yet, of each job in order of time."""
+        ...
+
+    def written(self, count: int) -> None:
+        """The first `count` of these changes are in the journal now."""
         ...

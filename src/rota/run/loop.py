@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
+from rota.core.draft import Draft
 from rota.errors import PolicyError
 from rota.run.ask import Watch, ask, name_of
 from rota.run.check_kernels import Check
@@ -55,6 +56,12 @@ class Round:
             tunes = decision.tunes.items()
             note["tunes"] = {str(decision.uid[job]): dict(settings) for job, settings in tunes}
         return note
+
+
+def unheeded(turn: Round) -> Round:
+    """A round of a backend that carries nothing out: its plan is what would have been done."""
+    nothing = Draft(turn.snapshot).commit().diff(turn.snapshot)
+    return replace(turn, plan=nothing, shadow=turn.plan)
 
 
 def rounds(

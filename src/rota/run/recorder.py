@@ -7,7 +7,7 @@ What a crash prevented from being written is written with the next round.
 from __future__ import annotations
 
 from collections import ChainMap
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import inf, isfinite, nan
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,18 +27,18 @@ from rota.core.layout import (
     START,
     STOP,
 )
-from rota.core.plan import Stop, Tune
 from rota.errors import JournalError
-from rota.run.job_facts import GivenJobs, HeldJobs, MeasuredJobs
+from rota.run.job_facts import GivenJobs, HeldJobs, MeasuredJobs, WatchedFacts
 from rota.run.lengths import ENDED
 from rota.run.reader import read_journal
+from rota.run.round_record import note_of, state_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rota.core.plan import Plan, Share
+    from rota.core.plan import Share
     from rota.core.types import Records
-    from rota.run.job_facts import JobFacts, Listing
+    from rota.run.job_facts import HeldChange, JobFacts, Listing
     from rota.run.journal import Journal
     from rota.run.loop import Round
 
@@ -48,9 +48,11 @@ _IN_TURN: Final = (STOP, RESIZE, MOVE, START)
 """Order of the changes of one round: what frees GPUs comes before what takes them."""
 _FURTHER: Final = (
     "estimate_s", "gpus_per_worker", "min_workers", "max_workers", "num_servers", "min_servers",
-    "max_servers", "cpus_per_worker", "memory_gb_per_worker",
+    "max_servers", "cpus_per_worker", "memory_gb_per_worker", "restart_s", "stoppable",
 )  # fmt: skip
 """Fields of a listing that are kept as further columns."""
+_NAMED: Final = ("model", "gpu_type")
+"""Fields that are kept as columns of codes for texts."""
 _OVER: Final = (FINISH, GIVE_UP)
 _ENDS: Final = {FINISH: (FINISH,), GIVE_UP: (GIVE_UP,), KILL: (KILL, GIVE_UP)}
 """Events written for an ending; a kill alone would mean that the job waits again."""
@@ -75,7 +77,9 @@ class Recorder:
         self._held: dict[int, Share] = {}  # of those that have not ended
         self._last_s = -inf  # time of the last event
         self._round: Records = np.zeros(0, ROUND)  # (1,) the last one written
-        self._models: list[str] = []
+        self._names: dict[str, list[str]] = {name: [] for name in _NAMED}
+        self._wished: Sequence[Any] = ()  # what shadow mode would have done in the last one
+        self._quiet = 0  # rounds since the last one written
         self._weights = ""  # of the last round written
         self._recall()
 
@@ -86,38 +90,79 @@ class Recorder:
         """
         now_s = self._now(turn.snapshot.time_s)
         uids = turn.snapshot.jobs.uid.tolist()
-        new = [self._listing(uid) for uid in uids if uid not in self._number]
-        came = [_Happening(self._clip(one.submit_s, now_s), int(one.job_id), ARRIVE) for one in new]
         shares = self._given(turn, uids)
-        since = [*came, *self._endings(set(uids), now_s), *self._put_on_hold(now_s)]
-        events = [*sorted(since, key=_time), *self._changes(uids, shares, now_s)]
-        after = _after(turn, shares, now_s)
-        note = _note(turn)
+        new, events, seen = self._since(uids, now_s)
+        if seen is None:
+            events += self._changes(uids, shares, now_s)
+        after = state_after(turn, shares, now_s)
+        note = note_of(turn)
         if ended := self._measured(events):
             note[ENDED] = ended
-        said = note.keys() & {"trouble", "shadow", "tunes"}
+        wishes = note.get("shadow", [])
+        said = note.keys() & {"trouble", "tunes"} or wishes != self._wished
         swapped = turn.weights != self._weights
         if not (events or said or swapped or self._differs(after)):
+            self._quiet += 1
             return
+        if self._quiet and turn.shadow is not None:
+            note["quiet"] = self._quiet
         with self._journal.together():
             number = self._add_jobs(new)
             self._add_events(events, number)
             self._journal.add_rounds(after, [note])
-        self._learn(events, number)
-        self._round, self._weights = after, turn.weights
+        self._learn(events, number, seen)
+        self._round, self._wished, self._quiet = after, wishes, 0
+        self._weights = turn.weights
+
+    def _since(
+        self, uids: Sequence[int], now_s: float
+    ) -> tuple[list[Listing], list[_Happening], int | None]:
+        """What has happened by itself since the last round: new jobs, events in order of time.
+
+        The number is of the changes that the backend was seen to go through; None: it makes them.
+        """
+        changes: Sequence[HeldChange] = ()
+        watches = isinstance(self._facts, WatchedFacts)
+        if isinstance(self._facts, WatchedFacts):
+            changes = self._facts.changes()
+        told = [change.uid for change in changes if change.share]
+        fresh = [uid for uid in dict.fromkeys([*uids, *told]) if uid not in self._number]
+        new = [self._listing(uid) for uid in fresh]
+        came = [_Happening(self._clip(one.submit_s, now_s), int(one.job_id), ARRIVE) for one in new]
+        moves = [_Happening(self._clip(at_s, now_s), uid, START, share)
+                 for at_s, uid, share in changes]  # fmt: skip
+        ended = self._endings(set(uids), fresh, now_s)
+        events = sorted([*came, *moves, *ended, *self._put_on_hold(now_s)], key=_time)
+        return new, self._real(events), len(changes) if watches else None
+
+    def _real(self, events: Sequence[_Happening]) -> list[_Happening]:
+        """The events without changes that change nothing, each change with its own kind."""
+        found: list[_Happening] = []
+        held: dict[int, Share] = {}
+        for event in events:
+            if event.kind != START:
+                found.append(event)
+                held[event.uid] = ()
+                continue
+            before = held.get(event.uid, self._held.get(event.uid, ()))
+            if event.share != before and (event.uid in self._held or event.uid in held):
+                found.append(replace(event, kind=_kind(before, event.share)))
+                held[event.uid] = event.share
+        return found
 
     def close(self, time_s: float) -> None:
         """Append the endings since the last round, and what was measured of these jobs."""
         now_s = self._now(time_s)
-        events = sorted(self._endings(set(), now_s), key=_time)
+        new, events, seen = self._since((), now_s)
         if not events:
             return
         measured = self._measured(events)
         with self._journal.together():
-            self._add_events(events, {})
+            number = self._add_jobs(new)
+            self._add_events(events, number)
             if measured:
                 self._journal.add_rounds(self._left(events, now_s), [{ENDED: measured}])
-        self._learn(events, {})
+        self._learn(events, number, seen)
 
     def _left(self, events: Sequence[_Happening], now_s: float) -> Records:
         """The state of the cluster (1,) after these endings, computed from the last round."""
@@ -132,8 +177,9 @@ class Recorder:
     def _recall(self) -> None:
         """Read back which jobs are known, which have ended, and what the others hold."""
         with read_journal(self._journal.path) as view:
-            jobs, found, rounds = view.jobs, view.events(), view.rounds()
-        job_id, self._models = jobs.job_id.tolist(), list(jobs.names.get("model", ()))
+            jobs, found, rounds, notes = view.jobs, view.events(), view.rounds(), view.notes()
+        job_id = jobs.job_id.tolist()
+        self._names = {name: list(jobs.names.get(name, ())) for name in _NAMED}
         strange = [name for name in job_id if not name.removeprefix("-").isdecimal()]
         if strange:
             raise JournalError(
@@ -152,6 +198,7 @@ class Recorder:
                 self._held[uid] = tuple(tuple(entry) for entry in np.asarray(given).tolist())
         self._last_s = float(events["time_s"].max(initial=-inf))
         self._round = rounds[-1:]
+        self._wished = notes.get(len(rounds) - 1, {}).get("shadow", [])
 
     def _now(self, time_s: float) -> float:
         """The time; if a clock was set back, the time at which the journal stopped."""
@@ -168,9 +215,10 @@ class Recorder:
             )
         return found
 
-    def _endings(self, there: set[int], now_s: float) -> Iterator[_Happening]:
-        """The endings of known jobs that are not `there`."""
-        for uid in sorted(self._held.keys() - there, key=self._number.__getitem__):
+    def _endings(self, there: set[int], fresh: Sequence[int], now_s: float) -> Iterator[_Happening]:
+        """The endings of known and `fresh` jobs that are not `there`."""
+        known = sorted(self._held.keys() - there, key=self._number.__getitem__)
+        for uid in [*known, *(uid for uid in fresh if uid not in there)]:
             try:
                 kind, time_s = self._facts.ending(uid)
             except LookupError:
@@ -237,16 +285,20 @@ class Recorder:
             [one.submit_s for one in new],
             [nan] * len(new),
             {key: np.array([getattr(one, key) for one in new], np.float64) for key in _FURTHER}
-            | {"model": np.array([self._model(one.model) for one in new], np.float64)},
-            {"model": self._models},
+            | {
+                key: np.array([self._code(key, getattr(one, key)) for one in new], np.float64)
+                for key in _NAMED
+            },
+            self._names,
         )
         return {int(one.job_id): first + k for k, one in enumerate(new)}
 
-    def _model(self, name: str) -> int:
-        """The number of a model's name, −1 for none."""
-        if name and name not in self._models:
-            self._models.append(name)
-        return self._models.index(name) if name else -1
+    def _code(self, column: str, name: str) -> int:
+        """The number of a name in a column, −1 for none."""
+        known = self._names[column]
+        if name and name not in known:
+            known.append(name)
+        return known.index(name) if name else -1
 
     def _add_events(self, events: Sequence[_Happening], new: dict[int, int]) -> None:
         number = ChainMap(new, self._number)
@@ -254,9 +306,11 @@ class Recorder:
         entries = [entry for e in events for entry in e.share]
         self._journal.add_events(np.array(rows, EVENT), np.array(entries, SHARE))
 
-    def _learn(self, events: Sequence[_Happening], new: dict[int, int]) -> None:
+    def _learn(self, events: Sequence[_Happening], new: dict[int, int], seen: int | None) -> None:
         """Remember what has been written."""
         self._number |= new
+        if seen and isinstance(self._facts, WatchedFacts):
+            self._facts.written(seen)
         for event in events:
             self._last_s = event.time_s
             if event.kind in _OVER:
@@ -276,41 +330,3 @@ def _kind(held: Share, share: Share) -> int:
         return STOP
     before, after = ([sum(entry[k] for entry in one) for k in (1, 2)] for one in (held, share))
     return MOVE if before == after else RESIZE
-
-
-def _after(turn: Round, shares: Sequence[Share], now_s: float) -> Records:
-    """The state of the cluster after a round (1,)."""
-    nodes, used = turn.snapshot.nodes, np.zeros(len(turn.snapshot.nodes), np.int64)
-    for each, share in zip(turn.snapshot.jobs.gpus_per_worker.tolist(), shares, strict=True):
-        for node, workers, _ in share:
-            used[node] += workers * each
-    running = sum(1 for share in shares if share)
-    up, has = nodes["up"], nodes["gpus"].astype(np.int64)
-    # A job may still hold GPUs of a node that is down or drained; these count as up.
-    stray = int((has - used)[up & (used > 0)].sum())
-    there = int(np.where(up, has, used).sum())
-    row = (now_s, len(shares) - running, running, int(used.sum()), there, stray)
-    return np.array([row], ROUND)
-
-
-def _note(turn: Round) -> dict[str, Any]:
-    """What the journal keeps of a round beside the state of the cluster."""
-    note: dict[str, Any] = {"by": turn.by, **turn.note()}
-    if turn.trouble:
-        note["trouble"] = turn.trouble
-    if turn.shadow is not None and (actions := _actions(turn.shadow)):
-        note["shadow"] = actions
-    return note
-
-
-def _actions(plan: Plan) -> list[dict[str, Any]]:
-    """What a plan would have done, as plain data."""
-    return [
-        {
-            "uid": action.uid,
-            "do": type(action).__name__.lower(),
-            "share": () if isinstance(action, Stop) else action.share,
-        }
-        for action in plan
-        if not isinstance(action, Tune)
-    ]

@@ -64,8 +64,7 @@ def past_jobs(path: str | Path) -> Trace:
         if np.isfinite(jobs.duration_s).all():
             return _trace(view, jobs, jobs.duration_s)
         seen = lengths(view)
-        work_s = np.where(seen.measured_s > 0, seen.measured_s, seen.work_s)
-        work_s = np.where(work_s > 0, work_s, seen.held_s)  # pauses cannot have been all of it
+        work_s = _worked(seen)
         ran = seen.most > 0
         wrong = {
             "it was cancelled or failed before it had run": seen.over & ~ran,
@@ -107,6 +106,27 @@ def lived_jobs(view: JournalView) -> tuple[Trace, Ints, Floats]:
     work_s = np.where(seen.over, seen.work_s, 2.0 * seen.work_s + _MORE_S)
     trace = _trace(view, jobs, np.maximum(work_s, _LEAST_S), seen, seen.most > 0)
     return trace, rows, seen.left_s[order]
+
+
+def jobs_so_far(view: JournalView) -> tuple[Trace, Ints]:
+    """The jobs of a live journal that have run, each as long as it has run by now.
+
+    With the number that each has in the journal, by its row in the trace.
+    """
+    jobs, seen = _listed(view), lengths(view)
+    work_s = _worked(seen)
+    keep = (seen.most > 0) & (work_s > 0)
+    if not keep.any():
+        raise InputError(f"{view.path}: None of the journal's jobs has run yet; report later.")
+    number = {name: k for k, name in enumerate(jobs.job_id.tolist())}
+    trace = _trace(view, jobs, work_s, seen, keep)
+    return trace, np.array([number[name] for name in trace.job_id.tolist()])
+
+
+def _worked(seen: Lengths) -> Floats:
+    """The work of each job (J,), in seconds at the size it asked for: measured, or by its runs."""
+    work_s = np.where(seen.measured_s > 0, seen.measured_s, seen.work_s)
+    return np.where(work_s > 0, work_s, seen.held_s)  # pauses cannot have been all of it
 
 
 def past_cluster(meta: Mapping[str, Any]) -> Cluster | None:
@@ -152,7 +172,7 @@ def _trace(
     names: dict[str, Any] = {f"{key}s": texts for key, texts in jobs.names.items()}
     submit_s = jobs.submit_s
     if seen is not None:
-        columns |= _shapes(jobs, seen) | _costs(seen)
+        columns |= _shapes(jobs, seen) | _costs(jobs, seen)
         submit_s = _submitted(jobs, seen)
     return Trace.build(
         str(view.path), job_id=jobs.job_id[keep], submit_s=submit_s[keep],
@@ -191,13 +211,16 @@ def _shapes(jobs: Jobs, seen: Lengths) -> dict[str, Any]:
         "cpus_per_worker": given("cpus_per_worker", 0),
         "memory_gb_per_worker": given("memory_gb_per_worker", 0),
         "model": given("model", -1).astype(np.int64),
+        "gpu_type": given("gpu_type", -1).astype(np.int64),
+        "stoppable": given("stoppable", 1),
     }
 
 
-def _costs(seen: Lengths) -> dict[str, Floats]:
-    """What changes cost each job (J,): as was measured, else as of the others, else NaN."""
+def _costs(jobs: Jobs, seen: Lengths) -> dict[str, Floats]:
+    """What changes cost each job (J,): as was measured, or else thought, or as of the others."""
+    thought_s = jobs.more.get("restart_s", np.full(len(jobs.num_gpus), np.nan))
     return {
-        "restart_s": _filled(seen.restart_s),
+        "restart_s": _filled(np.where(np.isnan(seen.restart_s), thought_s, seen.restart_s)),
         "resize_s": _filled(seen.resize_s),
     }
 

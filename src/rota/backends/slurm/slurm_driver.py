@@ -118,11 +118,11 @@ class SlurmDriver:
         managed = not demand.left
         place: Place = ()
         request = demand.request
-        if phase in ("running", "stopping"):
+        if phase in ("running", "stopping") or (end and managed):
             place = tuple((name, 1, 0) for name in job.nodes)
             if not managed:
                 request, place = _foreign(job, request, names)
-            elif len(place) != request.workers:
+            elif place and len(place) != request.workers:
                 # Somebody else has given it another size than it says it can have.
                 size = len(place)
                 request = replace(
