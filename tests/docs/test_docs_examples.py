@@ -20,6 +20,7 @@ from doc_blocks import PAGES, ROOT, SACCT, blocks, commands, smaller
 from elastic_jobs import ending, script
 from live import Queue, Task, ToyCluster
 from plugged import install
+from shadow_journal import write_shadow_journal
 
 from rota.cli.app import app, run
 from rota.cli.compare_config import load_config
@@ -109,6 +110,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "state").mkdir()
     for name in ("cluster.db", "state/journal.db"):
         shutil.copy(folder / "run.db", folder / name)
+    (folder / "shadow").mkdir()
+    write_shadow_journal(folder / "shadow" / "journal.db")
     return folder
 
 

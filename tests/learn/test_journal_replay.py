@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from hand_journals import add_round, live_journal
+from shadow_journal import write_shadow_journal
 from small_training import small_trainer
 
 from rota.core import Cluster
@@ -374,3 +375,15 @@ def test_a_journal_whose_cluster_changed_does_not_teach(journal: Path, tmp_path:
     db.close()
     with pytest.raises(InputError, match="written on 2 clusters in turn"):
         JournalReplay(changed, TESTBED)
+
+
+def test_a_journal_in_shadow_is_carried_out_as_slurm_did_it_and_when(tmp_path: Path) -> None:
+    path = tmp_path / "shadow.db"
+    write_shadow_journal(path)
+    held = {
+        snapshot.time_s: np.flatnonzero(decision.length).tolist()
+        for snapshot, decision in JournalReplay(path, TESTBED).rounds()
+    }
+    # Job 1, the first row, starts at 10 s. At 110 s it has ended, and job 2 is alone.
+    assert (held[10.0], held[110.0]) == ([0], [0])
+    assert sorted(held) == [10, 12, 110, 111, 115]

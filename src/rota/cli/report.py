@@ -35,17 +35,37 @@ def report(
     by: Annotated[
         list[str] | None, typer.Option(metavar="size|user", help="Print a further table; repeat.")
     ] = None,
+    shadow: Annotated[
+        bool,
+        typer.Option("--shadow", help="Of `rota run --shadow`: compare what it would have done."),
+    ] = False,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option("--policy", "-p", help="With --shadow: play others than the one in shadow."),
+    ] = None,
 ) -> None:
     """Draw the report of a journal: who ran where and when, per node and per user.
 
-    The journal may be a simulation's or a daemon's, finished or still being written.
+    The journal may be a simulation's or a daemon's, finished or still being written. With --shadow:
+    which jobs would have waited less and which more, and how often the policy agreed with Slurm.
     """
     wanted = list(dict.fromkeys(by or ()))
     if unknown := [name for name in wanted if name not in ("size", "user")]:
         raise InputError(f"--by takes size or user, not {unknown[0]!r}.")
-    page = Path(f"{journal.stem}.html") if out is None and not as_json else out
+    if policy and not shadow:
+        raise InputError("-p goes with --shadow; `rota simulate JOURNAL -p …` replays any journal.")
+    if wanted and shadow:
+        raise InputError("--by is not for --shadow, whose page has a table by user.")
+    suffix = ".shadow.html" if shadow else ".html"
+    page = Path(f"{journal.stem}{suffix}") if out is None and not as_json else out
     if page is not None:
         check_page(page)
+    if shadow:
+        from rota.cli.shadow_report import shadow_report
+
+        shadow_report(journal, policy or [], page, as_json=as_json)
+        _told(page)
+        return
     with LateBar() as bar:
         bar.begin(f"reading {journal.name}", 0)
         run, found, over_time = _read(journal)
@@ -55,6 +75,10 @@ def report(
         print_json({**found, "over_time": over_time})
     else:
         _print(run, found, wanted)
+    _told(page)
+
+
+def _told(page: Path | None) -> None:
     if page is not None:
         typer.echo(f"Wrote {shown(str(page))}.", err=True)
 
