@@ -314,6 +314,32 @@ def test_constants_that_a_forward_makes_are_kept(way: Callable[[Any, Tensor], An
     torch.testing.assert_close(network(ROWS), before, atol=1e-5, rtol=1e-5)
 
 
+def test_tables_of_positions_and_masks_are_cut_to_what_is_given() -> None:
+    class Causal(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(10, 8), nn.Linear(8, 3)
+            self.register_buffer("places", torch.randn(9, 8))
+            self.register_buffer("mask", torch.ones(9, 9).tril().bool())
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x: Tensor) -> Tensor:
+            length = x.shape[1]
+            self.calls.add_(1)
+            h = F.gelu(self.a(x)) + self.places[:length]
+            seen = (h @ h.mT).masked_fill(~self.mask[:length, :length], float("-inf"))
+            return self.b(seen.softmax(-1) @ h)  # type: ignore[no-any-return]
+
+    torch.manual_seed(0)
+    network = Causal().eval()
+    before = network(SIGNAL)
+    for growth in candidates(network, SIGNAL):
+        grow(network, growth, SIGNAL, seed=0)
+    assert network.calls == 1
+    torch.testing.assert_close(network(SIGNAL), before, atol=1e-5, rtol=1e-5)
+    assert network.calls == 2
+
+
 def test_random_numbers_that_depend_on_nothing_are_no_constants() -> None:
     def noisy(s: Any, x: Tensor) -> Tensor:
         return s.b(s.a(x)) + torch.randn(12, 3)  # type: ignore[no-any-return]

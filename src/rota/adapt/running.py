@@ -68,7 +68,7 @@ def undisturbed(
     `frozen`: while the network trains, parts of it that do not are left out of that.
     """
     modes = [(module, module.training) for module in model.modules()]
-    buffers = [(b, b.clone()) for b in model.buffers()] if training else []
+    buffers = [(b, b._version, b.clone()) for b in model.buffers() if not b.is_inference()]
     try:
         with own_randomness(model, seed), torch.no_grad():
             for module, _ in modes if not (frozen and training and model.training) else ():
@@ -78,8 +78,9 @@ def undisturbed(
         for module, mode in modes:
             module.training = mode
         with torch.no_grad():
-            for buffer, value in buffers:
-                buffer.copy_(value)
+            for buffer, version, value in buffers:
+                if training or buffer._version != version:  # norms write without a new version
+                    buffer.copy_(value)
 
 
 @contextmanager

@@ -77,32 +77,39 @@ def _attempts(model: nn.Module) -> tuple[fx.Graph, dict[str, str]]:
         if path and _hooked(module)
     }
     while True:
-        tracer, before = _Tracer(opaque, buffers=False), Written(model)
-        try:
-            _, written = _in_both_modes(model, tracer)
-            if written is None:
-                tracer = _Tracer(opaque, buffers=True)
-                return _in_both_modes(model, tracer)[0], opaque
-            before.restore()
-            where, what = written
-            if not where or where in opaque:
-                raise GrowthError(
-                    f"The forward of {type(model).__name__} writes {where}{'.' * bool(where)}{what}"
-                    " as it runs. torch.fx does not see that, so nothing would write it once the "
-                    "network has grown; let forward return it instead."
-                )
-            opaque[where] = f"its forward writes {what}"
-        except GrowthError:
-            raise
-        except Exception as error:  # whatever the user's forward does with what is no tensor
-            before.restore()
-            reason = str(error).strip().split("\n")[0]
-            if not tracer.inside or tracer.inside[-1] in opaque:
-                raise GrowthError(
-                    f"torch.fx cannot trace the forward of {type(model).__name__} ({reason}); a "
-                    "forward whose way depends on its data does not grow."
-                ) from None
-            opaque[tracer.inside[-1]] = reason
+        before = Written(model)
+        for buffers in (False, True):  # first as they are, so that it is seen who writes on them
+            tracer = _Tracer(opaque, buffers=buffers)
+            try:
+                graph, written = _in_both_modes(model, tracer)
+            except Exception as error:  # whatever the user's forward does with what is no tensor
+                before.restore()
+                if not buffers:
+                    continue
+                if isinstance(error, GrowthError):
+                    raise
+                reason = str(error).strip().split("\n")[0]
+                if not tracer.inside or tracer.inside[-1] in opaque:
+                    raise GrowthError(
+                        f"torch.fx cannot trace the forward of {type(model).__name__} ({reason}); a"
+                        " forward whose way depends on its data does not grow."
+                    ) from None
+                opaque[tracer.inside[-1]] = reason
+                break
+            if written is not None:
+                before.restore()
+                where, what = written
+                if not where or where in opaque:
+                    raise GrowthError(
+                        f"The forward of {type(model).__name__} writes "
+                        f"{where}{'.' * bool(where)}{what} as it runs. torch.fx does not see that, "
+                        "so nothing would write it once the network has grown; let forward return "
+                        "it instead."
+                    )
+                opaque[where] = f"its forward writes {what}"
+                break
+        else:
+            return graph, opaque
 
 
 def _hooked(module: nn.Module) -> bool:
