@@ -55,11 +55,30 @@ def test_a_table_of_a_fraction_of_a_seed_is_refused(begun: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "facts", ["{}", "[5, 6]", "[[], []]", '[["a"], ["b"]]', "[[-1.0], [9]]", "[[1.0], [9, 9]]"]
+    "facts",
+    [
+        "{}",
+        "[5, 6]",
+        "[[], []]",
+        '[["a"], ["b"]]',
+        "[[-1.0], [9]]",
+        "[[1.0], [9, 9]]",
+        "[[1.0], [null]]",
+        "[[1.0], [-9]]",
+    ],
 )
 def test_work_that_no_training_has_is_damage(facts: str, begun: Path, tmp_path: Path) -> None:
     path = changed(begun, tmp_path / "x.db", "UPDATE runs SET facts = ?", facts)
     with TableFile.open(path) as table, pytest.raises(InputError, match="damaged"):
+        table.curves()
+
+
+@pytest.mark.parametrize("value", [np.nan, 0.0, -0.5])
+def test_a_learning_rate_that_is_none_is_damage(value: float, begun: Path, tmp_path: Path) -> None:
+    numbers = np.full((4, 20), 0.5, "<f4")
+    numbers[3, 7] = value
+    path = changed(begun, tmp_path / "x.db", "UPDATE runs SET numbers = ?", numbers.tobytes())
+    with TableFile.open(path) as table, pytest.raises(InputError, match=r"damaged .*learning rate"):
         table.curves()
 
 

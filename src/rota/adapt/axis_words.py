@@ -37,6 +37,13 @@ def turns(node: fx.Node) -> bool:
     return name in TURNS or (name == "getattr" and node.args[1] in TURNED)
 
 
+def axes_of(node: fx.Node, dims: int) -> set[int] | None:
+    """The axes over which a function runs, empty: it was told none; None: they are computed."""
+    given: Any = option(node, "dim", 1)
+    axes = list(given) if isinstance(given, (tuple, list)) else [] if given is None else [given]
+    return {x % dims for x in axes} if _whole(axes) else None
+
+
 def order_of(node: fx.Node, dims: int) -> list[int] | None:
     """The old axis of each new one; None: it is computed."""
     name = function_name(node)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
 
 _SQUARES: Final = frozenset(
-    {"exp_avg_sq", "max_exp_avg_sq", "max_exp_avg_sqs", "square_avg", "sum"}
+    {"exp_avg_sq", "max_exp_avg_sq", "max_exp_avg_sqs", "square_avg", "sum", "variance"}
 )
 """States of optimizers that add up squares of gradients."""
 _LINEAR: Final = frozenset({"exp_avg", "momentum_buffer", "grad_avg", "exp_inf", "prev"})
@@ -57,6 +57,8 @@ class Moved:
 
     takes: tuple[tuple[int, Tensor], ...]
     """Axes, and for each place along them the old place whose numbers it has."""
+    name: str
+    """What the parameter is called."""
     copies: Tensor | None = None
     """How many replicas each place of the first of these axes has; its gradient is divided among
     them. None: the gradient of a place is what it was."""
@@ -99,6 +101,13 @@ def carry(optimizer: Optimizer, parameters: Parameters, edits: Edits) -> None:
         )
     replaced = {id(old): new for old, new, _ in parameters.moved}
     grouped = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    for old, _, moved in parameters.moved:
+        if grouped and old.requires_grad and id(old) not in grouped:
+            raise GrowthError(
+                f"{moved.name} would become wider and learns, but not with this optimizer: "
+                "whatever trains it would go on with what it was. Give an optimizer of all that "
+                "learns, or freeze the rest by requires_grad_(False)."
+            )
     for number, group in enumerate(optimizer.param_groups):
         mine = {id(p) for p in group["params"]}
         added = [
@@ -133,6 +142,8 @@ def _carried(optimizer: Optimizer, old: nn.Parameter, moved: Moved) -> dict[str,
     if isinstance(optimizer, torch.optim.RMSprop):
         linear = _LINEAR - {"momentum_buffer"}  # gradients by their size: replicas have the same
     result: dict[str, Any] = {}
+    if "row_var" in optimizer.state[old]:
+        return None  # the factors of Adafactor: means over places that are others now
     for key, value in optimizer.state[old].items():
         if isinstance(value, Tensor) and value.shape == old.shape:
             power = 2 if key in _SQUARES else 1 if key in linear else 0
@@ -141,6 +152,6 @@ def _carried(optimizer: Optimizer, old: nn.Parameter, moved: Moved) -> dict[str,
             result[key] = value.clone()  # such as the number of steps
         elif value is None or isinstance(value, (bool, int, float)):
             result[key] = value
-        else:  # such as the factors of Adafactor: means over places that are others now
+        else:
             return None
     return result

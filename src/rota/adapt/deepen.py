@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
     from rota.adapt.graph import Architecture
     from rota.adapt.growth import Form
-    from rota.adapt.layers import (
-        Block,
-    )
+    from rota.adapt.layers import Block, Layer
     from rota.adapt.running import Batch
 
 
@@ -94,8 +92,8 @@ def plan(outline: Architecture, name: str, form: Form) -> Deepening:
     if form == "residual":
         own = block.activation or _nearest(outline, block.node)
         module = _module_of(outline, own) if own else nn.ReLU()
-        if isinstance(module, nn.PReLU) and module.num_parameters not in (1, block.units):
-            module = nn.PReLU()
+        if isinstance(module, nn.PReLU) and own is not block.activation:
+            module = nn.PReLU(**_place(block.layer))  # its own factors are of other units
         return Deepening(block, form, norm, own, module)
     if active not in IDEMPOTENT:
         raise GrowthError(
@@ -107,6 +105,11 @@ def plan(outline: Architecture, name: str, form: Form) -> Deepening:
         raise GrowthError(
             f"{name} has a {type(norm).__name__}, which scales each sample by numbers of its own: "
             "no constants undo that behind an identity layer. Deepen it in the residual form."
+        )
+    if norm is not None and norm.running_mean is None:
+        raise GrowthError(
+            f"{name} has a {type(norm).__name__} that keeps no statistics: in evaluation too it "
+            "scales by those of each batch, which no constants undo. Use the residual form."
         )
     return Deepening(block, form, norm, block.activation, _module_of(outline, block.activation))
 
@@ -142,11 +145,10 @@ def build(
         y = values_at(outline.model, outline.graph, plan.block.end.name, arguments(batch), seed)
         _calibrate(plan, parts, y)
     elif batch is not None and plan.form == "residual" and _silences(outline, plan):
-        args = arguments(batch)
-        y = values_at(outline.model, outline.graph, plan.block.end.name, args, seed, training=False)
-        _awaken(parts["layer"], y)
-    for part in parts.values():
-        part.train(plan.block.layer.training)
+        _awaken(parts["layer"], _given(outline, plan, batch, seed))
+    for name, part in parts.items():
+        like = plan.norm if name == "norm" and plan.norm is not None else plan.block.layer
+        part.train(like.training)
     prefix = f"{outline.kept.container}.{len(outline.kept.history) + 1}"
     graph = _insert(outline, plan, parts, prefix)
     return graph, nn.ModuleDict(parts), _added(plan, parts, prefix)
@@ -155,7 +157,7 @@ def build(
 def _parts(plan: Deepening, generator: torch.Generator) -> dict[str, nn.Module]:
     """The modules that are put in, in the order in which data pass through them."""
     layer, units = plan.block.layer, plan.block.units
-    place = {"device": layer.weight.device, "dtype": layer.weight.dtype}
+    place = _place(layer)
     parts: dict[str, nn.Module] = {"layer": _new_layer(plan, place)}
     _initialise(parts["layer"], plan.form, generator)
     if plan.norm is not None:
@@ -166,6 +168,10 @@ def _parts(plan: Deepening, generator: torch.Generator) -> dict[str, nn.Module]:
         dims = 0 if isinstance(layer, nn.Linear) else len(layer.kernel_size)
         parts["scale"] = Scale(units, dims, layer.weight)
     return parts
+
+
+def _place(layer: Layer) -> dict[str, Any]:
+    return {"device": layer.weight.device, "dtype": layer.weight.dtype}
 
 
 def _new_layer(plan: Deepening, place: dict[str, Any]) -> nn.Module:
@@ -222,6 +228,15 @@ def _initialise(layer: nn.Module, form: Form, generator: torch.Generator) -> Non
     deviation = math.sqrt(2.0 / max(1, layer.weight[0].numel()))
     drawn = torch.randn(layer.weight.shape, generator=generator) * deviation
     layer.weight.copy_(drawn)
+
+
+def _given(outline: Architecture, plan: Deepening, batch: Batch, seed: int) -> Tensor:
+    """What a new layer is given in training, or in evaluation if the batch is too small for it."""
+    args, end = arguments(batch), plan.block.end.name
+    try:
+        return values_at(outline.model, outline.graph, end, args, seed)
+    except GrowthError:
+        return values_at(outline.model, outline.graph, end, args, seed, training=False)
 
 
 def _silences(outline: Architecture, plan: Deepening) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from torch import nn
 
 from rota.adapt.axis_lengths import AxisLengths
-from rota.adapt.axis_words import asks, option, order_of, turns
+from rota.adapt.axis_words import asks, axes_of, option, order_of, turns
 from rota.adapt.layers import (
     BATCH_NORMS,
     INSTANCE_NORMS,
@@ -100,6 +100,8 @@ class _Walk:
 
     def _through(self, node: fx.Node) -> Units | None:
         given = [n for n in node.all_input_nodes if n in self.units]
+        if not self.lengths.follow(node, self.units):
+            raise self.refuse(node, "computes with the number of its units")
         if node.op == "output":
             if given:
                 raise self.refuse(
@@ -110,8 +112,6 @@ class _Walk:
             return self._module(node, str(node.target), self.units[given[0]] if given else None)
         if node.op not in ("call_function", "call_method"):
             return None
-        if not self.lengths.follow(node, self.units):
-            raise self.refuse(node, f"calls {function_name(node)} with the number of its units")
         return self._function(node, given) if given else None
 
     def _module(self, node: fx.Node, target: str, units: Units | None) -> Units | None:
@@ -176,11 +176,11 @@ class _Walk:
         if isinstance(module, (*SHAPED_NORMS, nn.GroupNorm)):
             if units.axis < first:
                 return units
-            if not units.even:
+            if not units.even(1 if isinstance(module, SHAPED_NORMS) else module.num_groups):
                 raise self.refuse(
                     target,
                     f"({kind.__name__}) takes means over its units, so all of them need equally "
-                    "many replicas; make it wider by a whole factor",
+                    "many replicas in their group; make it wider by a whole factor",
                 )
         elif isinstance(module, Scale):
             first = dims - 1 - module.dims
@@ -236,11 +236,9 @@ class _Walk:
         return not asks(given)
 
     def _mean(self, node: fx.Node, units: Units) -> Units:
-        axes: Any = option(node, "dim", 1)
-        axes = (axes,) if isinstance(axes, int) else axes or ()
-        over = {x % units.dims for x in axes if isinstance(x, int)}
-        if units.axis in over or not over:  # without axes, it runs over all of them
-            raise self.refuse(node, "runs over its units")
+        over = axes_of(node, units.dims)
+        if over is None or units.axis in over or not over:  # without axes, over all of them
+            raise self.refuse(node, "runs over its units" if over else "runs over unknown axes")
         if option(node, "keepdim", 2, default=False):
             return units
         gone = sum(x < units.axis for x in over)
@@ -256,6 +254,8 @@ class _Walk:
         """Tensors side by side: along their units, or along another axis."""
         parts: Any = node.args[0] if node.args else node.kwargs.get("tensors")
         axis: Any = option(node, "dim", 1, default=0)
+        if not (isinstance(parts, (tuple, list)) and isinstance(axis, int)):
+            raise self.refuse(node, "joins what is computed, or along an axis that is")
         known = [self.units[p] for p in parts if p in self.units]
         dims = known[0].dims
         axis %= dims

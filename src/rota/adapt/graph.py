@@ -125,7 +125,10 @@ class Architecture:
                 "Conv1d or Conv2d."
             )
         self.check_plain(name)
-        return block_at(calls[0], self.modules)
+        block = block_at(calls[0], self.modules)
+        if not block.units:
+            raise GrowthError(f"{name} has no units, of which there could be more.")
+        return block
 
     def check_plain(self, name: str) -> None:
         """Refuse a module whose parameters are not its own, or that is called twice."""
@@ -190,6 +193,23 @@ def kept_on(model: nn.Module) -> Kept | None:
     """What growth has kept on a network."""
     kept: Kept | None = model.__dict__.get(_KEPT)
     return kept
+
+
+def look_again(model: nn.Module) -> None:
+    """Forget what was found out about a network whose forward is another one by now.
+
+    One that has grown is left as it is: its graph is its forward.
+    """
+    kept = kept_on(model)
+    if kept is None or kept.history:
+        return
+    graph, opaque = traced(model)
+    if (opaque, _code(graph)) != (kept.opaque, _code(kept.graph)):
+        del model.__dict__[_KEPT]
+
+
+def _code(graph: fx.Graph) -> str:
+    return str(graph.python_code("self").src)
 
 
 def new_state(model: nn.Module, kept: Kept, graph: fx.Graph, growth: Growth) -> dict[str, object]:

@@ -184,7 +184,8 @@ def activation_name(node: fx.Node, modules: Mapping[str, nn.Module]) -> str:
     if node.op == "call_module":
         return ACTIVATIONS.get(type(modules[str(node.target)]), "")
     name = function_name(node).removesuffix("_")
-    return name if name in _ACTIVE else ""
+    alone = node.args[:1] == tuple(node.all_input_nodes)  # no number of it is computed
+    return name if name in _ACTIVE and alone else ""
 
 
 def is_sum(node: fx.Node) -> bool:

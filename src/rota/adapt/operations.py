@@ -16,9 +16,9 @@ from torch import nn
 
 from rota.adapt import deepen, widen
 from rota.adapt.carry import Edits, carry
-from rota.adapt.graph import kept_on, new_state, outline_of
+from rota.adapt.graph import kept_on, look_again, new_state, outline_of
 from rota.adapt.possible import Cost, candidates, costs, layers_of, plan_of, tokens_of
-from rota.adapt.running import answer, arguments, difference, few, own_randomness
+from rota.adapt.running import answer, arguments, coarsest, difference, few, own_randomness
 from rota.errors import GrowthError
 
 if TYPE_CHECKING:
@@ -63,10 +63,11 @@ def grow(
         raise GrowthError(f"noise={noise!r} must be between 0 and 1.")
     _check_learning(model, optimizer)
     args = arguments(batch)
+    look_again(model)  # a number or flag that its forward reads may have changed
     outline_of(model, batch)  # refuses what cannot be traced, or run on the batch
-    probe = few(args, _CHECKED)
+    probe = few(model, args, _CHECKED)
     before = answer(model, probe)
-    if not all(bool(x.isfinite().all()) for x in before if x.is_floating_point()):
+    if not all(bool(x.isfinite().all()) for x in before):
         raise GrowthError(
             "What the network gives for the batch is not finite: there is nothing to preserve."
         )
@@ -74,7 +75,7 @@ def grow(
     try:
         with own_randomness(model):
             _change(model, growth, batch, seed, optimizer, noise, edits, values=True)
-        change = difference(before, answer(model, probe))
+        change = difference(before, answer(model, probe), coarsest(model))
         if math.isinf(change) or (change > 1.0 and not noise):
             raise GrowthError(
                 f"{growth} would change what the network computes; something between its layers "

@@ -133,7 +133,7 @@ def _facts(outline: Architecture, block: Block) -> LayerFacts:
 def _positions(outline: Architecture, block: Block) -> int:
     """Places per sample at which all calls of a layer compute its units."""
     shapes = [outline.shapes[node.name] for node in outline.calls(block.name)]
-    return sum(math.prod(shape[1:]) // block.units for shape in shapes)
+    return sum(math.prod(shape[1:]) // max(1, block.units) for shape in shapes)
 
 
 def _cost(outline: Architecture, growth: Growth | None) -> Cost:

@@ -30,11 +30,12 @@ class Units:
         """How many times as long the axis becomes."""
         return len(self.places) / self.old
 
-    @property
-    def even(self) -> bool:
-        """Whether all old places have equally many replicas."""
+    def even(self, groups: int) -> bool:
+        """Whether all old places have equally many replicas, in the group of their old place."""
         counts = np.bincount(self.places, minlength=self.old)
-        return bool((counts == counts[0]).all())
+        group = np.arange(len(self.places)) * groups // len(self.places)
+        same = np.array_equal(group, self.places * groups // self.old)
+        return same and bool((counts == counts[0]).all())
 
 
 @dataclass

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 def reshaped(units: Units, before: tuple[int, ...], after: tuple[int, ...]) -> Units | None:
     """Units in a tensor of another shape; None: their axis has been taken apart."""
+    if units.old == 1 in after and before != after:
+        return None  # any axis of length 1 could be that of the only unit
     for start, stop, axis in pieces(before, after):
         if start <= units.axis < stop:
             outer = math.prod(before[start : units.axis])

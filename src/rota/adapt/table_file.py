@@ -194,6 +194,10 @@ def _curve(run: TableRun, facts: str, numbers: bytes) -> RunCurve:
         raise ValueError("an accuracy that is not between 0 and 1")
     if not all(0.0 < share < math.inf for share in work):
         raise ValueError("work that is not above 0")
+    if not all(isinstance(count, int) and count > 0 for count in parameters):
+        raise ValueError("a network without parameters")
+    if not (rate > 0.0).all():
+        raise ValueError("a learning rate that is not above 0")
     return RunCurve(validation, test, loss, rate, tuple(work), tuple(parameters))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, fx, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from rota.adapt.layers import Scale
-from rota.adapt.running import collect, difference, few, undisturbed
+from rota.adapt.running import collect, difference, few, other_values, undisturbed
 from rota.adapt.written import Written
 from rota.errors import GrowthError
 
@@ -32,8 +32,10 @@ def compiled(graph: fx.Graph) -> Callable[..., Any]:
 
 
 class _Tracer(fx.Tracer):
-    def __init__(self, opaque: Mapping[str, str]) -> None:
+    def __init__(self, opaque: Mapping[str, str], *, buffers: bool) -> None:
+        """`buffers`: whether those that a forward reads are nodes, else they are their values."""
         super().__init__()
+        self.proxy_buffer_attributes = buffers
         self.opaque = opaque
         self.inside: list[str] = []
 
@@ -69,33 +71,50 @@ def traced(model: nn.Module) -> tuple[fx.Graph, dict[str, str]]:
 
 def _attempts(model: nn.Module) -> tuple[fx.Graph, dict[str, str]]:
     """Trace a network, with modules that cannot be traced taken whole."""
-    opaque: dict[str, str] = {}
+    opaque = {
+        path: "it has hooks, which run only where it is called"
+        for path, module in model.named_modules(remove_duplicate=False)
+        if path and _hooked(module)
+    }
     while True:
-        tracer, before = _Tracer(opaque), Written(model)
-        try:
-            graph, written = _in_both_modes(model, tracer)
-            if written is None:
-                return graph, opaque
-            before.restore()
-            where, what = written
-            if not where or where in opaque:
-                raise GrowthError(
-                    f"The forward of {type(model).__name__} writes {where}{'.' * bool(where)}{what}"
-                    " as it runs. torch.fx does not see that, so nothing would write it once the "
-                    "network has grown; let forward return it instead."
-                )
-            opaque[where] = f"its forward writes {what}"
-        except GrowthError:
-            raise
-        except Exception as error:  # whatever the user's forward does with what is no tensor
-            before.restore()
-            reason = str(error).strip().split("\n")[0]
-            if not tracer.inside or tracer.inside[-1] in opaque:
-                raise GrowthError(
-                    f"torch.fx cannot trace the forward of {type(model).__name__} ({reason}); a "
-                    "forward whose way depends on its data does not grow."
-                ) from None
-            opaque[tracer.inside[-1]] = reason
+        before = Written(model)
+        for buffers in (False, True):  # first as they are, so that it is seen who writes on them
+            tracer = _Tracer(opaque, buffers=buffers)
+            try:
+                graph, written = _in_both_modes(model, tracer)
+            except Exception as error:  # whatever the user's forward does with what is no tensor
+                before.restore()
+                if not buffers:
+                    continue
+                if isinstance(error, GrowthError):
+                    raise
+                reason = str(error).strip().split("\n")[0]
+                if not tracer.inside or tracer.inside[-1] in opaque:
+                    raise GrowthError(
+                        f"torch.fx cannot trace the forward of {type(model).__name__} ({reason}); a"
+                        " forward whose way depends on its data does not grow."
+                    ) from None
+                opaque[tracer.inside[-1]] = reason
+                break
+            if written is not None:
+                before.restore()
+                where, what = written
+                if not where or where in opaque:
+                    raise GrowthError(
+                        f"The forward of {type(model).__name__} writes "
+                        f"{where}{'.' * bool(where)}{what} as it runs. torch.fx does not see that, "
+                        "so nothing would write it once the network has grown; let forward return "
+                        "it instead."
+                    )
+                opaque[where] = f"its forward writes {what}"
+                break
+        else:
+            return graph, opaque
+
+
+def _hooked(module: nn.Module) -> bool:
+    hooks = (module._forward_hooks, module._forward_pre_hooks)
+    return any(hooks) or any((module._backward_hooks, module._backward_pre_hooks))
 
 
 def check_kind(model: nn.Module) -> None:
@@ -123,7 +142,7 @@ def _in_both_modes(model: nn.Module, tracer: _Tracer) -> tuple[fx.Graph, tuple[s
         evaluation = tracer.trace(model)
     # What only the first run writes is made once and kept, such as a table of positions.
     between = Written(model)
-    with undisturbed(model, training=True):
+    with undisturbed(model, training=True, seed=1):  # so that random numbers are seen to be such
         graph = tracer.trace(model)
         written = between.find()
     if written is not None:
@@ -133,15 +152,18 @@ def _in_both_modes(model: nn.Module, tracer: _Tracer) -> tuple[fx.Graph, tuple[s
             f"The forward of {type(model).__name__} takes another way in training than in "
             "evaluation; torch.fx sees only one. Let modules such as Dropout decide that."
         )
+    alike: dict[fx.Node, fx.Node] = {}
     for node, other in zip(list(graph.nodes), evaluation.nodes, strict=True):
+        alike[other] = node
         if (node.op, node.target) != (other.op, other.target) and not (
             node.op == other.op == "get_attr" and _equal_constants(model, node, other)
         ):
             raise GrowthError(
-                f"The forward of {type(model).__name__} calls {node} in training where it calls "
-                f"{other} in evaluation; let modules such as Dropout decide that."
+                f"The forward of {type(model).__name__} uses {node} in training where it uses "
+                f"{other} in evaluation; let modules such as Dropout decide that, and draw random "
+                "numbers of the shape of a tensor (rand_like)."
             )
-        merge = _Merge(graph, node)
+        merge = _Merge(graph, node, alike)
         node.args = merge(node.args, other.args)
         node.kwargs = merge(node.kwargs, other.kwargs)
     return graph, None
@@ -155,12 +177,13 @@ def _equal_constants(model: nn.Module, *nodes: fx.Node) -> bool:
 class _Merge:
     """Arguments of one node in training and in evaluation, made one."""
 
-    def __init__(self, graph: fx.Graph, node: fx.Node) -> None:
-        self.graph, self.node = graph, node
+    def __init__(self, graph: fx.Graph, node: fx.Node, alike: Mapping[fx.Node, fx.Node]) -> None:
+        """`alike`: for nodes of evaluation those of training that are the same."""
+        self.graph, self.node, self.alike = graph, node, alike
 
     def __call__(self, training: Any, evaluation: Any) -> Any:
         if isinstance(training, fx.Node) and isinstance(evaluation, fx.Node):
-            if training.name == evaluation.name:
+            if self.alike.get(evaluation) is training:
                 return training
         elif isinstance(training, (tuple, list)) and len(training) == len(evaluation):
             return tuple(map(self, training, evaluation))
@@ -170,7 +193,10 @@ class _Merge:
             if training == evaluation:
                 return training
             with self.graph.inserting_before(self.node):
-                mode = self.graph.create_node("get_attr", "training")
+                # Of the module whose forward that is: parts of a network may be frozen.
+                inside = list(self.node.meta.get("nn_module_stack", {}).values())
+                where = f"{inside[-1][0]}." if inside else ""
+                mode = self.graph.create_node("get_attr", f"{where}training")
                 if not training:
                     mode = self.graph.call_function(operator.not_, (mode,))
             return mode
@@ -190,44 +216,84 @@ class _Merge:
 
 def check_trace(model: nn.Module, graph: fx.Graph, args: tuple[Any, ...]) -> None:
     """Refuse a network that does something else than what torch.fx has seen of it."""
-    function = compiled(graph)
-    probe = few(args, _CHECKED)
+    function = partial(compiled(graph), model)
+    probe, pair = few(model, args, _CHECKED), few(model, args, 2)
     for training in (False, True):
-        before: list[Tensor] = []
-        after: list[Tensor] = []
-        with undisturbed(model, training=training):
-            try:
-                collect(model.forward(*probe), before)
-            except Exception as error:
-                if training:  # such as a batch norm over a single number
-                    continue
-                raise GrowthError(f"The network does not run on the given batch: {error}") from None
-        with undisturbed(model, training=training):
-            try:
-                collect(function(model, *probe), after)
-            except Exception as error:
-                raise GrowthError(
-                    f"The forward of {type(model).__name__} runs, but not as torch.fx has traced "
-                    f"it ({error}); its way depends on its data, or on an argument that is not "
-                    "given. Such a forward does not grow."
-                ) from None
-        if difference(before, after) > 1.0:
-            raise GrowthError(
-                f"The forward of {type(model).__name__} gives something else than what torch.fx "
-                "has traced of it; does its way depend on random numbers, or on its data?"
-            )
-    taught = _taught(model, model.forward, probe)
-    more = _taught(model, partial(function, model), probe) - taught
-    if taught and more:
+        _check_answers(model, function, probe, training=training)
+    for whole in (False, True):
+        with other_values(model, whole=whole):
+            for training in (False, True):
+                _check_answers(model, function, pair, training=training, other=True)
+    network, seen = _learned(model, model.forward, probe), _learned(model, function, probe)
+    if network is None or seen is None:
+        return
+    mine, taught = network
+    theirs, more = seen
+    if extra := {name for name in more if more[name] is not None and taught[name] is None}:
         raise GrowthError(
-            f"The forward of {type(model).__name__} gives {min(more)} no gradient, but what "
+            f"The forward of {type(model).__name__} gives {min(extra)} no gradient, but what "
             "torch.fx has traced of it does, since it does not see torch.no_grad(); use detach() "
             "or requires_grad_(False) instead."
         )
+    other = [name for name in taught if difference(*_pair(taught[name], more[name])) > 1.0]
+    if other or difference(mine, theirs) > 1.0:
+        what = f"the gradient of {min(other)}" if other else "what it gives"
+        raise GrowthError(
+            f"Where the forward of {type(model).__name__} learns, torch.fx has traced it otherwise:"
+            f" {what} is not the same. It looks through a torch.autograd.Function, whose own "
+            "backward would be lost, and does not see torch.is_grad_enabled()."
+        )
 
 
-def _taught(model: nn.Module, forward: Callable[..., Any], probe: tuple[Any, ...]) -> set[str]:
-    """The parameters that learn from what a forward gives; empty: it cannot train on the probe."""
+def _pair(one: Tensor | None, other: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
+    return [] if one is None else [one], [] if other is None else [other]
+
+
+def _check_answers(
+    model: nn.Module,
+    function: Callable[..., Any],
+    probe: tuple[Any, ...],
+    *,
+    training: bool,
+    other: bool = False,
+) -> None:
+    """Compare what a network and its graph give in a mode; `other`: with other values in it."""
+    before: list[Tensor] = []
+    after: list[Tensor] = []
+    with undisturbed(model, training=training):
+        try:
+            collect(model.forward(*probe), before)
+        except Exception as error:
+            if training or other:  # such as a batch norm over a single number
+                return
+            raise GrowthError(f"The network does not run on the given batch: {error}") from None
+    name = type(model).__name__
+    with undisturbed(model, training=training):
+        try:
+            collect(function(*probe), after)
+        except Exception as error:
+            raise GrowthError(
+                f"The forward of {name} runs, but not as torch.fx has traced it ({error}); its way "
+                "depends on its data, or on an argument that is not given. Such a forward does not "
+                "grow."
+            ) from None
+    if difference(before, after) > 1.0 and other:
+        raise GrowthError(
+            f"With other values in its parameters or buffers, the forward of {name} gives something"
+            " else than what torch.fx has traced of it, which has kept the numbers that were read "
+            "from them (by float(), item() or in a list of them)."
+        )
+    if difference(before, after) > 1.0:
+        raise GrowthError(
+            f"The forward of {name} gives something else than what torch.fx has traced of it; does "
+            "its way depend on random numbers, on its data, or on torch.autocast?"
+        )
+
+
+def _learned(
+    model: nn.Module, forward: Callable[..., Any], probe: tuple[Any, ...]
+) -> tuple[list[Tensor], dict[str, Tensor | None]] | None:
+    """What a forward gives, and the gradients of that; None: it cannot train on the probe."""
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     found: list[Tensor] = []
     with undisturbed(model, training=True), torch.enable_grad():
@@ -235,9 +301,10 @@ def _taught(model: nn.Module, forward: Callable[..., Any], probe: tuple[Any, ...
             collect(forward(*probe), found)
             ends = [x for x in found if x.requires_grad]
             if not (named and ends):
-                return set()
+                return None
             ones = [torch.ones_like(x) for x in ends]
             gradients = torch.autograd.grad(ends, [p for _, p in named], ones, allow_unused=True)
         except (RuntimeError, ValueError):  # such as a batch norm over a single number
-            return set()
-    return {name for (name, _), x in zip(named, gradients, strict=True) if x is not None}
+            return None
+    names = [name for name, _ in named]
+    return [x.detach() for x in found], dict(zip(names, gradients, strict=True))

@@ -17,6 +17,7 @@ from torch import nn
 
 from rota.adapt.carry import Moved, Parameters
 from rota.adapt.layers import Scale, own_parameters
+from rota.errors import GrowthError
 
 if TYPE_CHECKING:
     from torch import Tensor, fx
@@ -52,7 +53,7 @@ def apply(
     for name, change in plan.changes.items():  # in data-flow order, alike on all workers
         module = outline.modules[name]
         for own, old in own_parameters(module):
-            moved = _moved(module, own, old, change)
+            moved = _moved(f"{name}.{own}", module, own, old, change)
             if moved is None:
                 continue
             with torch.no_grad():
@@ -62,20 +63,28 @@ def apply(
                 if values and noise and own == "weight" and name in plan.sources:
                     drawn = torch.randn(new.shape, generator=generator)
                     new = new + noise * float(old.std(correction=0)) * drawn.to(new)
+            if old._backward_hooks or old._post_accumulate_grad_hooks:
+                raise GrowthError(
+                    f"{moved.name} has a hook, which would not be called for the wider weights that"
+                    " take its place; remove it first, and put it on again afterwards."
+                )
             parameter = nn.Parameter(new, requires_grad=old.requires_grad)
+            vars(parameter).update(vars(old))  # marks that the user has put on it
+            if old.grad is not None:  # of a step whose gradients are still being added up
+                parameter.grad = moved.state(old.grad, 1)
             edits.set(module._parameters, own, parameter)
             parameters.moved.append((old, parameter, moved))
         _resize(module, change, edits)
     return parameters
 
 
-def _moved(module: nn.Module, own: str, old: Tensor, change: Rewiring) -> Moved | None:
+def _moved(name: str, module: nn.Module, own: str, old: Tensor, change: Rewiring) -> Moved | None:
     """Where the numbers of a parameter go; None: they stay."""
     found = _axes(module, own, old, change)
     if not found:
         return None
     takes = tuple((axis, torch.from_numpy(units.places)) for axis, units in found)
-    return Moved(takes, _copies(change.outputs) if change.outputs is not None else None)
+    return Moved(takes, name, _copies(change.outputs) if change.outputs is not None else None)
 
 
 def _axes(module: nn.Module, own: str, old: Tensor, change: Rewiring) -> list[tuple[int, Units]]:
