@@ -21,7 +21,10 @@ from rota.backends.job_book import JobBook
 from rota.backends.slurm.slurm_driver import SlurmDriver
 from rota.backends.slurm.tools import Said, SlurmTools
 from rota.policies.catalogue import make_policy
+from rota.run.last_round import Deciders, LastRoundFile
+from rota.run.loop import Round
 from rota.run.speeds import Speeds
+from rota.run.why import why_waiting
 
 NOW_S = int(time.time())
 REPLIES = Path(__file__).parent.parent / "tests" / "fixtures" / "slurm"
@@ -89,7 +92,9 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         book = JobBook(Path(folder) / "journal.db", time.time() - 20_000)
-        backend = ClusterBackend(driver, book, Speeds(Path(folder) / "speeds.npz"), passive=True)
+        speeds = Speeds(Path(folder) / "speeds.npz")
+        backend = ClusterBackend(driver, book, speeds, passive=True, root=Path(folder))
+        last = LastRoundFile(Path(folder), Deciders(told.policy))
         backend.passive = False
         backend._order = lambda: None  # type: ignore[method-assign]  # commands are not measured
         backend.observe()
@@ -101,6 +106,9 @@ def main() -> None:
             decision = timed(f"decide ({told.policy})", policy.decide, snapshot)
             plan = timed("plan", decision.diff, snapshot)
             timed("write intents down", backend.apply, plan)
+            why = timed("why jobs wait", why_waiting, snapshot, decision, told.policy)
+            timed("write that down", backend.note_waits, why)
+            timed("keep the round", last.write, Round(turn, snapshot, plan, 0.0, 0.0, ""))
             if turn == 0:
                 spans.clear()  # the first round compiles
         total = sum(median(own) for own in spans.values())

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rota.backends.local import LocalBackend, StateDir
     from rota.core import Cluster
     from rota.perf.job_laws import JobLaws
+    from rota.run.last_round import Deciders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +103,17 @@ class DaemonOptions:
             if not (given := getattr(self, name)) >= least:
                 raise ConfigError(f"--{name} {given:g} is too short; give {least:g}s or more.")
 
+    @property
+    def deciders(self) -> Deciders:
+        """The policies by which `rota explain` plays on."""
+        from rota.run.last_round import Deciders
+
+        fallback = "" if self.fallback == "none" else self.fallback
+        watches = self.shadow and self.backend.partition(":")[0] == "slurm"
+        if self.shadow and fallback and not watches:
+            return Deciders(fallback, history=self.history)
+        return Deciders(self.policy, fallback, self.history, watches)
+
 
 @command(DaemonOptions)
 def run(options: DaemonOptions) -> None:
@@ -153,7 +165,10 @@ def run(options: DaemonOptions) -> None:
         )
         say(f"{options.policy} schedules {store.root} on {cluster.describe()}"
             f"{'' if real else ' (CPU slots)'}, process {os.getpid()}")  # fmt: skip
-        drive(learning(chosen, options.policy, store.root, say), local, guard, recorder, say)
+        drive(
+            learning(chosen, options.policy, store.root, say), local, guard, recorder, say,
+            options.deciders,
+        )  # fmt: skip
         left = len(local.jobs)
         if left:
             say(f"leaves {left} jobs to themselves; the next `rota run` finds them again")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rota.core.plan import Action
     from rota.run.guard import Guard
     from rota.run.journal import Journal
+    from rota.run.last_round import Deciders
     from rota.run.loop import Round
     from rota.run.recorder import Recorder
     from rota.run.wait_reason import WaitReason
@@ -69,22 +70,27 @@ class LiveBackend(Protocol):
 
 
 def drive(
-    policy: Policy, backend: LiveBackend, guard: Guard, recorder: Recorder, say: Speaker, *,
-    shadow: bool = False,
+    policy: Policy, backend: LiveBackend, guard: Guard, recorder: Recorder, say: Speaker,
+    deciders: Deciders,
 ) -> None:  # fmt: skip
-    """Round after round, each written down; with `shadow`, of a backend that does nothing."""
+    """Round after round, each written down."""
     from rota.run.ask import name_of
+    from rota.run.last_round import LastRoundFile
     from rota.run.loop import rounds, unheeded
     from rota.run.why import why_waiting
 
-    broken = False
+    broken, last = False, LastRoundFile(recorder.path.parent, deciders)
     wishes: frozenset[str] = frozenset()
     in_order = {name_of(p) for p in (policy, guard.fallback) if p and _first_come(p)}
     for turn in rounds(policy, backend, guard=guard):
         backend.remark(turn.plan, turn.by)
-        decision, by = turn.plan.decision, turn.by
-        backend.note_waits(why_waiting(turn.snapshot, decision, by, first_come=by in in_order))
-        if shadow:
+        backend.note_waits(why_waiting(
+            turn.snapshot, turn.plan.decision, turn.by, first_come=turn.by in in_order,
+            call=backend.call,
+        ))  # fmt: skip
+        with suppress(OSError):  # nothing depends on it but what `rota explain` expects
+            last.write(turn)
+        if deciders.watches:
             turn = unheeded(turn)
         wishes = tell(turn, say, backend.call, wishes)
         try:

@@ -80,7 +80,7 @@ def run_on_slurm(options: DaemonOptions, policy: Policy, guard: Guard, say: Spea
         say(f"{options.policy} {how} {', '.join(sorted(partitions))} of Slurm: {len(sight.nodes)} "
             f"nodes, {gpus} GPUs; state in {root}, process {os.getpid()}")  # fmt: skip
         decider = learning(policy, options.policy, root, say)
-        drive(decider, backend, guard, recorder, say, shadow=options.shadow)
+        drive(decider, backend, guard, recorder, say, options.deciders)
         if left := len(backend.jobs):
             jobs = "1 job" if left == 1 else f"{left} jobs"
             say(f"leaves {jobs} to Slurm; the next `rota run` knows them again")

@@ -35,6 +35,7 @@ from rota.run.round_record import note_of, state_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from rota.core.plan import Share
     from rota.core.types import Records
@@ -82,6 +83,11 @@ class Recorder:
         self._quiet = 0  # rounds since the last one written
         self._weights = ""  # of the last round written
         self._recall()
+
+    @property
+    def path(self) -> Path:
+        """The journal's file."""
+        return self._journal.path
 
     def write(self, turn: Round) -> None:
         """Append what `turn` brings: arrivals, endings, changes, then the state of the cluster.

@@ -8,6 +8,7 @@ import numpy as np
 
 from rota.core.layout import ROUND
 from rota.core.plan import Stop, Tune
+from rota.run.job_story import STOPS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +36,8 @@ def state_after(turn: Round, shares: Sequence[Share], now_s: float) -> Records:
 def note_of(turn: Round) -> dict[str, Any]:
     """What the journal keeps of a round beside the state of the cluster."""
     note: dict[str, Any] = {"by": turn.by, **turn.note()}
+    if stops := [action.uid for action in turn.plan if isinstance(action, Stop)]:
+        note[STOPS] = stops
     if turn.trouble:
         note["trouble"] = turn.trouble
     if turn.shadow is not None and (actions := _actions(turn.shadow)):

@@ -12,7 +12,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Tier = Literal[
-    "never", "full", "passed", "undecided", "preempted", "held", "leaving", "pending", "no-daemon"
+    "never",
+    "full",
+    "passed",
+    "undecided",
+    "preempted",
+    "held",
+    "leaving",
+    "pending",
+    "no-daemon",
+    "unplaced",
+    "outside",
 ]
 """What kind of reason it is.
 
@@ -25,6 +35,8 @@ held       its user has put it on hold
 leaving    it has its place, but processes of an earlier run are not gone yet
 pending    it was submitted after the last round
 no-daemon  no scheduler runs
+unplaced   a policy gave it room, but none on the nodes that it may use
+outside    it waits for something that is not rota's to give, or another scheduler starts it
 """
 MOST_NAMED: Final = 4
 """Jobs that a sentence names; the others are counted."""

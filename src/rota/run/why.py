@@ -11,7 +11,7 @@ from rota.core.plan import Stop
 from rota.run.wait_reason import MOST_NAMED, WaitReason
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from rota.core.cluster import Cluster
     from rota.core.decision import Decision
@@ -30,12 +30,14 @@ _UNLIMITED: Final = 1 << 31
 
 
 def why_waiting(
-    snapshot: Snapshot, decision: Decision, by: str, *, first_come: bool = False
-) -> dict[int, WaitReason]:
+    snapshot: Snapshot, decision: Decision, by: str, *, first_come: bool = False,
+    call: Callable[[int], str] = str,
+) -> dict[int, WaitReason]:  # fmt: skip
     """A reason, by uid, for every job that `decision` gives nothing.
 
     `by` names the policy that decided, "" if none did. With `first_come` it serves jobs in order
-    of submission, so that it is known which job is ahead of another.
+    of submission, so that it is known which job is ahead of another. `call` gives the name by which
+    users know a job.
     """
     rows = snapshot.jobs.rows
     waiting = np.flatnonzero(decision.length == 0)
@@ -46,12 +48,12 @@ def why_waiting(
     first = int(rows["uid"][waiting[0]]) if first_come and len(waiting) else None
     for job, shape in zip(waiting.tolist(), shapes, strict=True):
         if shape not in known:
-            obstacle = _obstacle(snapshot, free, held, rows[job], by)
+            obstacle = _obstacle(snapshot, free, held, rows[job], by, call)
             known[shape] = obstacle or _room(snapshot.cluster, free, rows[job])
         uid, reason = int(rows["uid"][job]), known[shape]
         if isinstance(reason, str):
             ahead = None if first == uid else first
-            reason = _passed(reason, by, decision.reasons.get(job, ""), ahead)
+            reason = _passed(reason, by, decision.reasons.get(job, ""), ahead, call)
         found[uid] = reason
     return found
 
@@ -114,8 +116,9 @@ def _after(snapshot: Snapshot, decision: Decision) -> tuple[Records, dict[int, F
 
 
 def _obstacle(
-    snapshot: Snapshot, free: Records, held: Mapping[int, Floats], row: Any, by: str
-) -> WaitReason | None:
+    snapshot: Snapshot, free: Records, held: Mapping[int, Floats], row: Any, by: str,
+    call: Callable[[int], str],
+) -> WaitReason | None:  # fmt: skip
     """What keeps jobs like this one from starting, or None if the policy could have started it."""
     least, asked = max(1, int(row["min_workers"])), int(row["workers"])
     if text := too_large(snapshot.cluster, row, least):
@@ -137,7 +140,7 @@ def _obstacle(
         ((uid, amount) for uid, amount in amounts.items() if amount > 0),
         key=lambda one: (-one[1], one[0]),
     )
-    parts = [text, *([_named(holders)] if holders else [])]
+    parts = [text, *([_named(holders, call)] if holders else [])]
     if down := int((~free["up"]).sum()):
         parts.append(f"{down} node{'s are' if down > 1 else ' is'} down")
     if _fits(free, row, least):
@@ -157,8 +160,10 @@ def _room(cluster: Cluster, free: Records, row: Any) -> str:
     return "it fits, but"
 
 
-def _passed(room: str, by: str, why: str, ahead: int | None) -> WaitReason:
-    told = f": {why}" if why else "" if ahead is None else f": job {ahead} is ahead of it"
+def _passed(
+    room: str, by: str, why: str, ahead: int | None, call: Callable[[int], str]
+) -> WaitReason:
+    told = f": {why}" if why else "" if ahead is None else f": job {call(ahead)} is ahead of it"
     return WaitReason(
         "passed", f"{room} policy {by} did not start it{told}",
         "The policy decides anew in every round.", ahead=None if why else ahead,
@@ -238,8 +243,8 @@ def _workers(row: Any, workers: int) -> str:
     return f"{_plural(workers, 'worker')}{own}"
 
 
-def _named(holders: list[tuple[int, float]]) -> str:
-    told = [f"job {uid} holds {amount:g}" for uid, amount in holders[:MOST_NAMED]]
+def _named(holders: list[tuple[int, float]], call: Callable[[int], str]) -> str:
+    told = [f"job {call(uid)} holds {amount:g}" for uid, amount in holders[:MOST_NAMED]]
     more = len(holders) - MOST_NAMED
     rest = f" and {_plural(more, 'job')} {sum(a for _, a in holders[MOST_NAMED:]):g} more"
     return ", ".join(told) + (rest if more > 0 else "")
