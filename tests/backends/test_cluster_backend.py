@@ -216,11 +216,13 @@ def test_a_job_that_fits_nowhere_it_may_be_waits_and_that_is_said(
     make: Callable[..., ClusterBackend],
 ) -> None:
     cluster, said = FakeCluster(nodes()), list[str]()
-    cluster.submit("j1", gpus_per_worker=2, only_on=frozenset({"gone"}))
+    cluster.submit("theirs", gpus_per_worker=3)
+    cluster.see("theirs", managed=False, phase="running", place=(("n1", 1, 0),))
+    cluster.submit("j1", gpus_per_worker=2, only_on=frozenset({"n1"}))
     backend = make(cluster, say=said.append)
-    decide(backend, j1=((0, 1, 0),))
+    decide(backend, j1=((1, 1, 0),))
     assert said == ["job j1 fits none of the nodes that it may use"]
-    assert backend.observe().jobs.waiting.all()
+    assert backend.observe().jobs.waiting.tolist() == [False, True]
 
 
 def test_what_others_run_takes_room_and_cannot_be_touched(

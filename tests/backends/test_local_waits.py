@@ -55,6 +55,15 @@ def test_a_damaged_file_gives_no_reasons(tmp_path: Path, text: str) -> None:
     assert WaitsFile(tmp_path).read() == {}
 
 
+def test_jobs_that_others_start_are_kept_by_name(tmp_path: Path) -> None:
+    WaitsFile(tmp_path).write({1: FULL}, {"30": "it has a reservation"})
+    assert WaitsFile(tmp_path).left() == {"30": "it has a reservation"}
+    assert WaitsFile(tmp_path).read() == {1: FULL}
+    for text in ("", "[]", '{"left": 3}', '{"left": {"30": 3}}'):
+        (tmp_path / WAITS).write_text(text)
+        assert WaitsFile(tmp_path).left() == {}
+
+
 def tiers(store: StateDir, uid: int) -> list[str]:
     return [one["tier"] for one in QueueRows(store).some([uid])[0]["reasons"]]
 

@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 PLUGIN = ROOT / "examples" / "plugin" / "pyproject.toml"
 
 LIVE = ("run", "submit", "queue", "logs", "cancel", "hold", "resume", "resubmit", "profile",
-        "learn")  # fmt: skip
+        "learn", "doctor", "explain")  # fmt: skip
 """Verbs that start or need a daemon or its journal: words are parsed, and policies made."""
 VERBS_WITH_ARGUMENTS = (
     "train", "evaluate", "compare", "report", "submit", "describe", "convert", "logs", "hold",
-    "resume", "resubmit", "profile", "learn",
+    "resume", "resubmit", "profile", "learn", "explain",
 )  # fmt: skip
 FOREIGN = {
     "--parsable2", "--logdir", "--editable", "--hypothesis-profile", "--exclusive", "--help",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from rota.backends.cluster_calls import ClusterCalls
 from rota.backends.cluster_snapshot import snapshot_of
+from rota.backends.cluster_waits import ClusterWaits
 from rota.backends.fitting import Fitter, Room
 from rota.backends.heartbeat_file import EVERY_S
 from rota.backends.job_roll import JobRoll, traits_of
@@ -79,6 +80,8 @@ class ClusterBackend:
         self._fitter = Fitter(self._nodes)
         self._intents = book.intents()
         self._waits = None if root is None else WaitsFile(root)
+        self._why, self._unplaced = ClusterWaits(self._nodes), set[int]()
+        self._left: Mapping[str, str] = {}
         self._heartbeat = heartbeat
         self._calls = ClusterCalls(driver, look_s)
         self._flying: dict[int, JobOrder] = {}  # by the number of the command
@@ -123,10 +126,11 @@ class ClusterBackend:
                            if uid not in wanted})  # fmt: skip
         asked = {uid: (job.sight.request, share) for uid, share in wanted.items()
                  if (job := self.roll.jobs.get(uid)) and job.sight.managed}  # fmt: skip
-        intents = []
+        intents, self._unplaced = [], set()
         for uid, found in self._fitter.lay_out(asked, room, self.now_s).items():
             job, held = self.roll.jobs[uid], self._mind.share(uid)
             if found is None:
+                self._unplaced.add(uid)
                 self._say_once(uid, f"job {job.known.name} fits none of the nodes that it may use")
                 continue
             intent = self._mind.wanting(uid, found)
@@ -169,7 +173,8 @@ class ClusterBackend:
         """Write down why jobs wait."""
         if self._waits is not None:
             try:
-                self._waits.write(reasons)
+                told = self._why.all(reasons, self.roll, self._unplaced)
+                self._waits.write(told, self._left)
             except OSError as error:
                 self._say_once("waits", f"{WAITS} cannot be written: {error.strerror}; tried again")
 
@@ -233,7 +238,7 @@ class ClusterBackend:
 
     def _see(self, number: int, sight: ClusterSight) -> None:
         """Take a look in: nodes, jobs that came, went or changed, and what follows for intents."""
-        new, changed = self._nodes.see(sight.nodes)
+        (new, changed), self._left = self._nodes.see(sight.nodes), sight.left
         if new:
             self.book.keep_nodes(new)
         came, over = self.roll.see(sight, self.driver.fate, forget_rows=changed)
@@ -328,10 +333,11 @@ class ClusterBackend:
         return room
 
     def _is_shown(self, job: ClusterJob) -> bool:
-        """Whether policies see a job: what waits for something else than room is left out."""
+        """Whether policies see a job: what waits for something else, or in vain, is left out."""
         if self.roll.share(job):
             return True
-        return job.sight.managed and not job.sight.waits_for
+        waits = job.sight.managed and not job.sight.waits_for
+        return waits and not self._why.never(job.sight.request)
 
     def _may_stop(self, job: ClusterJob) -> bool:
         request = job.sight.request

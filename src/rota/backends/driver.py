@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, nan
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rota.backends.reconciler import Action, Outcome, Phase
 
@@ -107,6 +107,8 @@ class ClusterSight:
     """Unix time."""
     jobs: Sequence[JobSight]
     nodes: Sequence[NodeSight]
+    left: Mapping[str, str] = field(default_factory=dict)
+    """Waiting jobs that might be ours, but are started by somebody else: by name, why."""
 
 
 @dataclass(frozen=True)

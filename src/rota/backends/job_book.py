@@ -108,7 +108,7 @@ class JobBook:
     def jobs(self) -> list[KnownJob]:
         """All jobs that were ever known, in order of their numbers."""
         rows = self._db.execute("SELECT uid, name, submit_s, facts FROM names ORDER BY uid")
-        return [KnownJob(uid, name, at, **_decoded(facts)) for uid, name, at, facts in rows]
+        return [known_job(uid, name, at, facts) for uid, name, at, facts in rows]
 
     def keep_jobs(self, jobs: Iterable[KnownJob]) -> None:
         """Remember jobs as they are now."""
@@ -192,7 +192,7 @@ def read_known(path: Path) -> dict[int, KnownJob]:
         if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'names'").fetchone():
             return {}
         rows = db.execute("SELECT uid, name, submit_s, facts FROM names")
-        return {uid: KnownJob(uid, name, at, **_decoded(facts)) for uid, name, at, facts in rows}
+        return {uid: known_job(uid, name, at, facts) for uid, name, at, facts in rows}
 
 
 def _encoded(job: KnownJob) -> str:
@@ -203,7 +203,8 @@ def _encoded(job: KnownJob) -> str:
     return json.dumps(facts)
 
 
-def _decoded(text: str) -> dict[str, Any]:
+def known_job(uid: int, name: str, submit_s: float, text: str) -> KnownJob:
+    """What a row of the table of jobs says."""
     facts: dict[str, Any] = json.loads(text)
     facts["end_s"] = inf if facts["end_s"] is None else facts["end_s"]
-    return facts
+    return KnownJob(uid, name, submit_s, **facts)

@@ -24,12 +24,19 @@ class WaitsFile:
         self._path = root / WAITS
         self._last: dict[str, Any] | None = None
 
-    def write(self, reasons: Mapping[int, WaitReason]) -> None:
-        """Replace all reasons."""
-        numbers = {reason: k for k, reason in enumerate(dict.fromkeys(reasons.values()))}
+    def write(
+        self, reasons: Mapping[int, WaitReason], left: Mapping[str, str] | None = None
+    ) -> None:
+        """Replace all reasons; `left` says of jobs without a number why others start them."""
+        # Most jobs share few objects. A reason may name a thousand holders, and hashing takes them
+        # all, so each object is looked at once.
+        objects = {id(reason): reason for reason in reasons.values()}
+        numbers = {reason: k for k, reason in enumerate(dict.fromkeys(objects.values()))}
+        number = {key: numbers[reason] for key, reason in objects.items()}
         facts = {
             "reasons": [asdict(reason) for reason in numbers],
-            "jobs": {str(uid): numbers[reason] for uid, reason in reasons.items()},
+            "jobs": {str(uid): number[id(reason)] for uid, reason in reasons.items()},
+            "left": dict(left or {}),
         }
         if facts != self._last:
             replace_file(self._path, facts)
@@ -37,9 +44,7 @@ class WaitsFile:
 
     def read(self) -> dict[int, WaitReason]:
         """The reasons by uid; none if the file is missing or damaged: nothing depends on it."""
-        facts: dict[str, Any] = {}
-        with suppress(DamagedError, OSError):
-            facts = read_file(self._path) or {}
+        facts = self._facts()
         listed, jobs = facts.get("reasons"), facts.get("jobs")
         if not isinstance(listed, list) or not isinstance(jobs, dict):
             return {}
@@ -49,6 +54,17 @@ class WaitsFile:
             for uid, k in jobs.items()
             if uid.isdecimal() and is_count(k) and k < len(reasons) and (reason := reasons[k])
         }
+
+    def left(self) -> dict[str, str]:
+        """Jobs that others start, by name, and why; none if the file is missing or damaged."""
+        left = self._facts().get("left")
+        told = left if isinstance(left, dict) else {}
+        return {name: why for name, why in told.items() if isinstance(why, str)}
+
+    def _facts(self) -> dict[str, Any]:
+        with suppress(DamagedError, OSError):
+            return read_file(self._path) or {}
+        return {}
 
 
 def _decode(facts: object) -> WaitReason | None:

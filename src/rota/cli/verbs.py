@@ -53,7 +53,14 @@ VERBS: Final[Mapping[str, Verb]] = {
         "slurm_setup:setup",
         "Write the files that a Slurm cluster needs for rota: hold hook, watchdog, systemd units.",
     ),
+    "doctor": Verb(
+        "doctor:doctor", "Check a cluster that rota is to schedule, and say what to put right."
+    ),
     "queue": Verb("queue:app", "Show which jobs wait and why, which run, and on what."),
+    "explain": Verb(
+        "explain:explain",
+        "Say why a job waits, who is before it and when it will start, or what became of it.",
+    ),
     "submit": Verb(
         "submit:submit",
         "Put a job in line, to run here and with this environment; prints its number.",

@@ -59,6 +59,7 @@ class SlurmDriver:
         self._told: set[tuple[int, str]] = set()
         self._racks: dict[str, int] | None = None
         self._left: list[SlurmJob] = []  # jobs of our partitions that Slurm is to start itself
+        self._why_left: dict[str, str] = {}
 
     # What there is.
 
@@ -96,7 +97,7 @@ class SlurmDriver:
         active = _active_tasks(jobs)
         found: list[JobSight] = []
         seen: dict[str, SlurmJob] = {}
-        self._left = []
+        self._left, self._why_left = [], {}
         for job in jobs:
             demand = self.demands.of(job)
             self._tell(job, demand)
@@ -104,13 +105,15 @@ class SlurmDriver:
             if not managed and not names.intersection(job.nodes):
                 if self._is_left(job, demand):
                     self._left.append(job)
+                    self._why_left[job.call] = demand.left
                 if job.call not in self._jobs:
                     continue
             for one in _split(job, active.get(job.array_id, 0)):
                 seen[one.call] = one
                 found.append(self._job(one, demand, now_s, names))
         self._jobs = seen
-        return ClusterSight(now_s, found, [_node(node, self._racks or {}) for node in ours])
+        nodes_seen = [_node(node, self._racks or {}) for node in ours]
+        return ClusterSight(now_s, found, nodes_seen, self._why_left)
 
     def _job(self, job: SlurmJob, demand: Demand, now_s: float, names: set[str]) -> JobSight:
         end = _ENDS.get(job.state, "")
