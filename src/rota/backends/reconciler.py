@@ -225,6 +225,9 @@ class Reconciler:
             job = self._jobs.get(uid)
             if job is None or job.order is not None or look < job.blind_until:
                 continue
+            if seen.phase == "stopping" and job.seen is not None and job.seen.share:
+                # Its nodes come free one by one; what it had tells later what it has lost.
+                seen = replace(seen, share=job.seen.share)
             if (intent := self._follows(job, seen)) is not None:
                 changed.append(intent)
             job.seen, job.stale = seen, False
@@ -235,37 +238,47 @@ class Reconciler:
 
         One that lost what it held, by a node that failed for example, waits for a policy again.
         """
-        intent = job.intent
+        intent, before = job.intent, job.seen
+        ran = before is not None and before.phase in ("running", "stopping")
+        lost = ran and not job.stopped and before is not None and before.share == intent.share
         if seen.phase == "running":
             job.since_s = inf
-            wanted = intent.share
-            stays = wanted is not None and not self._may_become(wanted, seen, job.traits)
-            if stays and not intent.cancelled:
-                # Somebody else has started it, and there is no way back.
+            if not intent.cancelled and self._is_overtaken(intent, seen, job.traits, ran=ran):
                 return replace(intent, share=None)
             if intent.share == seen.share and intent.noticed_s < inf:
                 return replace(intent, noticed_s=inf)
+        elif seen.phase == "starting" and lost and intent.share:
+            # The cluster itself has put it back in line, for the nodes that it has lost.
+            return replace(intent, share=(), noticed_s=inf)
         elif seen.phase == "waiting":
-            before, stopped, job.stopped = job.seen, job.stopped, False
-            ran = before is not None and before.phase in ("running", "stopping")
-            lost = ran and not stopped and before is not None and before.share == intent.share
+            job.stopped = False
             if intent.share is not None and (lost or not intent.share):
                 return replace(intent, share=None, noticed_s=inf)
             if intent.noticed_s < inf:
                 return replace(intent, noticed_s=inf)
         return None
 
+    def _is_overtaken(self, intent: Intent, seen: Seen, traits: Traits, *, ran: bool) -> bool:
+        """Whether a job runs somewhere else than it was to start: nobody has decided to move it."""
+        if intent.share is None or intent.share == seen.share:
+            return False
+        return (bool(intent.share) and not ran) or not self._may_become(intent.share, seen, traits)
+
     # What is to be done.
 
     def overdue(self, now_s: float) -> list[Intent]:
-        """Intents that give a start up because it takes too long; to be written down and taken."""
+        """Intents that give a start up, to be written down and taken.
+
+        It takes too long, or a node that it needs cannot be used any more.
+        """
         found = []
         for job in self._jobs.values():
             if job.seen is None or not job.ready or not job.intent.share or job.intent.cancelled:
                 continue
             if job.seen.phase in ("waiting", "starting"):
                 job.since_s = min(job.since_s, now_s)
-                if now_s >= job.since_s + self.start_s:
+                gone = any(node not in self._free for node, *_ in job.intent.share)
+                if gone or now_s >= job.since_s + self.start_s:
                     share = () if job.seen.phase == "starting" else None
                     found.append(replace(job.intent, share=share))
         return found
