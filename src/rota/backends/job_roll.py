@@ -145,6 +145,8 @@ class JobRoll:
         there = set[int]()
         for one in sight.jobs:
             uid = self._known_as(one)
+            if uid is not None and uid not in self._open and not one.end:
+                uid = None  # its cluster has forgotten that it was over: a job like a new one
             if uid is None and one.end and not self._was_missed(one):
                 continue  # it was over before anybody asked
             if uid is None:
