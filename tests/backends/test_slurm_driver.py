@@ -182,17 +182,27 @@ def test_a_long_array_is_shown_task_by_task_and_not_whole() -> None:
     assert names == ["7_1", "7_0"]
 
 
-def test_a_start_sets_size_and_nodes_together_and_then_releases() -> None:
+def test_a_start_sets_the_size_which_running_jobs_refuse_then_nodes_and_then_releases() -> None:
     driver, tools = made(
         {"node_count": 2, "cpus": 8, "comment": "rota:checkpointable=yes,min_nodes=1,max_nodes=3"}
     )
     (job,) = driver.observe().jobs
     answer = driver.carry_out("start", job, (("n1", 1, 0), ("n3", 1, 0), ("n2", 1, 0)))
-    update, release = tools.given
+    size, where, release = tools.given
     assert answer.outcome == "done"
-    assert update[:3] == ("scontrol", "update", "jobid=7")
-    assert {"NumNodes=3-3", "ReqNodeList=n1,n3,n2", "StartTime=now", "NumCPUs=12"} <= set(update)
+    assert size == ("scontrol", "update", "jobid=7", f"AdminComment={HELD} nodelist=",
+                    "NumNodes=3-3", "NumCPUs=12")  # fmt: skip
+    assert where == ("scontrol", "update", "jobid=7", "ReqNodeList=n1,n3,n2", "StartTime=now")
     assert release == ("scontrol", "release", "7")
+
+
+def test_a_start_that_is_too_late_changes_nothing() -> None:
+    driver, tools = made({})
+    (job,) = driver.observe().jobs
+    tools.answer = Said(1, "", "Job is no longer pending execution for job 7")
+    assert driver.carry_out("start", job, (("n1", 1, 0),)).outcome == "refused"
+    assert len(tools.given) == 1
+    assert not any(word.startswith("ReqNodeList") for word in tools.given[0])
 
 
 @pytest.mark.parametrize(
@@ -219,8 +229,14 @@ def test_a_command_that_is_refused_or_lost_is_told_apart() -> None:
     (job,) = driver.observe().jobs
     tools.answer = Said(1, "", "slurm_update error: Access denied\n")
     assert driver.carry_out("cancel", job, ()).outcome == "refused"
-    tools.answer = Said(None, "", "scancel did not answer in 30 s")
-    assert driver.carry_out("cancel", job, ()).outcome == "unknown"
+    for lost in (
+        Said(None, "", "scancel did not answer in 30 s"),
+        Said(1, "", "slurm_update error: Socket timed out on send/recv operation"),
+        Said(1, "", "slurm_update error: Zero Bytes were transmitted or received"),
+        Said(1, "", "Unable to contact slurm controller (connect failure)"),
+    ):
+        tools.answer = lost
+        assert driver.carry_out("cancel", job, ()).outcome == "unknown"
 
 
 def test_nothing_is_done_to_a_job_that_has_changed_its_number() -> None:

@@ -199,14 +199,19 @@ class SlurmDriver:
         return Answer("refused", "Slurm cannot resize a running job in place")
 
     def _start(self, slurm_job: SlurmJob, job: JobSight, place: Place) -> Answer:
+        """Set the size, then the nodes, then release the job.
+
+        The watchdog may have started it by now. A list of nodes would shrink a running job to
+        them, but a new size is refused unless it is pending: so the size comes first, alone.
+        """
         nodes = [name for name, _, _ in place]
-        fields = {
-            "AdminComment": held_mark(slurm_job), "NumNodes": f"{len(nodes)}-{len(nodes)}",
-            "ReqNodeList": ",".join(nodes), "StartTime": "now",
-        }  # fmt: skip
+        size = {"AdminComment": held_mark(slurm_job), "NumNodes": f"{len(nodes)}-{len(nodes)}"}
         if len(nodes) != slurm_job.least_nodes:
-            fields["NumCPUs"] = str(round(job.request.cpus_per_worker * len(nodes)))
-        said = self._tools.update(slurm_job.call, fields)
+            size["NumCPUs"] = str(round(job.request.cpus_per_worker * len(nodes)))
+        said = self._tools.update(slurm_job.call, size)
+        if said.code == 0:
+            where = {"ReqNodeList": ",".join(nodes), "StartTime": "now"}
+            said = self._tools.update(slurm_job.call, where)
         if said.code == 0:
             said = self._tools.control(("release",), slurm_job.call)
         return _answer(said)
@@ -222,7 +227,7 @@ class SlurmDriver:
 def _answer(said: Said) -> Answer:
     if said.code == 0:
         return Answer("done")
-    return Answer("unknown" if said.code is None else "refused", said.line)
+    return Answer("unknown" if said.unanswered else "refused", said.line)
 
 
 def _active_tasks(jobs: list[SlurmJob]) -> dict[int, int]:
