@@ -376,6 +376,31 @@ def test_a_full_disk_leaves_memory_and_book_in_agreement_and_jobs_alone(
     assert backend.book.intents()[1].share == ((1, 1, 0),)
 
 
+@pytest.mark.parametrize("trouble", ["taken", "down"])
+@pytest.mark.parametrize("phase", ["waiting", "starting"])
+def test_a_job_whose_nodes_cannot_be_had_any_more_is_decided_anew_at_once(
+    make: Callable[..., ClusterBackend], trouble: str, phase: str
+) -> None:
+    cluster = FakeCluster(nodes(2))
+    cluster.submit("j1", gpus_per_worker=4, stoppable=True)
+    cluster.submit("theirs", gpus_per_worker=4)
+    cluster.see("theirs", managed=False)
+    cluster.lazy = True  # what is started does not run yet
+    backend = make(cluster)
+    if phase == "waiting":
+        backend._order = lambda: None  # type: ignore[method-assign]  # nothing is carried out
+    decide(backend, j1=((0, 1, 0),))
+    until(backend, lambda _: cluster.jobs["j1"].sight.phase == phase)
+    if trouble == "taken":
+        cluster.see("theirs", phase="running", place=(("n1", 1, 0),))
+    else:
+        cluster.nodes = [replace(cluster.nodes[0], up=False), cluster.nodes[1]]
+    snapshot = until(backend, lambda _: not backend._mind.share(1))
+    make_policy("srtf").decide(snapshot).diff(snapshot)
+    if phase == "starting":
+        until(backend, lambda _: cluster.jobs["j1"].sight.phase == "waiting")
+
+
 def test_an_ended_job_that_its_cluster_lists_anew_is_run_like_a_new_one(
     make: Callable[..., ClusterBackend],
 ) -> None:

@@ -208,13 +208,15 @@ def test_a_start_without_room_is_given_up() -> None:
     assert made.overdue(5.0 + made.start_s) == [Intent(7, None)]
 
 
-@pytest.mark.parametrize(("seen", "then"), [(WAITS, None), (Seen("starting", HERE), ())])
-def test_a_start_on_a_node_that_cannot_be_used_is_given_up_at_once(
+@pytest.mark.parametrize(
+    ("seen", "then"), [(WAITS, None), (RUNS, None), (Seen("starting", HERE), ())]
+)
+def test_a_job_that_is_given_up_keeps_what_it_has_or_is_taken_back(
     seen: Seen, then: Share | None
 ) -> None:
     made = one(share=HERE)
-    look(made, seen, {1: 4})
-    assert made.overdue(5.0) == [Intent(7, then)]
+    look(made, seen)
+    assert made.giving_up(7) == Intent(7, then)
 
 
 def test_a_job_that_its_cluster_has_put_back_in_line_is_taken_back_and_decided_anew() -> None:

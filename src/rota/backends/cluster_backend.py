@@ -247,17 +247,13 @@ class ClusterBackend:
                 self._mind.add(self.roll.intent(job, self._intents), traits_of(job.sight.request))
         sights = {uid: self.roll.seen(job) for uid, job in self.roll.jobs.items()
                   if job.sight.managed}  # fmt: skip
-        held = {
-            uid: self._nodes.share(job.sight.place)
-            for uid, job in self.roll.jobs.items()
-            if job.sight.phase in ("running", "stopping")
-        }
+        held = {uid: self.roll.physical(job) for uid, job in self.roll.jobs.items()}
         before = {uid: self._mind.share(uid) for uid in sights}
         self._keep(self._mind.saw(number, sights, self._room(held).gpus))
         now = {uid: self._mind.share(uid) for uid in sights}
         lost = any((share and not now[uid]) or (self.passive and share != now[uid])
                    for uid, share in before.items())  # fmt: skip
-        self._keep([] if self.passive else self.roll.to_hold())
+        self._keep([] if self.passive else [*self.roll.to_hold(), *self._crowded_out()])
         self._news |= bool(came or over or changed or lost)
 
     def _order(self) -> None:
@@ -309,6 +305,21 @@ class ClusterBackend:
             if intent.uid in self._mind:
                 self._mind.take(intent)
                 self._keeper.note_intent(intent)
+
+    def _crowded_out(self) -> list[Intent]:
+        """Intents for jobs whose nodes others have taken, or that cannot be used any more."""
+        shares = {uid: self.roll.share(job) for uid, job in self.roll.jobs.items()}
+        coming = [uid for uid, share in shares.items() if share and uid in self._mind
+                  and self.roll.physical(self.roll.jobs[uid]) != share]  # fmt: skip
+        room = self._room({uid: shares[uid] for uid in shares.keys() - set(coming)})
+        found = []
+        for uid in coming:
+            request = self.roll.jobs[uid].sight.request
+            if room.holds(request, shares[uid]):
+                room.take(request, shares[uid])
+            else:
+                found.append(self._mind.giving_up(uid))
+        return found
 
     def _room(self, held: Mapping[int, Share]) -> Room:
         """What is free while jobs hold these shares."""

@@ -120,6 +120,11 @@ class JobRoll:
             return self._mind.share(job.uid)
         return self._nodes.share(job.sight.place)
 
+    def physical(self, job: ClusterJob) -> Share:
+        """What a job takes up now."""
+        runs = job.sight.phase in ("running", "stopping")
+        return self._nodes.share(job.sight.place) if runs else ()
+
     def given(self, uid: int) -> Share | None:
         """What a job shall hold, perhaps on other nodes than was decided; None: it is over."""
         return self.share(self.jobs[uid]) if uid in self.jobs else None

@@ -234,10 +234,7 @@ class Reconciler:
         return changed
 
     def _follows(self, job: _Job, seen: Seen) -> Intent | None:
-        """What a job shall hold from now on, if that it was seen so changes it.
-
-        One that lost what it held, by a node that failed for example, waits for a policy again.
-        """
+        """What a job shall hold now, if that changes; one that lost its nodes is decided anew."""
         intent, before = job.intent, job.seen
         ran = before is not None and before.phase in ("running", "stopping")
         lost = ran and not job.stopped and before is not None and before.share == intent.share
@@ -248,7 +245,7 @@ class Reconciler:
             if intent.share == seen.share and intent.noticed_s < inf:
                 return replace(intent, noticed_s=inf)
         elif seen.phase == "starting" and lost and intent.share:
-            # The cluster itself has put it back in line, for the nodes that it has lost.
+            # Its cluster has put it back in line, for the same nodes.
             return replace(intent, share=(), noticed_s=inf)
         elif seen.phase == "waiting":
             job.stopped = False
@@ -267,21 +264,22 @@ class Reconciler:
     # What is to be done.
 
     def overdue(self, now_s: float) -> list[Intent]:
-        """Intents that give a start up, to be written down and taken.
-
-        It takes too long, or a node that it needs cannot be used any more.
-        """
+        """Intents that give a start up because it takes too long; to be written down and taken."""
         found = []
         for job in self._jobs.values():
             if job.seen is None or not job.ready or not job.intent.share or job.intent.cancelled:
                 continue
             if job.seen.phase in ("waiting", "starting"):
                 job.since_s = min(job.since_s, now_s)
-                gone = any(node not in self._free for node, *_ in job.intent.share)
-                if gone or now_s >= job.since_s + self.start_s:
-                    share = () if job.seen.phase == "starting" else None
-                    found.append(replace(job.intent, share=share))
+                if now_s >= job.since_s + self.start_s:
+                    found.append(self.giving_up(job.intent.uid))
         return found
+
+    def giving_up(self, uid: int) -> Intent:
+        """The intent by which a job gets no more than it has, until a policy decides anew."""
+        job = self._jobs[uid]
+        starting = job.seen is not None and job.seen.phase == "starting"
+        return replace(job.intent, share=() if starting else None)
 
     def orders(self, now_s: float) -> Iterator[tuple[JobOrder, Intent | None]]:
         """What is to be done now, each with an intent to write down and take before it is.
