@@ -89,6 +89,20 @@ def test_what_a_job_waits_for_beside_room_is_said(fields: dict[str, Any], why: s
     assert seen(fields)[0].waits_for == why
 
 
+@pytest.mark.parametrize("mark", ["", "rota:let-go", HELD])
+@pytest.mark.parametrize("said", ["launch failed requeued held", "launch_failed_requeued_held"])
+def test_a_job_that_slurm_holds_since_it_could_not_launch_it_is_started_again(
+    mark: str, said: str
+) -> None:
+    driver, tools = made(
+        {"admin_comment": mark, "state_reason": "JobHeldUser", "state_description": said}
+    )
+    (job,) = driver.observe().jobs
+    assert (job.phase, job.waits_for) == ("waiting", "")
+    assert driver.carry_out("start", job, (("n1", 1, 0),)).outcome == "done"
+    assert f"AdminComment={HELD} nodelist=" in tools.given[0]
+
+
 @pytest.mark.parametrize(
     "fields",
     [{"het_job_id": 7}, {"resv_name": "maint"}, {"licenses": "matlab:1"}, {"shared": "none"},

@@ -39,6 +39,8 @@ class SlurmJob:
     user_id: int = -1
     state: str = "PENDING"
     reason: str = ""
+    said: str = ""
+    """More about the reason, in words."""
     priority: float = 0.0
     partition: str = ""
     nodes: tuple[str, ...] = ()
@@ -149,6 +151,7 @@ def _job_of(row: dict[str, Any]) -> SlurmJob:
         name=row.get("name") or "", user=row.get("user_name") or str(row.get("user_id", "")),
         user_id=int(number(row.get("user_id"), -1)),
         state=_state(row["job_state"]), reason=row.get("state_reason") or "",
+        said=(row.get("state_description") or "").replace("_", " "),
         priority=number(row.get("priority"), 0),
         partition=row.get("partition") or "",
         nodes=expanded(row.get("nodes") or ""), required=expanded(row.get("required_nodes") or ""),

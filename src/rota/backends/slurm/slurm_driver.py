@@ -36,6 +36,7 @@ _USABLE: Final = ("idle", "mixed", "allocated", "completing")
 _SHUT: Final = re.compile(
     "drain|fail|maint|reserved|not_responding|power|down|invalid|reboot|unknown|planned|future"
 )
+LAUNCH_FAILED: Final = "launch failed requeued held"
 MOST_TASKS: Final = 64
 """Tasks of an array that policies are shown at a time."""
 
@@ -268,8 +269,12 @@ def _is_user_held(job: SlurmJob) -> bool:
 
 
 def _is_held_by_others(job: SlurmJob) -> bool:
-    """Whether it is held by neither rota's hook nor its user: by an administrator, say."""
-    return job.priority == 0 and not job.mark.startswith(HELD) and not _is_user_held(job)
+    """Whether it is held by neither rota's hook nor its user: by an administrator, say.
+
+    Slurm itself holds what it could not launch; where rota starts jobs, it tries again elsewhere.
+    """
+    ours = job.mark.startswith(HELD) or job.said == LAUNCH_FAILED
+    return job.priority == 0 and not ours and not _is_user_held(job)
 
 
 def _foreign(job: SlurmJob, request: JobRequest, names: set[str]) -> tuple[JobRequest, Place]:
