@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from math import isnan
+from time import time
 from typing import Any
 
 import pytest
@@ -208,6 +209,14 @@ def test_a_start_sets_the_size_which_running_jobs_refuse_then_nodes_and_then_rel
                     "NumNodes=3-3", "NumCPUs=12")  # fmt: skip
     assert where == ("scontrol", "update", "jobid=7", "ReqNodeList=n1,n3,n2", "StartTime=now")
     assert release == ("scontrol", "release", "7")
+
+
+@pytest.mark.parametrize(("age_s", "when"), [(5.0, "now+2"), (500.0, "now")])
+def test_a_job_starts_a_little_after_its_requeue(age_s: float, when: str) -> None:
+    driver, tools = made({"restart_cnt": 1, "submit_time": time() - age_s})
+    (job,) = driver.observe().jobs
+    driver.carry_out("start", job, (("n1", 1, 0),))
+    assert tools.given[1][-1] == f"StartTime={when}"
 
 
 def test_a_start_that_is_too_late_changes_nothing() -> None:

@@ -36,6 +36,8 @@ _USABLE: Final = ("idle", "mixed", "allocated", "completing")
 _SHUT: Final = re.compile(
     "drain|fail|maint|reserved|not_responding|power|down|invalid|reboot|unknown|planned|future"
 )
+FRESH_S: Final = 60.0
+"""Since a requeue, which a job is given as its time of submission; its old run may take as long."""
 LAUNCH_FAILED: Final = "launch failed requeued held"
 MOST_TASKS: Final = 64
 """Tasks of an array that policies are shown at a time."""
@@ -211,7 +213,9 @@ class SlurmDriver:
             size["NumCPUs"] = str(round(job.request.cpus_per_worker * len(nodes)))
         said = self._tools.update(slurm_job.call, size)
         if said.code == 0:
-            where = {"ReqNodeList": ",".join(nodes), "StartTime": "now"}
+            # Right after a requeue a node takes a new start for the old one, and the job fails.
+            when = "now+2" if time() - slurm_job.submit_s < FRESH_S and job.resubmitted else "now"
+            where = {"ReqNodeList": ",".join(nodes), "StartTime": when}
             said = self._tools.update(slurm_job.call, where)
         if said.code == 0:
             said = self._tools.control(("release",), slurm_job.call)
