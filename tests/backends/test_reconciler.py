@@ -391,7 +391,7 @@ KINDS = (
 )
 shares = st.sampled_from([(), ((0, 1, 0),), ((1, 1, 0),), ((0, 1, 0), (1, 1, 0)), ((2, 1, 0),)])
 STEPS = ("want", "order", "happen", "answer", "refuse", "lose", "look", "see", "go on", "crash",
-         "orphan", "stranger", "fail", "tick")  # fmt: skip
+         "orphan", "stranger", "fail", "requeue", "tick")  # fmt: skip
 
 
 def play(data: st.DataObject, world: World, steps: tuple[str, ...]) -> dict[int, Share]:
@@ -437,6 +437,8 @@ def play(data: st.DataObject, world: World, steps: tuple[str, ...]) -> dict[int,
             world.jobs[uid].phase, world.jobs[uid].share = "starting", ((2, 1, 0),)
         elif step == "fail" and world.jobs[uid].phase in ("running", "stopping"):
             world.jobs[uid].phase, world.jobs[uid].share = "waiting", ()
+        elif step == "requeue" and world.jobs[uid].phase in ("running", "stopping"):
+            world.jobs[uid].phase = "starting"  # the cluster itself starts it again, where it was
         elif step == "tick":
             world.now_s += 10.0
         world.free()  # nothing was given twice
@@ -468,7 +470,7 @@ def test_what_was_decided_last_comes_about_over_crashes_and_lost_answers_or_is_d
     data: st.DataObject,
 ) -> None:
     world = world_of(data, tuple(kind for kind in KINDS if kind.stoppable))
-    steps = tuple(s for s in STEPS if s not in ("stranger", "fail", "refuse", "tick"))
+    steps = tuple(s for s in STEPS if s not in ("stranger", "fail", "requeue", "refuse", "tick"))
     wanted = play(data, world, steps)
     world.settle()
     for uid, share in wanted.items():
