@@ -36,7 +36,7 @@ class FakeCluster:
     done: list[tuple[Action, str, Place]] = field(default_factory=list)
     away: bool = False
     lazy: bool = False
-    """What is started stays on its way to its nodes."""
+    """What starts or stops stays on its way."""
     lose: int = 0
     """Commands that take effect, but are not answered."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -69,7 +69,7 @@ class FakeCluster:
         if sight.phase == "starting" and sight.place and not self.lazy:
             job.runs += 1
             job.sight = replace(sight, phase="running", start_s=now_s)
-        elif sight.phase == "stopping":
+        elif sight.phase == "stopping" and not self.lazy:
             job.sight = replace(sight, phase="waiting", place=(), start_s=nan)
         elif sight.phase == "running" and job.ran_s + now_s - sight.start_s >= job.length_s:
             job.sight = replace(sight, phase="waiting", end="done", end_s=now_s, place=())

@@ -401,6 +401,25 @@ def test_a_job_whose_nodes_cannot_be_had_any_more_is_decided_anew_at_once(
         until(backend, lambda _: cluster.jobs["j1"].sight.phase == "waiting")
 
 
+def test_a_job_that_leaves_its_nodes_one_by_one_makes_room_for_others(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes(2))
+    asks = {"workers": 2, "min_workers": 2, "max_workers": 2, "gpus_per_worker": 4}
+    cluster.submit("j1", **asks, stoppable=True)
+    cluster.submit("theirs", gpus_per_worker=4)
+    cluster.see("theirs", managed=False)
+    backend = make(cluster)
+    decide(backend, j1=((0, 1, 0), (1, 1, 0)))
+    until(backend, lambda s: is_running(cluster, "j1") and bool(s.jobs.running.any()))
+    cluster.lazy = True  # it stays on its way out
+    cluster.see("j1", phase="stopping", place=(("n1", 1, 0),))
+    cluster.see("theirs", phase="running", place=(("n2", 1, 0),))
+    snapshot = until(backend, lambda s: int(s.jobs.running.sum()) == 2)
+    assert snapshot.nodes["free"].tolist() == [0, 0]
+    make_policy("srtf").decide(snapshot).diff(snapshot)
+
+
 def test_an_ended_job_that_its_cluster_lists_anew_is_run_like_a_new_one(
     make: Callable[..., ClusterBackend],
 ) -> None:

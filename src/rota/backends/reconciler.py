@@ -118,6 +118,8 @@ class _Job:
     """Under way; its outcome has not been told."""
     blind_until: int = 0
     """Looks that began before this one say nothing about it."""
+    had: Share = ()
+    """What it held when it ran; when it stops, its nodes come free one by one."""
     stopped: bool = False
     """It was ordered to stop: that it holds nothing any more is no loss."""
     refused: int = 0
@@ -225,11 +227,10 @@ class Reconciler:
             job = self._jobs.get(uid)
             if job is None or job.order is not None or look < job.blind_until:
                 continue
-            if seen.phase == "stopping" and job.seen is not None and job.seen.share:
-                # Its nodes come free one by one; what it had tells later what it has lost.
-                seen = replace(seen, share=job.seen.share)
             if (intent := self._follows(job, seen)) is not None:
                 changed.append(intent)
+            if seen.phase == "running" or not job.had:
+                job.had = seen.share
             job.seen, job.stale = seen, False
         return changed
 
@@ -237,7 +238,7 @@ class Reconciler:
         """What a job shall hold now, if that changes; one that lost its nodes is decided anew."""
         intent, before = job.intent, job.seen
         ran = before is not None and before.phase in ("running", "stopping")
-        lost = ran and not job.stopped and before is not None and before.share == intent.share
+        lost = ran and not job.stopped and job.had == intent.share
         if seen.phase == "running":
             job.since_s = inf
             if not intent.cancelled and self._is_overtaken(intent, seen, job.traits, ran=ran):
@@ -248,7 +249,7 @@ class Reconciler:
             # Its cluster has put it back in line, for the same nodes.
             return replace(intent, share=(), noticed_s=inf)
         elif seen.phase == "waiting":
-            job.stopped = False
+            job.stopped, job.had = False, ()
             if intent.share is not None and (lost or not intent.share):
                 return replace(intent, share=None, noticed_s=inf)
             if intent.noticed_s < inf:
