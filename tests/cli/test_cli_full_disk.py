@@ -7,6 +7,7 @@ import os
 import resource
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -71,3 +72,25 @@ def test_a_daemon_waits_for_room_and_says_so_once(
     slurm_daemon._await_room(tmp_path, lambda text, **_: said.append(text))  # type: ignore[arg-type]
     assert (tries, len(said), list(tmp_path.iterdir())) == ([3], 1, [])
     assert os.strerror(code) in said[0]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES])
+def test_a_disk_that_fills_up_while_a_daemon_starts_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    said, begun = list[str](), [0]
+
+    def schedule(*_: object) -> None:
+        begun[0] += 1
+        if begun[0] == 1:
+            raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(slurm_daemon, "_schedule", schedule)
+    options: Any = SimpleNamespace(partition=["gpu"], state=tmp_path / "state", shadow=False)
+    say: Any = lambda text, **_: said.append(text)  # noqa: E731
+    if code == errno.EACCES:
+        with pytest.raises(OSError, match=os.strerror(code)):
+            slurm_daemon.run_on_slurm(options, None, None, say)  # type: ignore[arg-type]
+    else:
+        slurm_daemon.run_on_slurm(options, None, None, say)  # type: ignore[arg-type]
+        assert (begun, len(said)) == ([2], 1)

@@ -39,11 +39,11 @@ ROOM_BYTES: Final = 1 << 20
 
 def run_on_slurm(options: DaemonOptions, policy: Policy, guard: Guard, say: Speaker) -> None:
     """Schedule the jobs of some partitions until a signal comes; jobs outlive the daemon."""
-    from rota.backends.local.daemon_lock import locked
     from rota.backends.local.private import make_private
     from rota.backends.local.state_dir import JOURNAL
     from rota.backends.slurm.slurm_driver import SlurmDriver
     from rota.backends.slurm.tools import SlurmTools
+    from rota.run.journal_file import lacks_room
 
     partitions = frozenset(options.partition or ())
     if not partitions:
@@ -58,8 +58,26 @@ def run_on_slurm(options: DaemonOptions, policy: Policy, guard: Guard, say: Spea
         # The backend does nothing at all: then the journal says who decided, the fallback as well.
         guard = replace(guard, shadow=False)
     _check_journal(root / JOURNAL, shadow=options.shadow)
-    _await_room(root, say)
     driver = SlurmDriver(SlurmTools(), partitions, passive=options.shadow, say=say)
+    while True:
+        _await_room(root, say)
+        try:
+            return _schedule(options, policy, guard, driver, root, say)
+        except (OSError, JournalError) as error:
+            if not lacks_room(error):
+                raise
+            say(f"{error}; it begins again, and goes on where it was", trouble=True)
+
+
+def _schedule(
+    options: DaemonOptions, policy: Policy, guard: Guard, driver: SlurmDriver, root: Path,
+    say: Speaker,
+) -> None:  # fmt: skip
+    """Schedule until a signal comes; all that matters is in the files below `root`."""
+    from rota.backends.local.daemon_lock import locked
+    from rota.backends.local.state_dir import JOURNAL
+
+    partitions = driver.demands.partitions
     sight = _first_sight(driver, partitions, say)
     _try_out(options, sight, say)
     with ExitStack() as stack:
