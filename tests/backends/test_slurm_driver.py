@@ -184,6 +184,23 @@ def test_nodes_below_one_switch_are_one_rack(said: str, expected: list[int]) -> 
     assert [node.rack for node in driver.observe().nodes] == expected
 
 
+def test_gpus_that_slurm_counts_as_used_without_a_job_are_not_used_and_that_is_said() -> None:
+    said = list[str]()
+    nodes = [
+        {**NODE, "gres_used": "gpu:a100:3(IDX:0,2-3)", "alloc_cpus": 0},
+        {**NODE, "name": "n2", "gres_used": "gpu:a100:3(IDX:0-2)", "alloc_cpus": 9},
+    ]
+    driver, _ = made(nodes=nodes, say=said.append)
+    for _ in range(2):
+        assert [node.gpus for node in driver.observe().nodes] == [1, 4]
+    assert len(said) == 1
+    assert "3 GPUs of n1" in said[0]
+
+
+def test_a_job_that_was_requeued_is_no_interactive_one() -> None:
+    assert seen({"batch_flag": False, "restart_cnt": 2})[0].managed
+
+
 def test_a_long_array_is_shown_task_by_task_and_not_whole() -> None:
     array = {"array_job_id": 7, "array_task_string": "0-9999", "array_max_tasks": 0}
     assert len(seen(array)) == MOST_TASKS

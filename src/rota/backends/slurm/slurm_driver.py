@@ -17,7 +17,7 @@ from rota.backends.slurm.replies import array_tasks, gpus, read_jobs, read_nodes
 from rota.backends.slurm.topology import racks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rota.backends.driver import JobRequest, Place
     from rota.backends.reconciler import Action, Phase
@@ -100,6 +100,7 @@ class SlurmDriver:
         found: list[JobSight] = []
         seen: dict[str, SlurmJob] = {}
         self._left = []
+        self._tell_astray(ours)
         for job in jobs:
             demand = self.demands.of(job)
             self._tell(job, demand)
@@ -154,6 +155,16 @@ class SlurmDriver:
     def _is_left(self, job: SlurmJob, demand: Demand) -> bool:
         ours = not self.demands.partitions.isdisjoint(job.partition.split(","))
         return ours and bool(demand.left) and job.state == "PENDING" and not _is_user_held(job)
+
+    def _tell_astray(self, nodes: Sequence[SlurmNode]) -> None:
+        """Say which GPUs nobody can use, as happens after a controller was killed."""
+        for node in nodes:
+            text = (
+                f"Slurm counts {node.gpus_astray} GPUs of {node.name} as used, but no job is there"
+            )
+            if node.gpus_astray and (0, text) not in self._told:
+                self._told.add((0, text))
+                self._say(f"{text}: no job is started on them; `scontrol reconfigure` mends that")
 
     def _tell(self, job: SlurmJob, demand: Demand) -> None:
         """Say once what was ignored of a job's hints, and why a job is left to Slurm."""
@@ -305,7 +316,7 @@ def _foreign(job: SlurmJob, request: JobRequest, names: set[str]) -> tuple[JobRe
 def _node(node: SlurmNode, racks: Mapping[str, int]) -> NodeSight:
     shut = any(_SHUT.search(flag) for flag in node.flags)
     return NodeSight(
-        name=node.name, gpus=node.gpus, gpu_type=node.gpu_type, cpus=float(node.cpus),
-        memory_gb=node.memory_mb / 1024, rack=racks.get(node.name, 0),
+        name=node.name, gpus=max(0, node.gpus - node.gpus_astray), gpu_type=node.gpu_type,
+        cpus=float(node.cpus), memory_gb=node.memory_mb / 1024, rack=racks.get(node.name, 0),
         up=node.state in _USABLE and not shut,
     )  # fmt: skip
