@@ -376,6 +376,27 @@ def test_a_full_disk_leaves_memory_and_book_in_agreement_and_jobs_alone(
     assert backend.book.intents()[1].share == ((1, 1, 0),)
 
 
+def test_a_notice_that_could_not_be_written_down_is_given_later(
+    make: Callable[..., ClusterBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, said = FakeCluster(nodes()), list[str]()
+    cluster.submit("j1", gpus_per_worker=4, stoppable=True, notice_s=1000.0)
+    backend = make(cluster, say=said.append)
+    decide(backend, j1=((0, 1, 0),))
+    until(backend, lambda _: is_running(cluster, "j1") and backend._mind.settled(1))
+
+    def full(*_: object) -> None:
+        raise JournalError("Cannot write: the disk is full.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backend.book, "begin_command", full)
+        decide(backend, j1=())
+        until(backend, lambda _: bool(said))
+        assert not np.isfinite(backend._mind.intent(1).noticed_s)
+    until(backend, lambda _: cluster.jobs["j1"].sight.phase == "waiting")
+    assert [action for action, *_ in cluster.done] == ["start", "notice", "stop"]
+
+
 @pytest.mark.parametrize("trouble", ["taken", "down"])
 @pytest.mark.parametrize("phase", ["waiting", "starting"])
 def test_a_job_whose_nodes_cannot_be_had_any_more_is_decided_anew_at_once(

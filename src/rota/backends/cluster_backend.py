@@ -6,6 +6,7 @@ comes back as events, on which `wait` wakes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from math import inf
 from time import monotonic, time
@@ -274,6 +275,8 @@ class ClusterBackend:
         number = self._keeper.begin(order, self.now_s)
         if number is None:
             self._mind.done(order, "refused")
+            # What was not given, a notice for example, must not count as given.
+            self._keep([] if intent is None else [replace(intent, noticed_s=inf)])
             return False
         self._flying[number] = order
         place = tuple((self._nodes.names[node], w, s) for node, w, s in order.share)

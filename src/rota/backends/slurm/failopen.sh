@@ -8,9 +8,10 @@
 # if there were no rota. First the node list that rota gave it is cleared, or set to the user's own,
 # which rota noted as "rota:held nodelist=n1,n2"; and the delay after a requeue is dropped. At last
 # the admin comment becomes "rota:let-go". Jobs that rota has released already, but that still wait
-# for the nodes it gave them, get the same: these may be down for long. Jobs held by users or administrators stay held. The latter
-# are those with the reason JobHeldAdmin, so rota itself must hold jobs by `scontrol uhold` or
-# `requeuehold`: a plain `hold`, or Priority=0, would look like an administrator's.
+# for the nodes it gave them, get the same: these may be down for long. Jobs held by users or
+# administrators stay held. The latter are those with the reason JobHeldAdmin, so rota itself must
+# hold jobs by `scontrol uhold` or `requeuehold`: a plain `hold`, or Priority=0, would look like an
+# administrator's.
 #
 # One check, then it ends: 0 if all is well, 1 if something failed and the next check has to try
 # again, 2 if it was called wrongly. With --loop it checks for ever. It must run as root, SlurmUser or
@@ -51,9 +52,10 @@ is_fresh() {
    [ "$age" -le "$timeout" ] && [ "$age" -ge "-$timeout" ]
 }
 
-# Lines of "RECORD UNIT LIST TIME HOLD" about the jobs that rota holds or has placed. A record is what Slurm keeps, the
-# unit its name for scontrol: all tasks of an array that have not been looked at are one record, but
-# its number alone would also mean the tasks that somebody has split off and held.
+# Lines of "RECORD UNIT LIST TIME HOLD" about the jobs that rota holds or has placed. A record is
+# what Slurm keeps, the unit its name for scontrol: all tasks of an array that have not been looked
+# at are one record, but its number alone would also mean the tasks that somebody has split off and
+# held.
 # squeue must list array tasks one by one (-r), or it mixes up the reasons of an array's records.
 held_jobs() {
    by_user=$(squeue -h -r -t PENDING --partition="$partitions" -o '%A %14k') || return 1
