@@ -45,9 +45,12 @@ def test_a_journal_is_not_put_aside_because_the_disk_is_full(tmp_path: Path) -> 
     with journal_of(path, META, make, said.append) as book, closing(book):  # type: ignore[arg-type]
         book.keep_intents([Intent(3, ((0, 1, 0),))])
     grown = {**META, "cluster": {"names": ["n1", "n2"], "gpus": [8, 8]}}
-    with full_disk(), pytest.raises(JournalError) as caught:
-        with journal_of(path, grown, make, said.append):  # type: ignore[arg-type]
-            pass
+    with (
+        full_disk(),
+        pytest.raises(JournalError) as caught,
+        journal_of(path, grown, make, said.append),  # type: ignore[arg-type]
+    ):
+        pass
     assert lacks_room(caught.value)
     with journal_of(path, grown, make, said.append) as book, closing(book):  # type: ignore[arg-type]
         assert book.intents() == {3: Intent(3, ((0, 1, 0),))}
