@@ -5,7 +5,7 @@ RUN := $(VENV)/bin
 PIP := PIP_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(RUN)/python -m pip install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: fuzz test-slow test-logs test-bounds test-wheel test-slurm test-busy ci docs help demo demo-live test check bench bench-against bench-elastic fit results-dl2 results-deepshare results-deepshare-paper results-das results-das-advice results-adapt results-worlds results-growing results-slurm results-learn weights format clean
+.PHONY: fuzz test-slow test-logs test-bounds test-wheel test-slurm chaos-slurm test-busy ci docs help demo demo-live test check bench bench-against bench-elastic fit results-dl2 results-deepshare results-deepshare-paper results-das results-das-advice results-adapt results-worlds results-growing results-slurm results-learn weights format clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,11 @@ test-wheel: $(VENV)/.dev ## Install the wheel elsewhere and run what README and 
 test-slurm: $(VENV)/.dev ## Install Slurm, start one on loopback, and run the tests that need it
 	sh scripts/install_slurm.sh
 	$(RUN)/python -m pytest -m slurm tests/slurm
+
+EVENTS ?= 50
+chaos-slurm: $(VENV)/.dev ## Kill rota, nodes and slurmctld, and fill the disk, at random: SEED=0 EVENTS=50; needs root
+	sh scripts/install_slurm.sh
+	PYTHONPATH=tests/helpers $(RUN)/python tests/slurm/chaos.py --seed $(SEED) --events $(EVENTS)
 
 # Code with and without bounds checks must not mix, so it is kept apart; Numba would not notice.
 test-bounds: $(VENV)/.dev ## Run the tests of simulator, core, policies and systems with bounds checks

@@ -35,6 +35,8 @@ class FakeCluster:
     jobs: dict[str, FakeJob] = field(default_factory=dict)
     done: list[tuple[Action, str, Place]] = field(default_factory=list)
     away: bool = False
+    lazy: bool = False
+    """What starts or stops stays on its way."""
     lose: int = 0
     """Commands that take effect, but are not answered."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -64,10 +66,10 @@ class FakeCluster:
         sight = job.sight
         if sight.end:
             return
-        if sight.phase == "starting" and sight.place:
+        if sight.phase == "starting" and sight.place and not self.lazy:
             job.runs += 1
             job.sight = replace(sight, phase="running", start_s=now_s)
-        elif sight.phase == "stopping":
+        elif sight.phase == "stopping" and not self.lazy:
             job.sight = replace(sight, phase="waiting", place=(), start_s=nan)
         elif sight.phase == "running" and job.ran_s + now_s - sight.start_s >= job.length_s:
             job.sight = replace(sight, phase="waiting", end="done", end_s=now_s, place=())

@@ -39,6 +39,15 @@ if TYPE_CHECKING:
 PATIENCE_S = 300.0
 
 
+class Beats:
+    """A heartbeat that is only counted."""
+
+    count = 0
+
+    def beat(self) -> None:
+        self.count += 1
+
+
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[..., ClusterBackend]]:
     """Makes backends one after the other over the same book, as daemons do."""
@@ -334,6 +343,134 @@ def test_nothing_is_done_that_cannot_be_written_down(
         until(backend, lambda _: bool(said))
         assert cluster.done == []
     until(backend, lambda _: is_running(cluster, "j1"))
+
+
+@pytest.mark.parametrize("table", ["jobs", "nodes", "intents", "commands"])
+def test_a_full_disk_leaves_memory_and_book_in_agreement_and_jobs_alone(
+    make: Callable[..., ClusterBackend], monkeypatch: pytest.MonkeyPatch, table: str
+) -> None:
+    cluster, said = FakeCluster(nodes(1)), list[str]()
+    heartbeat = Beats()
+    backend = make(cluster, say=said.append, heartbeat=heartbeat)
+    backend.observe()
+    verb = "begin_command" if table == "commands" else f"keep_{table}"
+
+    def full(*_: object) -> None:
+        raise JournalError("Cannot write: the disk is full.")
+
+    with monkeypatch.context() as patched:
+        for one in (verb, "try_out"):
+            patched.setattr(backend.book, one, full)
+        cluster.nodes = nodes(2)
+        cluster.submit("j1", gpus_per_worker=4, stoppable=True)
+        until(backend, lambda s: len(s.jobs) == 1 and len(s.nodes) == 2)
+        decide(backend, j1=((1, 1, 0),))
+        until(backend, lambda _: bool(said))
+        beats = heartbeat.count
+        for _ in range(3):
+            backend.observe()
+        assert (cluster.done, len(said), heartbeat.count) == ([], 1, beats)
+    until(backend, lambda _: is_running(cluster, "j1"))
+    assert said[1] == "the journal can be written again"
+    assert cluster.jobs["j1"].sight.place == (("n2", 1, 0),)
+    assert backend.book.nodes() == ["n1", "n2"]
+    assert [job.name for job in backend.book.jobs()] == ["j1"]
+    assert backend.book.intents()[1].share == ((1, 1, 0),)
+
+
+def test_a_notice_that_could_not_be_written_down_is_given_later(
+    make: Callable[..., ClusterBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, said = FakeCluster(nodes()), list[str]()
+    cluster.submit("j1", gpus_per_worker=4, stoppable=True, notice_s=1000.0)
+    backend = make(cluster, say=said.append)
+    decide(backend, j1=((0, 1, 0),))
+    until(backend, lambda _: is_running(cluster, "j1") and backend._mind.settled(1))
+
+    def full(*_: object) -> None:
+        raise JournalError("Cannot write: the disk is full.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(backend.book, "begin_command", full)
+        decide(backend, j1=())
+        until(backend, lambda _: bool(said))
+        assert not np.isfinite(backend._mind.intent(1).noticed_s)
+    until(backend, lambda _: cluster.jobs["j1"].sight.phase == "waiting")
+    assert [action for action, *_ in cluster.done] == ["start", "notice", "stop"]
+
+
+@pytest.mark.parametrize("trouble", ["taken", "down"])
+@pytest.mark.parametrize("phase", ["waiting", "starting"])
+def test_a_job_whose_nodes_cannot_be_had_any_more_is_decided_anew_at_once(
+    make: Callable[..., ClusterBackend], trouble: str, phase: str
+) -> None:
+    cluster = FakeCluster(nodes(2))
+    cluster.submit("j1", gpus_per_worker=4, stoppable=True)
+    cluster.submit("theirs", gpus_per_worker=4)
+    cluster.see("theirs", managed=False)
+    cluster.lazy = True  # what is started does not run yet
+    backend = make(cluster)
+    if phase == "waiting":
+        backend._order = lambda: None  # type: ignore[method-assign]  # nothing is carried out
+    decide(backend, j1=((0, 1, 0),))
+    until(backend, lambda _: cluster.jobs["j1"].sight.phase == phase)
+    if trouble == "taken":
+        cluster.see("theirs", phase="running", place=(("n1", 1, 0),))
+    else:
+        cluster.nodes = [replace(cluster.nodes[0], up=False), cluster.nodes[1]]
+    snapshot = until(backend, lambda _: not backend._mind.share(1))
+    make_policy("srtf").decide(snapshot).diff(snapshot)
+    if phase == "starting":
+        until(backend, lambda _: cluster.jobs["j1"].sight.phase == "waiting")
+
+
+def test_a_job_that_leaves_its_nodes_one_by_one_makes_room_for_others(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes(2))
+    asks = {"workers": 2, "min_workers": 2, "max_workers": 2, "gpus_per_worker": 4}
+    cluster.submit("j1", **asks, stoppable=True)
+    cluster.submit("theirs", gpus_per_worker=4)
+    cluster.see("theirs", managed=False)
+    backend = make(cluster)
+    decide(backend, j1=((0, 1, 0), (1, 1, 0)))
+    until(backend, lambda s: is_running(cluster, "j1") and bool(s.jobs.running.any()))
+    cluster.lazy = True  # it stays on its way out
+    cluster.see("j1", phase="stopping", place=(("n1", 1, 0),))
+    cluster.see("theirs", phase="running", place=(("n2", 1, 0),))
+    snapshot = until(backend, lambda s: int(s.jobs.running.sum()) == 2)
+    assert snapshot.nodes["free"].tolist() == [0, 0]
+    make_policy("srtf").decide(snapshot).diff(snapshot)
+
+
+def test_an_ended_job_that_its_cluster_lists_anew_is_run_like_a_new_one(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes())
+    cluster.submit("j1", gpus_per_worker=4)
+    backend = make(cluster)
+    (uid,) = backend.observe().jobs.uid.tolist()
+    cluster.see("j1", end="done")
+    until(backend, lambda s: len(s.jobs) == 0)
+    cluster.see("j1", end="")
+    until(backend, lambda s: s.jobs.uid.tolist() == [uid + 1])
+    decide(backend, j1=((0, 1, 0),))
+    until(backend, lambda _: is_running(cluster, "j1"))
+
+
+def test_a_size_that_a_cluster_tells_while_it_stops_a_job_does_not_confuse_policies(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes())
+    asks = {"min_workers": 2, "max_workers": 2, "gpus_per_worker": 4}
+    cluster.submit("j1", workers=2, stoppable=True, **asks)
+    backend = make(cluster)
+    decide(backend, j1=((0, 1, 0), (1, 1, 0)))
+    until(backend, lambda s: is_running(cluster, "j1") and bool(s.jobs.running.all()))
+    request = replace(cluster.jobs["j1"].sight.request, workers=1, min_workers=1, max_workers=1)
+    cluster.see("j1", request=request)
+    snapshot = until(backend, lambda s: int(s.jobs.rows["workers"][0]) == 1)
+    assert len(make_policy("srtf").decide(snapshot).diff(snapshot)) == 0
 
 
 @pytest.mark.parametrize(

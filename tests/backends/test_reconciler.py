@@ -203,9 +203,51 @@ def test_a_start_that_never_comes_is_taken_back() -> None:
 
 def test_a_start_without_room_is_given_up() -> None:
     made = one(share=HERE)
-    look(made, WAITS, {})
+    look(made, WAITS, {0: 0})
     assert made.overdue(5.0) == []
     assert made.overdue(5.0 + made.start_s) == [Intent(7, None)]
+
+
+@pytest.mark.parametrize(
+    ("seen", "then"), [(WAITS, None), (RUNS, None), (Seen("starting", HERE), ())]
+)
+def test_a_job_that_is_given_up_keeps_what_it_has_or_is_taken_back(
+    seen: Seen, then: Share | None
+) -> None:
+    made = one(share=HERE)
+    look(made, seen)
+    assert made.giving_up(7) == Intent(7, then)
+
+
+def test_a_job_that_its_cluster_has_put_back_in_line_is_taken_back_and_decided_anew() -> None:
+    made = one(share=HERE)
+    look(made, RUNS)
+    look(made, Seen("starting", HERE))
+    assert [one.action for one in actions(made)] == ["withdraw"]
+    assert made.share(7) == ()
+
+
+def test_a_job_whose_nodes_come_free_one_by_one_has_lost_all_of_them() -> None:
+    both = ((0, 1, 0), (1, 1, 0))
+    made = one(share=both)
+    look(made, Seen("running", both))
+    look(made, Seen("stopping", HERE))
+    look(made, WAITS)
+    assert (made.share(7), actions(made)) == ((), [])
+
+
+@pytest.mark.parametrize("before", [WAITS, Seen("starting", THERE), None])
+def test_a_start_that_comes_too_late_leaves_a_job_where_somebody_else_has_started_it(
+    before: Seen | None,
+) -> None:
+    made = one(share=THERE)
+    if before is not None:
+        look(made, before, {})
+    look(made, RUNS)
+    assert (made.share(7), actions(made)) == (HERE, [])
+    want(made, THERE)  # but a policy may move it
+    look(made, RUNS)
+    assert [one.action for one in actions(made)] == ["stop"]
 
 
 # -- every order of events ------------------------------------------------------------------------
@@ -349,7 +391,7 @@ KINDS = (
 )
 shares = st.sampled_from([(), ((0, 1, 0),), ((1, 1, 0),), ((0, 1, 0), (1, 1, 0)), ((2, 1, 0),)])
 STEPS = ("want", "order", "happen", "answer", "refuse", "lose", "look", "see", "go on", "crash",
-         "orphan", "stranger", "fail", "tick")  # fmt: skip
+         "orphan", "stranger", "fail", "requeue", "tick")  # fmt: skip
 
 
 def play(data: st.DataObject, world: World, steps: tuple[str, ...]) -> dict[int, Share]:
@@ -395,6 +437,8 @@ def play(data: st.DataObject, world: World, steps: tuple[str, ...]) -> dict[int,
             world.jobs[uid].phase, world.jobs[uid].share = "starting", ((2, 1, 0),)
         elif step == "fail" and world.jobs[uid].phase in ("running", "stopping"):
             world.jobs[uid].phase, world.jobs[uid].share = "waiting", ()
+        elif step == "requeue" and world.jobs[uid].phase in ("running", "stopping"):
+            world.jobs[uid].phase = "starting"  # the cluster itself starts it again, where it was
         elif step == "tick":
             world.now_s += 10.0
         world.free()  # nothing was given twice
@@ -422,15 +466,16 @@ def test_whatever_happens_every_job_comes_to_rest_as_intended(data: st.DataObjec
 
 @settings(deadline=None, max_examples=300)
 @given(st.data())
-def test_what_was_decided_last_is_what_comes_about_over_crashes_and_lost_answers(
+def test_what_was_decided_last_comes_about_over_crashes_and_lost_answers_or_is_decided_anew(
     data: st.DataObject,
 ) -> None:
     world = world_of(data, tuple(kind for kind in KINDS if kind.stoppable))
-    steps = tuple(s for s in STEPS if s not in ("stranger", "fail", "refuse", "tick"))
+    steps = tuple(s for s in STEPS if s not in ("stranger", "fail", "requeue", "refuse", "tick"))
     wanted = play(data, world, steps)
     world.settle()
     for uid, share in wanted.items():
-        assert world.jobs[uid].share == share
+        overtaken = world.kept[uid].share is None and world.jobs[uid].phase == "running"
+        assert world.jobs[uid].share == share or overtaken
 
 
 def test_a_job_that_was_cancelled_ends_whatever_it_did() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from math import isnan
+from time import time
 from typing import Any
 
 import pytest
@@ -89,6 +90,20 @@ def test_what_a_job_waits_for_beside_room_is_said(fields: dict[str, Any], why: s
     assert seen(fields)[0].waits_for == why
 
 
+@pytest.mark.parametrize("mark", ["", "rota:let-go", HELD])
+@pytest.mark.parametrize("said", ["launch failed requeued held", "launch_failed_requeued_held"])
+def test_a_job_that_slurm_holds_since_it_could_not_launch_it_is_started_again(
+    mark: str, said: str
+) -> None:
+    driver, tools = made(
+        {"admin_comment": mark, "state_reason": "JobHeldUser", "state_description": said}
+    )
+    (job,) = driver.observe().jobs
+    assert (job.phase, job.waits_for) == ("waiting", "")
+    assert driver.carry_out("start", job, (("n1", 1, 0),)).outcome == "done"
+    assert f"AdminComment={HELD} nodelist=" in tools.given[0]
+
+
 @pytest.mark.parametrize(
     "fields",
     [{"het_job_id": 7}, {"resv_name": "maint"}, {"licenses": "matlab:1"}, {"shared": "none"},
@@ -169,6 +184,23 @@ def test_nodes_below_one_switch_are_one_rack(said: str, expected: list[int]) -> 
     assert [node.rack for node in driver.observe().nodes] == expected
 
 
+def test_gpus_that_slurm_counts_as_used_without_a_job_are_not_used_and_that_is_said() -> None:
+    said = list[str]()
+    nodes = [
+        {**NODE, "gres_used": "gpu:a100:3(IDX:0,2-3)", "alloc_cpus": 0},
+        {**NODE, "name": "n2", "gres_used": "gpu:a100:3(IDX:0-2)", "alloc_cpus": 9},
+    ]
+    driver, _ = made(nodes=nodes, say=said.append)
+    for _ in range(2):
+        assert [node.gpus for node in driver.observe().nodes] == [1, 4]
+    assert len(said) == 1
+    assert "3 GPUs of n1" in said[0]
+
+
+def test_a_job_that_was_requeued_is_no_interactive_one() -> None:
+    assert seen({"batch_flag": False, "restart_cnt": 2})[0].managed
+
+
 def test_a_long_array_is_shown_task_by_task_and_not_whole() -> None:
     array = {"array_job_id": 7, "array_task_string": "0-9999", "array_max_tasks": 0}
     assert len(seen(array)) == MOST_TASKS
@@ -182,17 +214,35 @@ def test_a_long_array_is_shown_task_by_task_and_not_whole() -> None:
     assert names == ["7_1", "7_0"]
 
 
-def test_a_start_sets_size_and_nodes_together_and_then_releases() -> None:
+def test_a_start_sets_the_size_which_running_jobs_refuse_then_nodes_and_then_releases() -> None:
     driver, tools = made(
         {"node_count": 2, "cpus": 8, "comment": "rota:checkpointable=yes,min_nodes=1,max_nodes=3"}
     )
     (job,) = driver.observe().jobs
     answer = driver.carry_out("start", job, (("n1", 1, 0), ("n3", 1, 0), ("n2", 1, 0)))
-    update, release = tools.given
+    size, where, release = tools.given
     assert answer.outcome == "done"
-    assert update[:3] == ("scontrol", "update", "jobid=7")
-    assert {"NumNodes=3-3", "ReqNodeList=n1,n3,n2", "StartTime=now", "NumCPUs=12"} <= set(update)
+    assert size == ("scontrol", "update", "jobid=7", f"AdminComment={HELD} nodelist=",
+                    "NumNodes=3-3", "NumCPUs=12")  # fmt: skip
+    assert where == ("scontrol", "update", "jobid=7", "ReqNodeList=n1,n3,n2", "StartTime=now")
     assert release == ("scontrol", "release", "7")
+
+
+@pytest.mark.parametrize(("age_s", "when"), [(5.0, "now+2"), (500.0, "now")])
+def test_a_job_starts_a_little_after_its_requeue(age_s: float, when: str) -> None:
+    driver, tools = made({"restart_cnt": 1, "submit_time": time() - age_s})
+    (job,) = driver.observe().jobs
+    driver.carry_out("start", job, (("n1", 1, 0),))
+    assert tools.given[1][-1] == f"StartTime={when}"
+
+
+def test_a_start_that_is_too_late_changes_nothing() -> None:
+    driver, tools = made({})
+    (job,) = driver.observe().jobs
+    tools.answer = Said(1, "", "Job is no longer pending execution for job 7")
+    assert driver.carry_out("start", job, (("n1", 1, 0),)).outcome == "refused"
+    assert len(tools.given) == 1
+    assert not any(word.startswith("ReqNodeList") for word in tools.given[0])
 
 
 @pytest.mark.parametrize(
@@ -219,8 +269,14 @@ def test_a_command_that_is_refused_or_lost_is_told_apart() -> None:
     (job,) = driver.observe().jobs
     tools.answer = Said(1, "", "slurm_update error: Access denied\n")
     assert driver.carry_out("cancel", job, ()).outcome == "refused"
-    tools.answer = Said(None, "", "scancel did not answer in 30 s")
-    assert driver.carry_out("cancel", job, ()).outcome == "unknown"
+    for lost in (
+        Said(None, "", "scancel did not answer in 30 s"),
+        Said(1, "", "slurm_update error: Socket timed out on send/recv operation"),
+        Said(1, "", "slurm_update error: Zero Bytes were transmitted or received"),
+        Said(1, "", "Unable to contact slurm controller (connect failure)"),
+    ):
+        tools.answer = lost
+        assert driver.carry_out("cancel", job, ()).outcome == "unknown"
 
 
 def test_nothing_is_done_to_a_job_that_has_changed_its_number() -> None:

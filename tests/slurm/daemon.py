@@ -77,6 +77,17 @@ class Daemon:
         return self.process.wait(timeout=600)
 
 
+def rota_command(
+    lab: Lab, policy: str, *, state: Path, interval: str = "1s", partition: str = "rota"
+) -> list[str]:
+    """How a daemon is started."""
+    return [
+        sys.executable, "-m", "rota", "run", "--backend", "slurm", "--partition", partition,
+        "--policy", policy, "--interval", interval, "--state", str(state),
+        "--heartbeat", str(lab.heartbeat),
+    ]  # fmt: skip
+
+
 @contextmanager
 def daemon(
     lab: Lab,
@@ -94,9 +105,7 @@ def daemon(
     state = lab.state / name
     log = lab.state / "log" / f"{name}.log"
     command = [
-        sys.executable, "-m", "rota", "run", "--backend", "slurm", "--partition", partition,
-        "--policy", policy, "--interval", interval, "--state", str(state),
-        "--heartbeat", str(lab.heartbeat), *words,
+        *rota_command(lab, policy, state=state, interval=interval, partition=partition), *words
     ]  # fmt: skip
     before = log.stat().st_size if log.exists() else 0
     with (

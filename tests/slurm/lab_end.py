@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -128,6 +129,14 @@ def kill_jobs(state: Path, node: str = "") -> None:
         sleep(0.01)
 
 
+def unmount(state: Path) -> None:
+    """Unmount the disks that a test has mounted in the folder of a private Slurm."""
+    for line in Path("/proc/mounts").read_text().splitlines():
+        place = line.split()[1]
+        if place.startswith(f"{state}/"):
+            subprocess.run(["umount", "--lazy", place], check=False)
+
+
 def end_all(state: Path) -> None:
     """End every process of a private Slurm: daemons, steps, and at last the one that signs."""
     notes = sorted((state / "run").glob("*.started"))
@@ -144,4 +153,5 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     sys.stdin.buffer.read()
     end_all(folder)
+    unmount(folder)
     shutil.rmtree(folder, ignore_errors=True)

@@ -143,6 +143,37 @@ def test_the_nodes_that_rota_chose_are_forgotten(lab: Lab) -> None:
         lab.run("scontrol", "update", "nodename=n8", "state=resume")
 
 
+@pytest.mark.parametrize("own", ["", "n5,n6"])
+def test_a_job_that_was_released_onto_nodes_that_are_down_is_given_others(
+    lab: Lab, own: str
+) -> None:
+    job = lab.submit(SLEEP, "-N2", *([f"--nodelist={own}"] if own else []), uid=NOBODY)
+    lab.kill_node("n8")
+    lab.run("scontrol", "update", "nodename=n8", "state=down", "reason=test")
+    try:
+        words = ("ReqNodeList=n1,n8", f"AdminComment=rota:held nodelist={own}")
+        lab.run("scontrol", "update", f"jobid={job}", *words)
+        lab.run("scontrol", "release", str(job))
+        assert check(lab) == ""  # rota is alive: it will see to it
+        die(lab)
+        check(lab)
+        lab.until(runs(lab, job), "the job runs without n8")
+        assert marks(lab)[job] == "rota:let-go"
+    finally:
+        lab.start_node("n8")
+
+
+def test_a_running_job_keeps_its_nodes(lab: Lab) -> None:
+    job = lab.submit(SLEEP, "-N2", "--nodelist=n5,n6", uid=NOBODY)
+    words = ("ReqNodeList=n5,n6", "AdminComment=rota:held nodelist=n5")
+    lab.run("scontrol", "update", f"jobid={job}", *words)
+    lab.run("scontrol", "release", str(job))
+    lab.until(runs(lab, job), "the job runs")
+    die(lab)
+    assert check(lab) == ""
+    assert (lab.jobs()[job]["job_state"], lab.jobs()[job]["nodes"]) == ("RUNNING", "n[5-6]")
+
+
 def test_a_job_whose_nodes_do_not_fit_its_size_is_released(lab: Lab) -> None:
     job = lab.submit(SLEEP, "-N1", uid=NOBODY)
     lab.run("scontrol", "update", f"jobid={job}", "ReqNodeList=n1,n2")

@@ -6,22 +6,25 @@ comes back as events, on which `wait` wakes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 from math import inf
 from time import monotonic, time
 from typing import TYPE_CHECKING, Final
 
+from rota.backends.book_keeper import BookKeeper
 from rota.backends.cluster_calls import ClusterCalls
 from rota.backends.cluster_snapshot import snapshot_of
 from rota.backends.cluster_waits import ClusterWaits
-from rota.backends.fitting import Fitter, Room
+from rota.backends.crowding import crowded_out, room_beside
+from rota.backends.fitting import Fitter
 from rota.backends.heartbeat_file import EVERY_S
 from rota.backends.job_roll import JobRoll, traits_of
 from rota.backends.node_table import NodeTable
 from rota.backends.preemption_limits import PreemptionLimits
 from rota.backends.reconciler import Reconciler
 from rota.backends.waits_file import WAITS, WaitsFile
-from rota.errors import JournalError, RotaError
+from rota.errors import RotaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from rota.backends.job_book import JobBook
     from rota.backends.job_roll import ClusterJob
     from rota.backends.reconciler import Intent, JobOrder
-    from rota.core.plan import Plan, Share
+    from rota.core.plan import Plan
     from rota.core.snapshot import Snapshot
     from rota.run.speeds import Speeds
     from rota.run.wait_reason import WaitReason
@@ -86,7 +89,7 @@ class ClusterBackend:
         self._calls = ClusterCalls(driver, look_s)
         self._flying: dict[int, JobOrder] = {}  # by the number of the command
         self._news, self._round_s, self._blind = False, -inf, True
-        self._unwritten: dict[int, Intent] = {}
+        self._keeper = BookKeeper(book, self.roll, say)
 
     # The seam.
 
@@ -122,8 +125,9 @@ class ClusterBackend:
         wanted = {int(decision.uid[k]): decision.share(k) for k in plan.job.tolist()}
         if not wanted or self.passive:
             return
-        room = self._room({uid: self.roll.share(job) for uid, job in self.roll.jobs.items()
-                           if uid not in wanted})  # fmt: skip
+        others = {uid: self.roll.share(job) for uid, job in self.roll.jobs.items()
+                  if uid not in wanted}  # fmt: skip
+        room = room_beside(others, self.roll, self._nodes)
         asked = {uid: (job.sight.request, share) for uid, share in wanted.items()
                  if (job := self.roll.jobs.get(uid)) and job.sight.managed}  # fmt: skip
         intents, self._unplaced = [], set()
@@ -143,6 +147,7 @@ class ClusterBackend:
                 job.since_s = self.now_s
             intents.append(intent)
         self._keep(intents)
+        self._keeper.write()
         self._serve()
 
     def wait(self, wake_s: float) -> bool:
@@ -193,7 +198,8 @@ class ClusterBackend:
 
     def _serve(self, *, look: bool = True) -> None:
         """Take in what has come, look again when it is time, and give orders."""
-        if self._heartbeat is not None and not self._blind:
+        # Whoever cannot write can do nothing: the watchdog shall take over.
+        if self._heartbeat is not None and not (self._blind or self._keeper.failed):
             self._heartbeat.beat()
         while (event := self._calls.event(0.0)) is not None:
             self._heed(event)
@@ -229,68 +235,62 @@ class ClusterBackend:
             return
         if self._said.pop("look", None):
             self._say("the cluster answers again")
-        try:
-            self._see(event.number, sight)
-            self._blind = False
-            self.roll.write()
-        except JournalError as error:
-            self._say_once("book", f"{error}; tried again")
+        self._see(event.number, sight)
+        self._blind = False
+        self._keeper.write()
 
     def _see(self, number: int, sight: ClusterSight) -> None:
         """Take a look in: nodes, jobs that came, went or changed, and what follows for intents."""
         (new, changed), self._left = self._nodes.see(sight.nodes), sight.left
-        if new:
-            self.book.keep_nodes(new)
+        self._keeper.note_nodes(new)
         came, over = self.roll.see(sight, self.driver.fate, forget_rows=changed)
         for uid in over:
             if uid in self._mind:
                 self._mind.forget(uid)
             self._fitter.forget(uid)
             self._intents.pop(uid, None)
-            self._unwritten.pop(uid, None)
+            self._keeper.forget(uid)
         for job in self.roll.jobs.values():
             if job.sight.managed:
                 self._mind.add(self.roll.intent(job, self._intents), traits_of(job.sight.request))
         sights = {uid: self.roll.seen(job) for uid, job in self.roll.jobs.items()
                   if job.sight.managed}  # fmt: skip
-        held = {
-            uid: self._nodes.share(job.sight.place)
-            for uid, job in self.roll.jobs.items()
-            if job.sight.phase in ("running", "stopping")
-        }
+        held = {uid: self.roll.physical(job) for uid, job in self.roll.jobs.items()}
         before = {uid: self._mind.share(uid) for uid in sights}
-        self._keep(self._mind.saw(number, sights, self._room(held).gpus))
+        self._keep(self._mind.saw(number, sights, room_beside(held, self.roll, self._nodes).gpus))
         now = {uid: self._mind.share(uid) for uid in sights}
         lost = any((share and not now[uid]) or (self.passive and share != now[uid])
                    for uid, share in before.items())  # fmt: skip
-        self._keep([] if self.passive else self.roll.to_hold())
+        if not self.passive:
+            late = crowded_out(self.roll, self._nodes, self._mind)
+            self._keep([*self.roll.to_hold(), *map(self._mind.giving_up, late)])
         self._news |= bool(came or over or changed or lost)
 
     def _order(self) -> None:
-        """Carry out what is to be done, as far as calls are left."""
-        try:
-            if self._unwritten:
-                self._keep([])
-            late = self._mind.overdue(self.now_s)
-            self._keep(late)
-            self._news |= bool(late)
-            left = MOST_CALLS - len(self._flying)
-            for order, intent in islice(self._mind.orders(self.now_s), left):
-                self._begin(order, intent)
-        except JournalError as error:  # a full disk: nothing is done that is not written down
-            self._say_once("book", f"{error}; tried again")
+        """Carry out what is to be done, as far as calls are left and all is written down."""
+        late = self._mind.overdue(self.now_s)
+        self._keep(late)
+        self._news |= bool(late)
+        if not self._keeper.write():
+            return
+        left = MOST_CALLS - len(self._flying)
+        for order, intent in islice(self._mind.orders(self.now_s), left):
+            if not self._begin(order, intent):
+                return
 
-    def _begin(self, order: JobOrder, intent: Intent | None) -> None:
-        try:
-            if intent is not None:
-                self._keep([intent])
-            number = self.book.begin_command(order, self.now_s)
-        except JournalError:
-            self._mind.done(order, "unknown")
-            raise
+    def _begin(self, order: JobOrder, intent: Intent | None) -> bool:
+        """Carry an order out once it is written down; False if it cannot be."""
+        self._keep([] if intent is None else [intent])
+        number = self._keeper.begin(order, self.now_s)
+        if number is None:
+            self._mind.done(order, "refused")
+            # What was not given, a notice for example, must not count as given.
+            self._keep([] if intent is None else [replace(intent, noticed_s=inf)])
+            return False
         self._flying[number] = order
         place = tuple((self._nodes.names[node], w, s) for node, w, s in order.share)
         self._calls.carry_out(number, order.action, self.roll.jobs[order.uid].sight, place)
+        return True
 
     def _heed_answer(self, event: CallEvent) -> None:
         order = self._flying.pop(event.number)
@@ -303,34 +303,20 @@ class ClusterBackend:
         if said and order.uid in self.roll.jobs:
             self._say_once(order.uid, f"job {self.call(order.uid)}: {said}")
         self._calls.look_soon()
-        try:
-            self.book.end_command(event.number, outcome, said, event.took_s)
-            if given_up is not None:
-                self._keep([given_up])
-                self._news = True
-        except JournalError as error:
-            self._say_once("book", f"{error}; tried again")
+        self._keeper.note_answer(event.number, outcome, said, event.took_s)
+        if given_up is not None:
+            self._keep([given_up])
+            self._news = True
+        self._keeper.write()
 
     # Intents and room.
 
     def _keep(self, intents: list[Intent]) -> None:
-        """Write intents down, then let them hold."""
-        self._unwritten |= {intent.uid: intent for intent in intents}
-        if not self._unwritten:
-            return
-        self.book.keep_intents(self._unwritten.values())
-        self._said.pop("book", None)
-        for uid, intent in self._unwritten.items():
-            if uid in self._mind:
+        """From now on these intents hold; they are written down before any order is given."""
+        for intent in intents:
+            if intent.uid in self._mind:
                 self._mind.take(intent)
-        self._unwritten = {}
-
-    def _room(self, held: Mapping[int, Share]) -> Room:
-        """What is free while jobs hold these shares."""
-        room = Room(self._nodes)
-        for uid, share in held.items():
-            room.take(self.roll.jobs[uid].sight.request, share)
-        return room
+                self._keeper.note_intent(intent)
 
     def _is_shown(self, job: ClusterJob) -> bool:
         """Whether policies see a job: what waits for something else, or in vain, is left out."""

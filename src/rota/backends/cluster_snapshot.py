@@ -98,7 +98,10 @@ def _note_run(row: Any, job: ClusterJob, share: Share, now_s: float, origin_s: f
     since_s = run_since(job, now_s, origin_s)
     row["status"], row["since_s"] = RUNNING, since_s
     row["started_s"] = since_s if np.isnan(row["started_s"]) else row["started_s"]
-    row["held_workers"] = sum(workers for _, workers, _ in share)
+    held = row["held_workers"] = sum(workers for _, workers, _ in share)
+    # A cluster may tell another size while it stops a job, and no policy could leave it as it is.
+    row["min_workers"] = min(int(row["min_workers"]), held)
+    row["max_workers"] = max(int(row["max_workers"]), held)
     row["resume_s"] = min(since_s + row["restart_s"], now_s) if job.known.started_s else since_s
     gpus = int(row["held_workers"]) * int(row["gpus_per_worker"])
     row["attained_gpu_s"] = job.known.attained_gpu_s + gpus * (now_s - since_s)

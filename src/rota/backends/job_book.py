@@ -103,6 +103,11 @@ class JobBook:
                 self._db.execute("ROLLBACK")
             raise JournalError(f"Cannot write to {self.path}: {reason(error)}.") from error
 
+    def try_out(self) -> None:
+        """Write something that changes nothing: JournalError if the file cannot be written."""
+        with self._writing():
+            self._db.execute("UPDATE origin SET time_s = time_s")
+
     # Jobs and nodes by name.
 
     def jobs(self) -> list[KnownJob]:

@@ -120,6 +120,11 @@ class JobRoll:
             return self._mind.share(job.uid)
         return self._nodes.share(job.sight.place)
 
+    def physical(self, job: ClusterJob) -> Share:
+        """What a job takes up now."""
+        runs = job.sight.phase in ("running", "stopping")
+        return self._nodes.share(job.sight.place) if runs else ()
+
     def given(self, uid: int) -> Share | None:
         """What a job shall hold, perhaps on other nodes than was decided; None: it is over."""
         return self.share(self.jobs[uid]) if uid in self.jobs else None
@@ -145,6 +150,8 @@ class JobRoll:
         there = set[int]()
         for one in sight.jobs:
             uid = self._known_as(one)
+            if uid is not None and uid not in self._open and not one.end:
+                uid = None  # its cluster has forgotten that it was over: a job like a new one
             if uid is None and one.end and not self._was_missed(one):
                 continue  # it was over before anybody asked
             if uid is None:

@@ -118,6 +118,8 @@ class _Job:
     """Under way; its outcome has not been told."""
     blind_until: int = 0
     """Looks that began before this one say nothing about it."""
+    had: Share = ()
+    """What it held when it ran; when it stops, its nodes come free one by one."""
     stopped: bool = False
     """It was ordered to stop: that it holds nothing any more is no loss."""
     refused: int = 0
@@ -227,33 +229,38 @@ class Reconciler:
                 continue
             if (intent := self._follows(job, seen)) is not None:
                 changed.append(intent)
+            if seen.phase == "running" or not job.had:
+                job.had = seen.share
             job.seen, job.stale = seen, False
         return changed
 
     def _follows(self, job: _Job, seen: Seen) -> Intent | None:
-        """What a job shall hold from now on, if that it was seen so changes it.
-
-        One that lost what it held, by a node that failed for example, waits for a policy again.
-        """
-        intent = job.intent
+        """What a job shall hold now, if that changes; one that lost its nodes is decided anew."""
+        intent, before = job.intent, job.seen
+        ran = before is not None and before.phase in ("running", "stopping")
+        lost = ran and not job.stopped and job.had == intent.share
         if seen.phase == "running":
             job.since_s = inf
-            wanted = intent.share
-            stays = wanted is not None and not self._may_become(wanted, seen, job.traits)
-            if stays and not intent.cancelled:
-                # Somebody else has started it, and there is no way back.
+            if not intent.cancelled and self._is_overtaken(intent, seen, job.traits, ran=ran):
                 return replace(intent, share=None)
             if intent.share == seen.share and intent.noticed_s < inf:
                 return replace(intent, noticed_s=inf)
+        elif seen.phase == "starting" and lost and intent.share:
+            # Its cluster has put it back in line, for the same nodes.
+            return replace(intent, share=(), noticed_s=inf)
         elif seen.phase == "waiting":
-            before, stopped, job.stopped = job.seen, job.stopped, False
-            ran = before is not None and before.phase in ("running", "stopping")
-            lost = ran and not stopped and before is not None and before.share == intent.share
+            job.stopped, job.had = False, ()
             if intent.share is not None and (lost or not intent.share):
                 return replace(intent, share=None, noticed_s=inf)
             if intent.noticed_s < inf:
                 return replace(intent, noticed_s=inf)
         return None
+
+    def _is_overtaken(self, intent: Intent, seen: Seen, traits: Traits, *, ran: bool) -> bool:
+        """Whether a job runs somewhere else than it was to start: nobody has decided to move it."""
+        if intent.share is None or intent.share == seen.share:
+            return False
+        return (bool(intent.share) and not ran) or not self._may_become(intent.share, seen, traits)
 
     # What is to be done.
 
@@ -266,9 +273,14 @@ class Reconciler:
             if job.seen.phase in ("waiting", "starting"):
                 job.since_s = min(job.since_s, now_s)
                 if now_s >= job.since_s + self.start_s:
-                    share = () if job.seen.phase == "starting" else None
-                    found.append(replace(job.intent, share=share))
+                    found.append(self.giving_up(job.intent.uid))
         return found
+
+    def giving_up(self, uid: int) -> Intent:
+        """The intent by which a job gets no more than it has, until a policy decides anew."""
+        job = self._jobs[uid]
+        starting = job.seen is not None and job.seen.phase == "starting"
+        return replace(job.intent, share=() if starting else None)
 
     def orders(self, now_s: float) -> Iterator[tuple[JobOrder, Intent | None]]:
         """What is to be done now, each with an intent to write down and take before it is.

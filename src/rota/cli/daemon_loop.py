@@ -172,10 +172,11 @@ def journal_of(
     """What `make` makes of the journal; that of an earlier daemon is continued.
 
     One that cannot be gone on with is put aside: the jobs come first, and what is wrong with it can
-    be looked into later.
+    be looked into later. But nothing is wrong with one that only lacks room on the disk.
     """
     from rota.backends.local.private import keep_private, put_aside
     from rota.run.journal import Journal
+    from rota.run.journal_file import lacks_room
 
     journal = None
     if path.exists():
@@ -186,6 +187,8 @@ def journal_of(
         except JournalError as error:
             if journal is not None:
                 journal.close()
+            if lacks_room(error):
+                raise
             aside = put_aside(path)
             say(f"{path.name} cannot be gone on with: {error} It is {aside} now", trouble=True)
             journal = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from math import floor
 from time import sleep, time
@@ -32,16 +32,18 @@ if TYPE_CHECKING:
     from rota.run.recorder import Recorder
 
 AGAIN_S: Final = 5.0
-"""Seconds until a controller that did not answer is asked again."""
+"""Seconds until a controller that did not answer, or a full disk, is tried again."""
+ROOM_BYTES: Final = 1 << 20
+"""Must be free on the disk of the state when the daemon starts."""
 
 
 def run_on_slurm(options: DaemonOptions, policy: Policy, guard: Guard, say: Speaker) -> None:
     """Schedule the jobs of some partitions until a signal comes; jobs outlive the daemon."""
-    from rota.backends.local.daemon_lock import locked
     from rota.backends.local.private import make_private
     from rota.backends.local.state_dir import JOURNAL
     from rota.backends.slurm.slurm_driver import SlurmDriver
     from rota.backends.slurm.tools import SlurmTools
+    from rota.run.journal_file import lacks_room
 
     partitions = frozenset(options.partition or ())
     if not partitions:
@@ -57,6 +59,25 @@ def run_on_slurm(options: DaemonOptions, policy: Policy, guard: Guard, say: Spea
         guard = replace(guard, shadow=False)
     _check_journal(root / JOURNAL, shadow=options.shadow)
     driver = SlurmDriver(SlurmTools(), partitions, passive=options.shadow, say=say)
+    while True:
+        _await_room(root, say)
+        try:
+            return _schedule(options, policy, guard, driver, root, say)
+        except (OSError, JournalError) as error:
+            if not lacks_room(error):
+                raise
+            say(f"{error}; it begins again, and goes on where it was", trouble=True)
+
+
+def _schedule(
+    options: DaemonOptions, policy: Policy, guard: Guard, driver: SlurmDriver, root: Path,
+    say: Speaker,
+) -> None:  # fmt: skip
+    """Schedule until a signal comes; all that matters is in the files below `root`."""
+    from rota.backends.local.daemon_lock import locked
+    from rota.backends.local.state_dir import JOURNAL
+
+    partitions = driver.demands.partitions
     sight = _first_sight(driver, partitions, say)
     _try_out(options, sight, say)
     with ExitStack() as stack:
@@ -102,6 +123,25 @@ def _check_journal(path: Path, *, shadow: bool) -> None:
             f"{path} was begun {'with' if before else 'without'} --shadow; give "
             f"{'a run without it' if before else 'the shadow'} another --state."
         )
+
+
+def _await_room(root: Path, say: Speaker) -> None:
+    """Wait until the state can be written; the watchdog looks after the jobs in the meantime."""
+    probe, said = root / "room.part", False
+    while True:
+        try:
+            probe.write_bytes(bytes(ROOM_BYTES))
+            return
+        except OSError as error:
+            if not said:
+                say(f"--state {root} cannot be written: {error.strerror}; make room there. It is "
+                    f"tried again every {AGAIN_S:g} s, and no job is started until then",
+                    trouble=True)  # fmt: skip
+            said = True
+        finally:
+            with suppress(OSError):
+                probe.unlink(missing_ok=True)
+        sleep(AGAIN_S)
 
 
 def _first_sight(driver: SlurmDriver, partitions: frozenset[str], say: Speaker) -> ClusterSight:

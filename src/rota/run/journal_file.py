@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sqlite3
 from contextlib import closing, contextmanager
@@ -56,6 +57,13 @@ PAGE_BYTES: Final = 16384
 WAL_PAGES: Final = 1024
 """The log is copied into the file, and both are synced, each time it has grown to this size."""
 
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_UNWRITABLE: Final = (
+    sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_FSYNC,
+    sqlite3.SQLITE_IOERR_TRUNCATE, sqlite3.SQLITE_IOERR_SHMOPEN, sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMMAP,
+)  # fmt: skip
+
 FileName: TypeAlias = "str | os.PathLike[str]"
 
 
@@ -87,6 +95,17 @@ def reason(error: sqlite3.Error | OSError) -> str:
     if code == sqlite3.SQLITE_IOERR:
         return f"{error} (is the disk full or gone?)"
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+
+def lacks_room(error: BaseException | None) -> bool:
+    """Whether something failed because nothing can be written, on a full disk for example."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _FULL:
+            return True
+        if getattr(error, "sqlite_errorcode", None) in _UNWRITABLE:
+            return True
+        error = error.__cause__
+    return False
 
 
 def claim(path: Path, force: bool) -> None:

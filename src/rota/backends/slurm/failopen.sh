@@ -7,9 +7,11 @@
 # partitions that rota holds (priority 0, admin comment "rota:held") is released: Slurm starts it as
 # if there were no rota. First the node list that rota gave it is cleared, or set to the user's own,
 # which rota noted as "rota:held nodelist=n1,n2"; and the delay after a requeue is dropped. At last
-# the admin comment becomes "rota:let-go". Jobs held by users or administrators stay held. The latter
-# are those with the reason JobHeldAdmin, so rota itself must hold jobs by `scontrol uhold` or
-# `requeuehold`: a plain `hold`, or Priority=0, would look like an administrator's.
+# the admin comment becomes "rota:let-go". Jobs that rota has released already, but that still wait
+# for the nodes it gave them, get the same: these may be down for long. Jobs held by users or
+# administrators stay held. The latter are those with the reason JobHeldAdmin, so rota itself must
+# hold jobs by `scontrol uhold` or `requeuehold`: a plain `hold`, or Priority=0, would look like an
+# administrator's.
 #
 # One check, then it ends: 0 if all is well, 1 if something failed and the next check has to try
 # again, 2 if it was called wrongly. With --loop it checks for ever. It must run as root, SlurmUser or
@@ -50,9 +52,10 @@ is_fresh() {
    [ "$age" -le "$timeout" ] && [ "$age" -ge "-$timeout" ]
 }
 
-# Lines of "RECORD UNIT LIST TIME" about the jobs that rota holds. A record is what Slurm keeps, the
-# unit its name for scontrol: all tasks of an array that have not been looked at are one record, but
-# its number alone would also mean the tasks that somebody has split off and held.
+# Lines of "RECORD UNIT LIST TIME HOLD" about the jobs that rota holds or has placed. A record is
+# what Slurm keeps, the unit its name for scontrol: all tasks of an array that have not been looked
+# at are one record, but its number alone would also mean the tasks that somebody has split off and
+# held.
 # squeue must list array tasks one by one (-r), or it mixes up the reasons of an array's records.
 held_jobs() {
    by_user=$(squeue -h -r -t PENDING --partition="$partitions" -o '%A %14k') || return 1
@@ -67,8 +70,10 @@ held_jobs() {
          count[record] = 0
       }
       $1 == "user" { user[$2] = 1; next }
-      $1 in user || $3 != "0" || $5 != "rota:held" || /JobHeldAdmin/ { next }
+      $1 in user || $5 != "rota:held" || /JobHeldAdmin/ { next }
+      $3 != "0" && $6 !~ /^nodelist=/ { next }
       {
+         hold = $3 == "0" ? "held" : "released"
          list = $6 ~ /^nodelist=./ ? "own" : "none"
          time = $4 ~ /^[0-9]+$/ && $4 + 0 > late ? "later" : "now"
       }
@@ -76,11 +81,11 @@ held_jobs() {
          split($2, part, "_")
          base[$1] = part[1]
          tasks[$1] = count[$1] ? tasks[$1] "," part[2] : part[2]
-         kind[$1] = list " " time
+         kind[$1] = list " " time " " hold
          if (++count[$1] == 100) flush($1)
          next
       }
-      { print $1, $2, list, time }
+      { print $1, $2, list, time, hold }
       END { for (record in count) flush(record) }
    '
 }
@@ -98,6 +103,12 @@ own_nodes() {
 # Each step can be done twice. The mark goes last: until then the next check tries again.
 let_go() {
    record=$1 unit=$2 nodes=
+   if [ "$5" = released ]; then
+      # A list of nodes would shrink a running job to these. One that is held cannot begin to run.
+      scontrol uhold "$unit" || return 1
+      pending=$(squeue -h -t PENDING -j "$record" -o %A) || pending=
+      [ -n "$pending" ] || { scontrol release "$unit"; return; }
+   fi
    case $unit in
    *+0) scontrol release "$record" ;; # all of a heterogeneous job; no list of nodes can be set
    *+*) return 0 ;;
@@ -116,9 +127,10 @@ let_go() {
    scontrol update "jobid=$unit" AdminComment=rota:let-go
 }
 
+# Right after a requeue a node takes a new start for the old one and fails it; in 2 s no more.
 change() {
    if [ "$1" = now ]; then
-      scontrol update "jobid=$unit" "$2" StartTime=now
+      scontrol update "jobid=$unit" "$2" StartTime=now+2
    else
       scontrol update "jobid=$unit" "$2"
    fi
@@ -131,12 +143,12 @@ check() {
    say "no heartbeat at $heartbeat within $timeout s: jobs go back to Slurm"
    printf '%s\n' "$found" | {
       failed=0
-      while read -r record unit list time; do
+      while read -r record unit list time hold; do
          if is_fresh; then
             say "the heartbeat is back; the other jobs stay"
             break
          fi
-         let_go "$record" "$unit" "$list" "$time" </dev/null >/dev/null || {
+         let_go "$record" "$unit" "$list" "$time" "$hold" </dev/null >/dev/null || {
             failed=1
             say "job $unit could not be released; the next check tries again"
          }

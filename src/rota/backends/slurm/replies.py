@@ -39,6 +39,8 @@ class SlurmJob:
     user_id: int = -1
     state: str = "PENDING"
     reason: str = ""
+    said: str = ""
+    """More about the reason, in words."""
     priority: float = 0.0
     partition: str = ""
     nodes: tuple[str, ...] = ()
@@ -89,6 +91,8 @@ class SlurmNode:
     name: str
     gpus: int
     gpu_type: str = ""
+    gpus_astray: int = 0
+    """Counted as used although no job has a CPU there."""
     cpus: int = 1
     memory_mb: float = inf
     state: str = "idle"
@@ -140,6 +144,7 @@ def _job_of(row: dict[str, Any]) -> SlurmJob:
     tasks = row.get("array_task_string") or ""
     least = int(number(row.get("node_count"), 1) or 1)
     start_s, end_s = number(row.get("start_time"), 0), number(row.get("end_time"), 0)
+    restarts = int(number(row.get("restart_cnt"), 0))
     others = [row.get(f"tres_per_{what}") or "" for what in ("task", "socket")]
     return SlurmJob(
         job_id=int(row["job_id"]),
@@ -149,6 +154,7 @@ def _job_of(row: dict[str, Any]) -> SlurmJob:
         name=row.get("name") or "", user=row.get("user_name") or str(row.get("user_id", "")),
         user_id=int(number(row.get("user_id"), -1)),
         state=_state(row["job_state"]), reason=row.get("state_reason") or "",
+        said=(row.get("state_description") or "").replace("_", " "),
         priority=number(row.get("priority"), 0),
         partition=row.get("partition") or "",
         nodes=expanded(row.get("nodes") or ""), required=expanded(row.get("required_nodes") or ""),
@@ -163,8 +169,9 @@ def _job_of(row: dict[str, Any]) -> SlurmJob:
         cpus=max(1, int(number(row.get("cpus"), 1))),
         memory_mb=_memory_mb(row, least),
         time_limit_s=60.0 * number(row.get("time_limit"), inf),
-        restarts=int(number(row.get("restart_cnt"), 0)),
-        requeue=bool(row.get("requeue", True)), batch=bool(row.get("batch_flag", True)),
+        restarts=restarts, requeue=bool(row.get("requeue", True)),
+        # Requeued jobs may seem to have no script (22.05); but those without are never requeued.
+        batch=bool(row.get("batch_flag", True)) or restarts > 0,
         exclusive=_exclusive(row.get("shared")),
         work_dir=row.get("current_working_directory") or "",
         gpus_per_node=row.get("tres_per_node") or "", gpus_per_job=row.get("tres_per_job") or "",
@@ -182,8 +189,10 @@ def _node(row: dict[str, Any]) -> SlurmNode:
         flags = row.get("state_flags") or []
         state = row.get("state") or ""
         states = [str(one).lower() for one in (state if isinstance(state, list) else [state])]
+        busy = number(row.get("alloc_cpus"), 1) > 0 or bool(flags) or len(states) > 1
         return SlurmNode(
             name=row["name"], gpus=sum(kinds.values()), gpu_type=most,
+            gpus_astray=0 if busy else sum(gpus(row.get("gres_used") or "").values()),
             cpus=max(1, int(number(row.get("cpus"), 1))),
             memory_mb=number(row.get("real_memory"), inf), state=states[0] if states else "",
             flags=tuple(str(flag).lower() for flag in (*states[1:], *flags)),

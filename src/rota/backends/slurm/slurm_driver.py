@@ -15,9 +15,10 @@ from rota.backends.slurm.heartbeat import read_heartbeat
 from rota.backends.slurm.hook import HELD, LET_GO, USER_HELD
 from rota.backends.slurm.replies import array_tasks, gpus, read_jobs, read_nodes
 from rota.backends.slurm.topology import racks
+from rota.errors import BackendError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rota.backends.driver import JobRequest, Place
     from rota.backends.reconciler import Action, Phase
@@ -36,6 +37,9 @@ _USABLE: Final = ("idle", "mixed", "allocated", "completing")
 _SHUT: Final = re.compile(
     "drain|fail|maint|reserved|not_responding|power|down|invalid|reboot|unknown|planned|future"
 )
+FRESH_S: Final = 60.0
+"""Since a requeue, which a job is given as its time of submission; its old run may take as long."""
+LAUNCH_FAILED: Final = "launch failed requeued held"
 MOST_TASKS: Final = 64
 """Tasks of an array that policies are shown at a time."""
 
@@ -98,6 +102,7 @@ class SlurmDriver:
         found: list[JobSight] = []
         seen: dict[str, SlurmJob] = {}
         self._left, self._why_left = [], {}
+        self._tell_astray(ours)
         for job in jobs:
             demand = self.demands.of(job)
             self._tell(job, demand)
@@ -155,6 +160,16 @@ class SlurmDriver:
         ours = not self.demands.partitions.isdisjoint(job.partition.split(","))
         return ours and bool(demand.left) and job.state == "PENDING" and not _is_user_held(job)
 
+    def _tell_astray(self, nodes: Sequence[SlurmNode]) -> None:
+        """Say which GPUs nobody can use, as happens after a controller was killed."""
+        for node in nodes:
+            text = (
+                f"Slurm counts {node.gpus_astray} GPUs of {node.name} as used, but no job is there"
+            )
+            if node.gpus_astray and (0, text) not in self._told:
+                self._told.add((0, text))
+                self._say(f"{text}: no job is started on them; `scontrol reconfigure` mends that")
+
     def _tell(self, job: SlurmJob, demand: Demand) -> None:
         """Say once what was ignored of a job's hints, and why a job is left to Slurm."""
         said = list(demand.ignored)
@@ -170,11 +185,13 @@ class SlurmDriver:
 
     def fate(self, name: str, submit_s: float) -> tuple[str, float]:
         """What accounting says, where there is any; else it is taken to be done."""
-        said = self._tools.run(
-            "sacct", "-n", "-X", "-P", "-j", name, "-o", "State,End,Submit", "-S",
-            f"now-{int(max(0.0, time() - submit_s) // 60) + 10}minutes",
-        )  # fmt: skip
-        lines = said.out.split("\n") if said.code == 0 else []
+        since = f"now-{int(max(0.0, time() - submit_s) // 60) + 10}minutes"
+        try:
+            said = self._tools.ask("sacct", "-n", "-X", "-P", "-j", name, "-o", "State,End,Submit",
+                                   "-S", since)  # fmt: skip
+        except BackendError:  # no accounting, or no such command
+            said = ""
+        lines = said.split("\n")
         states = [line.split("|")[0].split(" ")[0] for line in lines if line.count("|") == 2]
         return _ENDS.get(states[-1], "done") if states else "done", inf
 
@@ -202,14 +219,21 @@ class SlurmDriver:
         return Answer("refused", "Slurm cannot resize a running job in place")
 
     def _start(self, slurm_job: SlurmJob, job: JobSight, place: Place) -> Answer:
+        """Set the size, then the nodes, then release the job.
+
+        The watchdog may have started it by now. A list of nodes would shrink a running job to
+        them, but a new size is refused unless it is pending: so the size comes first, alone.
+        """
         nodes = [name for name, _, _ in place]
-        fields = {
-            "AdminComment": held_mark(slurm_job), "NumNodes": f"{len(nodes)}-{len(nodes)}",
-            "ReqNodeList": ",".join(nodes), "StartTime": "now",
-        }  # fmt: skip
+        size = {"AdminComment": held_mark(slurm_job), "NumNodes": f"{len(nodes)}-{len(nodes)}"}
         if len(nodes) != slurm_job.least_nodes:
-            fields["NumCPUs"] = str(round(job.request.cpus_per_worker * len(nodes)))
-        said = self._tools.update(slurm_job.call, fields)
+            size["NumCPUs"] = str(round(job.request.cpus_per_worker * len(nodes)))
+        said = self._tools.update(slurm_job.call, size)
+        if said.code == 0:
+            # Right after a requeue a node takes a new start for the old one, and the job fails.
+            when = "now+2" if time() - slurm_job.submit_s < FRESH_S and job.resubmitted else "now"
+            where = {"ReqNodeList": ",".join(nodes), "StartTime": when}
+            said = self._tools.update(slurm_job.call, where)
         if said.code == 0:
             said = self._tools.control(("release",), slurm_job.call)
         return _answer(said)
@@ -225,7 +249,7 @@ class SlurmDriver:
 def _answer(said: Said) -> Answer:
     if said.code == 0:
         return Answer("done")
-    return Answer("unknown" if said.code is None else "refused", said.line)
+    return Answer("unknown" if said.unanswered else "refused", said.line)
 
 
 def _active_tasks(jobs: list[SlurmJob]) -> dict[int, int]:
@@ -266,8 +290,12 @@ def _is_user_held(job: SlurmJob) -> bool:
 
 
 def _is_held_by_others(job: SlurmJob) -> bool:
-    """Whether it is held by neither rota's hook nor its user: by an administrator, say."""
-    return job.priority == 0 and not job.mark.startswith(HELD) and not _is_user_held(job)
+    """Whether it is held by neither rota's hook nor its user: by an administrator, say.
+
+    Slurm itself holds what it could not launch; where rota starts jobs, it tries again elsewhere.
+    """
+    ours = job.mark.startswith(HELD) or job.said == LAUNCH_FAILED
+    return job.priority == 0 and not ours and not _is_user_held(job)
 
 
 def _foreign(job: SlurmJob, request: JobRequest, names: set[str]) -> tuple[JobRequest, Place]:
@@ -294,7 +322,7 @@ def _foreign(job: SlurmJob, request: JobRequest, names: set[str]) -> tuple[JobRe
 def _node(node: SlurmNode, racks: Mapping[str, int]) -> NodeSight:
     shut = any(_SHUT.search(flag) for flag in node.flags)
     return NodeSight(
-        name=node.name, gpus=node.gpus, gpu_type=node.gpu_type, cpus=float(node.cpus),
-        memory_gb=node.memory_mb / 1024, rack=racks.get(node.name, 0),
+        name=node.name, gpus=max(0, node.gpus - node.gpus_astray), gpu_type=node.gpu_type,
+        cpus=float(node.cpus), memory_gb=node.memory_mb / 1024, rack=racks.get(node.name, 0),
         up=node.state in _USABLE and not shut,
     )  # fmt: skip

@@ -18,6 +18,11 @@ PATIENCE_S: Final = 30.0
 """Seconds for one command; Slurm's own limit, MessageTimeout, is 10 by default."""
 MOST_SAID: Final = 300
 _CALL: Final = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
+_UNANSWERED: Final = re.compile(
+    "unable to contact|timed out|zero bytes|(receive|send|connection|shutdown) failure|standby",
+    re.IGNORECASE,
+)
+"""What commands say when the controller went away before, while or after it did what was asked."""
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.,:=+/\[\] -]*")
 
 
@@ -29,6 +34,11 @@ class Said:
     """None: it did not come to an end in time, so that nobody knows what it did."""
     out: str
     err: str
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether nobody knows what it did."""
+        return self.code is None or (self.code != 0 and bool(_UNANSWERED.search(self.err)))
 
     @property
     def line(self) -> str:
