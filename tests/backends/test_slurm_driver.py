@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from math import isnan
+from math import inf, isnan
 from time import time
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from rota.backends.slurm.hook import HELD, USER_HELD
 from rota.backends.slurm.slurm_driver import MOST_TASKS, SlurmDriver
 from rota.backends.slurm.tools import Said, SlurmTools
+from rota.errors import BackendError
 
 NOW_S = 2_000_000_000.0
 JOB: dict[str, Any] = {
@@ -277,6 +278,22 @@ def test_a_command_that_is_refused_or_lost_is_told_apart() -> None:
     ):
         tools.answer = lost
         assert driver.carry_out("cancel", job, ()).outcome == "unknown"
+
+
+def test_without_accounting_a_job_that_is_gone_counts_as_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver, tools = made({})
+    tools.answer = Said(1, "", "Slurm accounting storage is disabled\n")
+    assert driver.fate("7", NOW_S) == ("done", inf)
+    tools.answer = Said(0, "CANCELLED by 0|2033-05-18T03:33:20|2033-05-18T03:00:00\n", "")
+    assert driver.fate("7", NOW_S) == ("cancelled", inf)
+
+    def missing(*_words: str) -> Said:
+        raise BackendError("There is no command 'sacct' here.")
+
+    monkeypatch.setattr(tools, "run", missing)
+    assert driver.fate("7", NOW_S) == ("done", inf)
 
 
 def test_nothing_is_done_to_a_job_that_has_changed_its_number() -> None:
