@@ -68,7 +68,11 @@ class FakeCluster:
             return
         if sight.phase == "starting" and sight.place and not self.lazy:
             job.runs += 1
-            job.sight = replace(sight, phase="running", start_s=now_s)
+            request = sight.request
+            if request.in_place:  # it begins with what it cannot give up
+                fixed = frozenset(name for name, _, _ in sight.place)
+                request = replace(request, fixed=fixed, must_have=fixed)
+            job.sight = replace(sight, phase="running", start_s=now_s, request=request)
         elif sight.phase == "stopping" and not self.lazy:
             job.sight = replace(sight, phase="waiting", place=(), start_s=nan)
         elif sight.phase == "running" and job.ran_s + now_s - sight.start_s >= job.length_s:
@@ -80,6 +84,8 @@ class FakeCluster:
             own = self.jobs[job.name]
             sight = own.sight
             if action == "start" and sight.phase in ("waiting", "starting"):
+                if job.request.in_place:
+                    place = place[: job.request.min_workers]
                 own.sight = replace(sight, phase="starting", place=place)
             elif action == "withdraw" and sight.phase == "starting":
                 own.sight = replace(sight, phase="waiting", place=())
@@ -87,6 +93,7 @@ class FakeCluster:
                 own.ran_s += time() - sight.start_s
                 own.sight = replace(sight, phase="stopping")
             elif action == "resize" and sight.phase == "running":
+                assert sight.request.fixed <= {name for name, _, _ in place}
                 own.sight = replace(sight, place=place)
             elif action == "notice":
                 own.sight = replace(sight, saved=True)

@@ -562,3 +562,83 @@ def test_a_node_on_which_others_have_put_too_much_hinders_no_decision(
     for turn in rounds(make_policy(policy), backend, guard=Guard(fallback=None)):
         assert turn.trouble == ""
     assert [(what, place) for what, _, place in cluster.done] == [("start", (("n2", 1, 0),))]
+
+
+ELASTIC = {"workers": 1, "min_workers": 1, "max_workers": 3, "gpus_per_worker": 1, "apart": True,
+           "in_place": True}  # fmt: skip
+
+
+def held(cluster: FakeCluster, name: str) -> list[str]:
+    return [node for node, _, _ in cluster.jobs[name].sight.place]
+
+
+def test_an_elastic_job_starts_small_grows_and_shrinks_while_it_runs(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes(3))
+    job = cluster.submit("j1", **ELASTIC)
+    backend = make(cluster)
+    decide(backend, j1=((1, 3, 0),))  # a policy packs, but its nodes have to differ
+    until(backend, lambda _: held(cluster, "j1") == ["n1", "n2", "n3"])
+    assert [(action, len(place)) for action, _, place in cluster.done] == [
+        ("start", 3), ("resize", 3),
+    ]  # fmt: skip
+    (fixed,) = job.sight.request.fixed
+    decide(backend, j1=())  # it cannot be stopped, so it shrinks
+    until(backend, lambda _: held(cluster, "j1") == [fixed])
+    assert (job.runs, backend.jobs[0].known.preemptions) == (1, 0)
+
+
+def test_a_daemon_that_was_killed_finds_an_elastic_job_with_all_its_nodes(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes(3))
+    cluster.submit("j1", **ELASTIC)
+    decide(make(cluster), j1=((0, 1, 0), (2, 1, 0)))
+    cluster.lose = 1
+    until(backend := make(cluster), lambda _: held(cluster, "j1") == ["n1", "n3"])
+    assert cluster.jobs["j1"].runs == 1
+    assert backend.observe().share(0) == [(0, 1, 0), (2, 1, 0)]
+
+
+def test_of_an_elastic_job_only_steady_training_is_measured(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes(3))
+    cluster.submit("j1", **ELASTIC)
+    backend = make(cluster)
+    decide(backend, j1=((0, 1, 0), (1, 1, 0)))
+    until(backend, lambda _: held(cluster, "j1") == ["n1", "n2"])
+
+    def tell(**facts: float) -> None:
+        told = Progress(time(), facts.pop("samples"), 1000.0, **facts)  # type: ignore[arg-type]
+        cluster.see("j1", progress=told)
+
+    tell(samples=10, samples_per_s=8.0, nodes=1, pause_s=0.25)
+    row = until(backend, lambda s: s.jobs.resize_s[0] == 0.25).jobs.rows[0]
+    assert (row["pace"], row["resume_s"]) == (2.0, pytest.approx(backend.now_s, abs=60))
+    assert backend.jobs[0].known.rate == 0  # on one node: that says nothing of two
+    tell(samples=20, samples_per_s=8.0, nodes=2)
+    until(backend, lambda _: backend.jobs[0].known.rate == 4.0)
+    first = backend.observe().jobs.resume_s[0]
+    assert backend.observe().jobs.resume_s[0] == first < backend.now_s
+    decide(backend, j1=((0, 1, 0), (1, 1, 0), (2, 1, 0)))
+    tell(samples=30, samples_per_s=8.0, nodes=2)
+    assert until(backend, lambda s: s.jobs.held_workers[0] == 3).jobs.resume_s[0] > first
+
+
+def test_what_an_elastic_job_had_before_it_grew_counts_as_what_it_was(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes(3))
+    cluster.submit("j1", **ELASTIC)
+    long_s = 1e7
+    cluster.see("j1", phase="running", place=(("n1", 1, 0),), start_s=time() - long_s)
+    backend = make(cluster)
+    assert backend.observe().jobs.attained_gpu_s[0] == pytest.approx(long_s, rel=0.01)
+    decide(backend, j1=((0, 1, 0), (1, 1, 0), (2, 1, 0)))
+    until(backend, lambda _: len(backend.jobs[0].sight.place) == 3)
+    assert backend.observe().jobs.attained_gpu_s[0] == pytest.approx(long_s, rel=0.01)
+    cluster.see("j1", end="done", end_s=time(), place=())
+    until(backend, lambda s: not s.jobs.uid.size)
+    assert backend.roll.known(1).attained_gpu_s == pytest.approx(long_s, rel=0.01)

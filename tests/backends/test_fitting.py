@@ -83,3 +83,39 @@ def test_a_job_that_must_have_a_node_can_be_stopped() -> None:
     nodes = table(1)
     wanted = {1: (request(must_have=frozenset({"n1"})), ())}
     assert Fitter(nodes).lay_out(wanted, Room(nodes), 0.0) == {1: ()}
+
+
+RUNS = {"in_place": True, "apart": True, "must_have": frozenset({"n1"}), "fixed": frozenset({"n1"})}
+"""What binds a job that runs on n1, and on satellites."""
+
+
+def test_a_job_that_grows_in_place_keeps_what_it_cannot_give_up_and_gets_less_if_need_be() -> None:
+    nodes = table(3)
+    wanted: dict[int, tuple[JobRequest, Share]] = {
+        1: (request(1, **RUNS), ((2, 3, 0),)),
+        2: (request(4, apart=True), ((0, 1, 0), (1, 1, 0))),
+    }
+    found = Fitter(nodes).lay_out(wanted, Room(nodes), 0.0)
+    assert found == {1: ONE, 2: ((1, 1, 0), (2, 1, 0))}
+
+
+@pytest.mark.parametrize(("stoppable", "left"), [(False, ONE), (True, ())])
+def test_a_job_that_cannot_be_stopped_shrinks_to_what_it_cannot_give_up(
+    stoppable: bool, left: Share
+) -> None:
+    nodes = table(2)
+    wanted: dict[int, tuple[JobRequest, Share]] = {
+        1: (request(4, stoppable=stoppable, **RUNS), ()),
+        2: (request(4), ONE),
+    }
+    other = ONE if stoppable else ((1, 1, 0),)
+    assert Fitter(nodes).lay_out(wanted, Room(nodes), 0.0) == {1: left, 2: other}
+
+
+def test_where_other_nodes_are_taken_those_come_first_that_a_job_has() -> None:
+    nodes = table(4)
+    room = Room(nodes)
+    room.take(request(1), ((1, 1, 0),))  # a full node would come first otherwise
+    wanted = {1: (request(1, **RUNS), ((0, 2, 0),))}
+    held = {1: ((0, 1, 0), (3, 1, 0))}
+    assert Fitter(nodes).lay_out(wanted, room, 0.0, held) == held

@@ -10,18 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota.backends.reconciler import (
-    MOST_TRIES,
-    Intent,
-    JobStanding,
-    Reconciler,
-    Seen,
-    Traits,
-    next_action,
-)
+from rota.backends.next_action import JobStanding, next_action
+from rota.backends.reconciler import MOST_TRIES, Intent, JobOrder, Reconciler, Seen, Traits
 
 if TYPE_CHECKING:
-    from rota.backends.reconciler import JobOrder, Outcome
+    from rota.backends.reconciler import Outcome
     from rota.core.plan import Share
 
 GPUS = {0: 4, 1: 4, 2: 4}
@@ -103,6 +96,44 @@ def test_a_job_starts_only_where_there_is_room() -> None:
     assert actions(made) == []
     look(made, WAITS, {0: 4})
     assert [one.action for one in actions(made)] == ["start"]
+
+
+BOTH = (*HERE, *THERE)
+ELASTIC = Traits(gpus_per_worker=4, in_place=True)
+
+
+def test_a_job_that_starts_small_is_left_to_start_and_resized_once_it_runs() -> None:
+    made = one(ELASTIC)
+    look(made, WAITS)
+    want(made, BOTH)
+    (order,) = actions(made)
+    made.done(order, "done")
+    look(made, Seen("starting", HERE))
+    assert actions(made) == []
+    look(made, RUNS)
+    (order,) = actions(made)
+    assert (order.action, order.share) == ("resize", BOTH)
+
+
+def test_a_job_that_is_resized_in_place_and_loses_a_node_waits_for_a_policy_to_decide() -> None:
+    made = one(ELASTIC, BOTH)
+    look(made, Seen("running", BOTH))
+    look(made, RUNS)
+    assert made.share(7) == HERE
+    assert actions(made) == []
+
+
+def test_a_resize_in_place_that_does_not_come_about_is_given_up() -> None:
+    made = one(ELASTIC, BOTH)
+    look(made, RUNS)
+    assert [one.action for one in actions(made, 10.0)] == ["resize"]
+    made.done(JobOrder(7, "resize", BOTH, 1), "done")
+    look(made, RUNS)
+    assert made.overdue(10.0) == []
+    assert made.overdue(9.0 + made.start_s) == []
+    (late,) = made.overdue(10.0 + made.start_s)
+    made.take(late)
+    assert (made.share(7), actions(made)) == (HERE, [])
 
 
 def test_two_jobs_do_not_start_in_the_same_room() -> None:

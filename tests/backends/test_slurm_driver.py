@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from math import inf, isnan
 from time import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +14,9 @@ from rota.backends.slurm.hook import HELD, USER_HELD
 from rota.backends.slurm.slurm_driver import MOST_TASKS, SlurmDriver
 from rota.backends.slurm.tools import Said, SlurmTools
 from rota.errors import BackendError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NOW_S = 2_000_000_000.0
 JOB: dict[str, Any] = {
@@ -331,3 +335,73 @@ def test_a_watcher_gives_no_command_whatever_there_is() -> None:
     driver, tools = made({"resv_name": "maint"}, {"job_id": 8, "priority": 1000}, passive=True)
     phases = {job.name: job.phase for job in driver.observe().jobs}
     assert (phases["8"], tools.given) == ("waiting", [])
+
+
+ELASTIC = {"comment": "rota:elastic=yes,max_nodes=3"}
+RUNNING = {"job_state": "RUNNING", "nodes": "n1", "start_time": NOW_S, "priority": 9}
+
+
+def follower(number: int, **fields: Any) -> dict[str, Any]:
+    """A satellite of job 7."""
+    return {"job_id": number, "comment": "rota:satellite-of=7", **fields}
+
+
+def test_an_elastic_job_starts_with_its_least_nodes_and_those_that_its_user_names() -> None:
+    fields = {**ELASTIC, "admin_comment": f"{HELD} nodelist=n3"}
+    driver, tools = made(fields, nodes=4)
+    (job,) = driver.observe().jobs
+    request = job.request
+    assert (request.workers, request.min_workers, request.max_workers) == (1, 1, 3)
+    assert (request.in_place, request.stoppable) == (True, False)
+    driver.carry_out("start", job, (("n1", 1, 0), ("n2", 1, 0), ("n3", 1, 0)))
+    assert "NumNodes=1-1" in tools.given[0]
+    assert "ReqNodeList=n3" in tools.given[1]
+
+
+def test_satellites_are_part_of_their_job_which_cannot_give_up_its_own_nodes() -> None:
+    there = {"job_state": "RUNNING", "nodes": "n2", "start_time": NOW_S, "priority": 8}
+    driver, _ = made({**ELASTIC, **RUNNING}, follower(8, **there), follower(9))
+    (job,) = driver.observe().jobs
+    assert job.place == (("n1", 1, 0), ("n2", 1, 0))
+    assert (job.request.fixed, job.request.must_have) == ({"n1"}, {"n1"})
+
+
+def test_a_job_that_has_submitted_its_satellites_cannot_grow_beyond_them(tmp_path: Path) -> None:
+    where = {"current_working_directory": str(tmp_path), "user_id": os.getuid()}
+    driver, _ = made({**ELASTIC, **RUNNING, **where}, follower(8, **where))
+    assert driver.observe().jobs[0].request.max_workers == 3
+    told = {"time": NOW_S + 1, "samples": 0}
+    beat = tmp_path / "rota-heartbeat-7.json"
+    beat.write_text(json.dumps(told))
+    os.utime(beat, (NOW_S + 1, NOW_S + 1))
+    assert driver.observe().jobs[0].request.max_workers == 2
+    os.utime(beat, (NOW_S - 1, NOW_S - 1))  # of an earlier run
+    assert driver.observe().jobs[0].request.max_workers == 3
+
+
+def test_a_resize_starts_and_stops_satellites_and_never_touches_the_job_itself() -> None:
+    there = {"job_state": "RUNNING", "nodes": "n2", "start_time": NOW_S, "priority": 8}
+    driver, tools = made({**ELASTIC, **RUNNING}, follower(8, **there), follower(9))
+    (job,) = driver.observe().jobs
+    assert driver.carry_out("resize", job, (("n1", 1, 0), ("n3", 1, 0))).outcome == "done"
+    verbs = [words[1] for words in tools.given]
+    assert verbs == ["update", "requeuehold", "update", "update", "release"]
+    assert tools.given[1][-1] == "8"
+    assert {"jobid=9", "NumNodes=1-1"} <= set(tools.given[2])
+    assert {"jobid=9", "ReqNodeList=n3"} <= set(tools.given[3])
+    tools.given.clear()
+    two = (("n1", 1, 0), ("n2", 1, 0), ("n3", 1, 0), ("n4", 1, 0))
+    answer = driver.carry_out("resize", job, two)
+    assert (answer.outcome, answer.said) == ("unknown", "1 of its satellites are not there")
+    assert all("jobid=7" not in words for words in tools.given)
+
+
+def test_satellites_whose_job_is_over_are_ended_and_take_their_room_until_then() -> None:
+    over = {**ELASTIC, "job_state": "COMPLETED", "end_time": NOW_S}
+    there = {"job_state": "RUNNING", "nodes": "n2", "start_time": NOW_S, "priority": 8,
+             "gres_detail": ["gpu:a100:2(IDX:0-1)"]}  # fmt: skip
+    driver, tools = made(over, follower(8), follower(9, **there))
+    jobs = {job.name: job for job in driver.observe().jobs}
+    assert set(jobs) == {"7", "9"}
+    assert (jobs["9"].managed, jobs["9"].place) == (False, (("n2", 2, 0),))
+    assert tools.given == [("scancel", "8"), ("scancel", "9")]

@@ -14,12 +14,13 @@ from rota.backends.slurm.hook import USER_HELD, USER_RELEASED
 
 def test_hints_are_read() -> None:
     text = ("rota:model=resnet50,min_nodes=1,max_nodes=4,checkpointable=yes,signal=SIGUSR1,"
-            "grace=2m,estimate=1.5h,restart=30,heartbeat=yes")  # fmt: skip
+            "grace=2m,estimate=1.5h,restart=30,heartbeat=yes,elastic=yes")  # fmt: skip
     hints, ignored = read_hints(text)
     assert ignored == []
     assert hints == Hints(
         model="resnet50", min_nodes=1, max_nodes=4, checkpointable=True, signal="USR1",
         grace_s=120.0, estimate_s=5400.0, restart_s=30.0, heartbeat=True,
+        elastic=True,
     )  # fmt: skip
 
 
@@ -75,3 +76,12 @@ def test_no_comment_breaks_anything(text: str) -> None:
     assert 0 <= hints.max_nodes <= 65536
     assert hints.signal in ("", "USR1", "USR2", "HUP", "INT")
     assert all(word.isprintable() for word in ignored)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("12", 12), ("0", 0), ("-1", 0), ("12_3", 0), ("1" * 11, 0), ("", 0), ("\u0661", 0)],
+)
+def test_a_satellite_names_the_number_of_a_job(text: str, number: int) -> None:
+    hints, ignored = read_hints(f"rota:satellite-of={text}")
+    assert (hints.satellite_of, bool(ignored)) == (number, not number)

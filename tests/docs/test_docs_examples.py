@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 PLUGIN = ROOT / "examples" / "plugin" / "pyproject.toml"
 
 LIVE = ("run", "submit", "queue", "logs", "cancel", "hold", "resume", "resubmit", "profile",
-        "learn", "doctor", "explain")  # fmt: skip
+        "learn", "doctor", "explain", "elastic-run")  # fmt: skip
 """Verbs that start or need a daemon or its journal: words are parsed, and policies made."""
 VERBS_WITH_ARGUMENTS = (
     "train", "evaluate", "compare", "report", "submit", "describe", "convert", "logs", "hold",
-    "resume", "resubmit", "profile", "learn", "explain",
+    "resume", "resubmit", "profile", "learn", "explain", "elastic-run",
 )  # fmt: skip
 FOREIGN = {
     "--parsable2", "--logdir", "--editable", "--hypothesis-profile", "--exclusive", "--help",
-    "--version", "--debug",
+    "--version", "--debug", "--nodes", "--gres", "--comment",
 }  # fmt: skip
 """Options of others, and those of every command."""
 

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from elastic_world import LIMITS, OUTLINE, ServerWorld, World
+from elastic_world import LIMITS, OUTLINE, FakeMember, ServerWorld, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,8 +20,8 @@ def members(names: list[str]) -> list[Member]:
     return [Member(name) for name in names]
 
 
-def play(seed: int, kills: int, resizes: int) -> World:
-    """Train, change and kill at random; then let all come to rest."""
+def play(seed: int, kills: int, resizes: int, outside: float = 0.0) -> World:
+    """Train, change and kill at random; so large a part of the members is started outside."""
     rng = random.Random(seed)
     world = World(seed, rng.randint(1, 3), length=10_000)
     todo = ["kill"] * kills + ["resize"] * resizes
@@ -41,14 +41,22 @@ def play(seed: int, kills: int, resizes: int) -> World:
         keep = [name for name in present if rng.random() < 0.7]
         new = [f"m{world.count + k}" for k in range(rng.randint(0 if keep else 1, 2))]
         world.count += len(new)
-        world.controller.resize(members(keep + new), world.now_s)
+        far = [Member(name, outside=True) for name in new if rng.random() < outside]
+        near = members([name for name in new if name not in {one.name for one in far}])
+        known = [table[name].member for name in keep]
+        world.controller.resize([*known, *near, *far], world.now_s)
+        world.fakes |= {one.name: FakeMember(one.name) for one in far}
     return world
 
 
-@settings(max_examples=150)
-@given(st.integers(0, 10**9), st.integers(0, 4), st.integers(0, 5))
-def test_every_course_of_events_ends_in_the_wanted_group(seed: int, kills: int, sizes: int) -> None:
-    world = play(seed, kills, sizes)
+@settings(max_examples=200)
+@given(
+    st.integers(0, 10**9), st.integers(0, 4), st.integers(0, 5), st.sampled_from([0.0, 0.5, 1.0])
+)  # fmt: skip
+def test_every_course_of_events_ends_in_the_wanted_group(
+    seed: int, kills: int, sizes: int, outside: float
+) -> None:
+    world = play(seed, kills, sizes, outside)
     status = world.settle()
     if status.state in ("failed", "stopping"):
         # Only when all members that had the state were killed.
@@ -147,6 +155,17 @@ def test_a_member_that_never_gets_ready_is_left_out() -> None:
     status = world.controller.status(world.now_s)
     assert status.reached == status.target == 1
     assert "was not heard of" in status.refused["late"]
+
+
+def test_a_member_whose_host_is_taken_away_does_not_wait_for_newcomers() -> None:
+    world = World(0, 1, length=1000)
+    far = Member("far", outside=True)
+    world.controller.resize([Member("m0"), far], world.now_s)
+    world.fakes["far"] = FakeMember("far")
+    assert set(world.settle().active) == {"m0", "far"}
+    world.controller.resize([Member("m0"), Member("late", outside=True)], world.now_s)
+    world.run(400)  # `late` never says hello
+    assert world.controller.status(world.now_s).active == ("m0",)
 
 
 def test_the_time_of_steps_leaves_out_pauses() -> None:

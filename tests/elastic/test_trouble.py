@@ -51,7 +51,7 @@ def test_a_member_that_is_stopped_raises_or_hangs_is_left_out(tmp_path: Path) ->
 def test_a_member_started_from_outside_joins_and_its_loss_is_noticed(tmp_path: Path) -> None:
     with trial(tmp_path, ["a"], epochs=10**6, pace_s=0.01) as run:
         run.until(3)
-        run.job.resize(["a", Member("b", outside=True)])
+        run.job.join(Member("b", outside=True))
         address = json.loads(run.text("agent.json"))
         env = {
             "PYTHONPATH": SOURCE,
@@ -65,6 +65,10 @@ def test_a_member_started_from_outside_joins_and_its_loss_is_noticed(tmp_path: P
             assert run.job.settle(PATIENCE_S).active == ("a", "b")
         run.members(["a"])
         assert run.job.observe().refused == {"b": "its connection ended"}
+        run.job.join(Member("c"))  # who was lost is no obstacle
+        assert run.job.settle(PATIENCE_S).active == ("a", "c")
+        run.job.leave("a")
+        assert run.job.settle(PATIENCE_S).active == ("c",)
 
 
 def test_members_that_differ_are_found_out(tmp_path: Path) -> None:

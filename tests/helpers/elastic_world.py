@@ -122,6 +122,9 @@ class World:
         """The process has started, and says hello."""
         fake.met = True
         card = {"host": "h", "state_port": 2}
+        if self.controller.table[fake.name].state != "starting":
+            fake.alive = False  # it was started outside, and is not wanted any more: it is refused
+            return
         self.controller.hello(fake.name, card, self.outline, self.now_s)
         self.say(fake, "ready")
 

@@ -19,7 +19,7 @@ from rota.backends.cluster_waits import ClusterWaits
 from rota.backends.crowding import crowded_out, room_beside
 from rota.backends.fitting import Fitter
 from rota.backends.heartbeat_file import EVERY_S
-from rota.backends.job_roll import JobRoll, traits_of
+from rota.backends.job_roll import JobRoll, measures, traits_of
 from rota.backends.node_table import NodeTable
 from rota.backends.preemption_limits import PreemptionLimits
 from rota.backends.reconciler import Reconciler
@@ -116,7 +116,7 @@ class ClusterBackend:
             lambda job: (self.roll.user(job), self._speeds.number(job.sight.request.model)),
             lambda job: not (allowed and self._may_stop(job)), self.roll.restart_s, self.min_run_s,
         )  # fmt: skip
-        told = {job.uid for job in jobs if job.sight.progress is not None}
+        told = {job.uid for job in jobs if measures(job.sight)}
         return self._speeds.see(snapshot, by_nodes=True, told=told)
 
     def apply(self, plan: Plan) -> None:
@@ -130,9 +130,10 @@ class ClusterBackend:
         room = room_beside(others, self.roll, self._nodes)
         asked = {uid: (job.sight.request, share) for uid, share in wanted.items()
                  if (job := self.roll.jobs.get(uid)) and job.sight.managed}  # fmt: skip
-        intents, self._unplaced = [], set()
-        for uid, found in self._fitter.lay_out(asked, room, self.now_s).items():
-            job, held = self.roll.jobs[uid], self._mind.share(uid)
+        intents, has = [], {uid: self._mind.share(uid) for uid in asked}
+        self._unplaced = set()
+        for uid, found in self._fitter.lay_out(asked, room, self.now_s, has).items():
+            job, held = self.roll.jobs[uid], has[uid]
             if found is None:
                 self._unplaced.add(uid)
                 self._say_once(uid, f"job {job.known.name} fits none of the nodes that it may use")
@@ -140,7 +141,7 @@ class ClusterBackend:
             intent = self._mind.wanting(uid, found)
             if intent is None:
                 continue
-            if held:
+            if held and not (found and job.sight.request.in_place):
                 self._limits.note(self.now_s)
                 job.known.preemptions += 1
             if found and not held:
@@ -302,7 +303,8 @@ class ClusterBackend:
         given_up = self._mind.done(order, outcome)
         if said and order.uid in self.roll.jobs:
             self._say_once(order.uid, f"job {self.call(order.uid)}: {said}")
-        self._calls.look_soon()
+        if order.action != "resize":  # which may take as long as a node takes to become free
+            self._calls.look_soon()
         self._keeper.note_answer(event.number, outcome, said, event.took_s)
         if given_up is not None:
             self._keep([given_up])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from rota.backends.job_roll import measures
 from rota.backends.packed_needs import packed_needs
 from rota.core.jobs import Job, JobTable
 from rota.core.layout import JOB, RUNNING, SHARE
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 OVERDUE: Final = 0.1
 """A job that outlives its estimate is assumed to need this part of its run time again."""
+RESIZE_S: Final = 1.0
+"""What a resize in place costs, until the job tells."""
 
 
 def snapshot_of(
@@ -49,7 +52,7 @@ def snapshot_of(
             continue
         if pinned(job):
             row["min_run_s"] = inf
-        _note_run(row, job, share, now_s, origin_s)
+        _note_run(row, job, share, now_s, origin_s, there=share == nodes.share(job.sight.place))
         row["share_at"], row["share_len"] = len(entries), len(share)
         entries += share
         request = job.sight.request
@@ -93,7 +96,9 @@ def _waiting(
     return job.row
 
 
-def _note_run(row: Any, job: ClusterJob, share: Share, now_s: float, origin_s: float) -> None:
+def _note_run(
+    row: Any, job: ClusterJob, share: Share, now_s: float, origin_s: float, *, there: bool
+) -> None:
     """What a job holds, and what it has done with it."""
     since_s = run_since(job, now_s, origin_s)
     row["status"], row["since_s"] = RUNNING, since_s
@@ -104,13 +109,28 @@ def _note_run(row: Any, job: ClusterJob, share: Share, now_s: float, origin_s: f
     row["max_workers"] = max(int(row["max_workers"]), held)
     row["resume_s"] = min(since_s + row["restart_s"], now_s) if job.known.started_s else since_s
     gpus = int(row["held_workers"]) * int(row["gpus_per_worker"])
-    row["attained_gpu_s"] = job.known.attained_gpu_s + gpus * (now_s - since_s)
     known, progress = job.known, job.sight.progress
-    if progress is not None and known.rate > 0 and isfinite(progress.samples_per_s):
+    lasted_s = now_s - max(since_s, min(now_s, known.counted_s - origin_s))
+    row["attained_gpu_s"] = known.attained_gpu_s + gpus * lasted_s
+    if progress is not None and known.rate > 0 and measures(job.sight):
         row["pace"] = max(0.0, progress.samples_per_s / known.rate)
     else:
         row["pace"] = row["held_workers"] / row["workers"]
-    _note_work(row, job, known.ran_s + (now_s - since_s) * row["held_workers"] / row["workers"])
+    if job.sight.request.in_place:
+        pause_s = nan if progress is None else progress.pause_s
+        row["resize_s"] = pause_s if pause_s >= 0 else RESIZE_S
+        row["resume_s"] = _steady_since(job, share, there, now_s)
+    _note_work(row, job, known.ran_s + lasted_s * row["held_workers"] / row["workers"])
+
+
+def _steady_since(job: ClusterJob, share: Share, there: bool, now_s: float) -> float:
+    """Since which round it is known that a job trains with its share; what came before is mixed."""
+    told = job.sight.progress
+    if not (there and told is not None and measures(job.sight) and told.samples_per_s > 0):
+        job.steady = None
+    elif job.steady is None or job.steady[0] != share:
+        job.steady = share, now_s
+    return now_s if job.steady is None else job.steady[1]
 
 
 def run_since(job: ClusterJob, now_s: float, origin_s: float) -> float:

@@ -44,6 +44,8 @@ class JobRequest:
     """Nodes that have to be among its own."""
     apart: bool = False
     """No two workers on one node."""
+    fixed: frozenset[str] = frozenset()
+    """Nodes that it cannot give up while it runs, though it can be resized in place."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,10 @@ class Progress:
     samples: float
     total: float = nan
     samples_per_s: float = nan
+    nodes: int = 0
+    """Nodes on which it trained then; 0: it does not say, they are those that it holds."""
+    pause_s: float = nan
+    """What a resize in place has cost it until now, on average."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from math import inf
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from rota.core.layout import SLACK
@@ -36,13 +37,13 @@ class Room:
         self._cpus = {k: float(self._cluster.cpus[k]) for k in self.gpus}
         self._memory_gb = {k: float(self._cluster.memory_gb[k]) for k in self.gpus}
 
-    def take(self, request: JobRequest, share: Share) -> None:
-        """A job holds this."""
+    def take(self, request: JobRequest, share: Share, times: int = 1) -> None:
+        """A job holds this; with -1 times it does not hold it any more."""
         for node, workers, _ in share:
             if node in self.gpus:
-                self.gpus[node] -= workers * request.gpus_per_worker
-                self._cpus[node] -= workers * request.cpus_per_worker
-                self._memory_gb[node] -= workers * request.memory_gb_per_worker
+                self.gpus[node] -= times * workers * request.gpus_per_worker
+                self._cpus[node] -= times * workers * request.cpus_per_worker
+                self._memory_gb[node] -= times * workers * request.memory_gb_per_worker
 
     def workers(self, request: JobRequest) -> dict[int, float]:
         """Workers of a job that each node has room for."""
@@ -81,24 +82,38 @@ class Fitter:
         self._kept.pop(uid, None)
 
     def lay_out(
-        self, wanted: Mapping[int, tuple[JobRequest, Share]], room: Room, now_s: float
-    ) -> dict[int, Share | None]:
+        self, wanted: Mapping[int, tuple[JobRequest, Share]], room: Room, now_s: float,
+        held: Mapping[int, Share] = MappingProxyType({}),
+    ) -> dict[int, Share | None]:  # fmt: skip
         """What each job gets of what was decided about it, or None.
 
-        `room` is what is free beside all jobs that are not in `wanted`.
+        `room` is what is free beside all jobs that are not in `wanted`. Where other nodes than the
+        decided ones are taken, those come first that a job has by now: `held`.
         """
-        names = self._nodes.names
+        names, fixed = self._nodes.names, self._fixed(wanted)
+        # One that cannot be stopped keeps what it cannot give up.
+        wanted = {uid: (asked[0], asked[1] or fixed.get(uid, ())) for uid, asked in wanted.items()}
+        for uid, base in fixed.items():
+            room.take(wanted[uid][0], base)
+
+        def fit(uid: int) -> Share | None:
+            base = fixed.get(uid, ())
+            room.take(wanted[uid][0], base, -1)
+            own = {node for node, _, _ in base}
+            return self._fit(wanted[uid], room, self._of_others(uid) - own, len(base),
+                             held.get(uid, ()))  # fmt: skip
+
         self._kept = {uid: own for uid, own in self._kept.items() if uid in wanted}
         late = [uid for uid in wanted if now_s - self._since_s.get(uid, inf) > KEEP_S]
         found: dict[int, Share | None] = {}
         for uid in sorted(late, key=lambda one: (self._since_s[one], one)):
-            found[uid] = self._fit(wanted[uid], room, self._of_others(uid))
+            found[uid] = fit(uid)
             if found[uid] is None:
                 self._keep(uid, wanted[uid], room)
         rest = [uid for uid in wanted if uid not in found]
         # What fits as it was decided comes first: what does not must not push it aside.
         for uid in sorted(rest, key=lambda one: not suits(*wanted[one], names)):
-            found[uid] = self._fit(wanted[uid], room, self._of_others(uid))
+            found[uid] = fit(uid)
         for uid, share in found.items():
             if share is not None:
                 self.forget(uid)
@@ -106,15 +121,29 @@ class Fitter:
                 self._since_s.setdefault(uid, now_s)
         return found
 
+    def _fixed(self, wanted: Mapping[int, tuple[JobRequest, Share]]) -> dict[int, Share]:
+        """What running jobs cannot give up, but for those that are stopped altogether."""
+        return {
+            uid: self._nodes.share([(name, 1, 0) for name in request.fixed])
+            for uid, (request, share) in wanted.items()
+            if request.fixed and (share or not request.stoppable)
+        }
+
     def _fit(
-        self, asked: tuple[JobRequest, Share], room: Room, but: Collection[int]
-    ) -> Share | None:
+        self, asked: tuple[JobRequest, Share], room: Room, but: Collection[int], fixed: int,
+        held: Share,
+    ) -> Share | None:  # fmt: skip
+        """What a job gets; one that grows in place may get less now, but no less than is fixed."""
         request, share = asked
+        least = fixed or request.min_workers
         if suits(request, share, self._nodes.names) and room.holds(request, share, but):
             found: Share | None = share
         else:
             free = {node: n for node, n in room.workers(request).items() if node not in but}
-            found = fitted(request, share, self._nodes.names, free)
+            found = fitted(request, share, self._nodes.names, free, held)
+            while found is None and request.in_place and workers_of(share) > least:
+                share = _one_less(share)
+                found = fitted(request, share, self._nodes.names, free, held)
         if found is not None:
             room.take(request, found)
         return found
@@ -138,6 +167,17 @@ class Fitter:
         self._kept[uid] = frozenset(may[: sum(workers for _, workers, _ in share)])
 
 
+def workers_of(share: Share) -> int:
+    """Workers in a share."""
+    return sum(workers for _, workers, _ in share)
+
+
+def _one_less(share: Share) -> Share:
+    """A share without its last worker."""
+    *rest, (node, workers, servers) = share
+    return (*rest, (node, workers - 1, servers)) if workers > 1 else tuple(rest)
+
+
 def suits(request: JobRequest, share: Share, names: Sequence[str]) -> bool:
     """Whether a job may hold `share`; `names` are those of the nodes."""
     here = {names[node] for node, _, _ in share}
@@ -149,15 +189,17 @@ def suits(request: JobRequest, share: Share, names: Sequence[str]) -> bool:
 
 
 def fitted(
-    request: JobRequest, share: Share, names: Sequence[str], room: Mapping[int, float]
-) -> Share | None:
+    request: JobRequest, share: Share, names: Sequence[str], room: Mapping[int, float],
+    held: Share,
+) -> Share | None:  # fmt: skip
     """A share of the same size that the job may hold, or None.
 
     `room` is the number of workers of this job that each node has room for, beside all that is
-    decided about others. As many of the decided nodes as possible stay, then full nodes come first.
+    decided about others. As many of the decided nodes as possible stay, and of those that it has by
+    now (`held`); then full nodes come first.
     """
-    wanted = sum(workers for _, workers, _ in share)
-    decided = {node for node, _, _ in share}
+    wanted = workers_of(share)
+    decided, has = ({node for node, _, _ in one} for one in (share, held))
     may = [
         node
         for node, places in room.items()
@@ -167,7 +209,7 @@ def fitted(
     if len(must) < len(request.must_have) or len(must) > wanted:
         return None
     first = {node: k for k, node in enumerate(must)}
-    may.sort(key=lambda n: (first.get(n, len(first)), n not in decided, room[n], n))
+    may.sort(key=lambda n: (first.get(n, len(first)), n not in decided, n not in has, room[n], n))
     count: Counter[int] = Counter(must)
     for node in may:
         most = 1 if request.apart else int(min(room[node], wanted))

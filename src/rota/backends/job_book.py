@@ -47,6 +47,8 @@ class KnownJob:
     attained_gpu_s: float = 0.0
     ran_s: float = 0.0
     """Of earlier runs."""
+    counted_s: float = 0.0
+    """Unix time up to which these two count."""
     preemptions: int = 0
     starts: int = 0
     """Starts that were timed; they took `starting_s` in all."""

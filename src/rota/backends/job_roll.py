@@ -45,6 +45,8 @@ class ClusterJob:
     """The start of the run from which it was last told how it gets on."""
     row: bytes | None = None
     """Its record while it waits."""
+    steady: tuple[Share, float] | None = None
+    """Of one that is resized in place: what it trains with, and since which round that is known."""
 
     @property
     def uid(self) -> int:
@@ -226,7 +228,7 @@ class JobRoll:
         if before.request != one.request or before.phase != one.phase:
             job.row = None
         ran = before.place and isfinite(before.start_s)
-        if ran and (not one.place or one.start_s != before.start_s or one.end):
+        if ran and (one.place != before.place or one.start_s != before.start_s or one.end):
             self._end_run(known, before, min(one.end_s, time_s))
             changed, job.row = True, None
         runs = one.phase == "running" and isfinite(one.start_s)
@@ -235,8 +237,9 @@ class JobRoll:
         return self._note_progress(job, before, one) or changed
 
     def _end_run(self, known: KnownJob, before: JobSight, end_s: float) -> None:
-        """Add up what a run had."""
-        ran_s = max(0.0, end_s - before.start_s)
+        """Add up what a run had since it began, or since it was resized."""
+        ran_s = max(0.0, end_s - max(before.start_s, known.counted_s))
+        known.counted_s = end_s
         workers = sum(workers for _, workers, _ in before.place)
         known.attained_gpu_s += ran_s * workers * before.request.gpus_per_worker
         known.ran_s += ran_s * workers / before.request.workers
@@ -249,7 +252,7 @@ class JobRoll:
         known.samples = max(known.samples, told.samples)
         known.total = told.total if isfinite(told.total) else known.total
         workers = sum(workers for _, workers, _ in one.place)
-        if not known.rate and isfinite(told.samples_per_s) and told.samples_per_s > 0 and workers:
+        if not known.rate and measures(one) and told.samples_per_s > 0:
             known.rate = told.samples_per_s / workers * one.request.workers
         if job.reported != one.start_s and told.time_s >= one.start_s:
             job.reported = one.start_s
@@ -303,6 +306,14 @@ def _lost(known: KnownJob) -> JobSight:
         name=known.name, submit_s=known.submit_s, request=JobRequest(), managed=False,
         waits_for="its cluster does not list it",
     )  # fmt: skip
+
+
+def measures(one: JobSight) -> bool:
+    """Whether a job tells how fast it trains on what it holds."""
+    told, workers = one.progress, sum(workers for _, workers, _ in one.place)
+    if told is None or not workers or told.nodes not in (0, len(one.place)):
+        return False
+    return isfinite(told.samples_per_s)
 
 
 def traits_of(request: JobRequest) -> Traits:

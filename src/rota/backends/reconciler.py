@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal
+
+from rota.backends.next_action import JobStanding, next_action
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from rota.core.plan import Share
 
-T = TypeVar("T")
 Phase = Literal["waiting", "starting", "running", "stopping"]
 Action = Literal["wait", "start", "withdraw", "notice", "stop", "resize", "cancel"]
 """`withdraw`: take a start back that has not happened; `notice`: have a job save its progress."""
@@ -25,40 +26,6 @@ Outcome = Literal["done", "refused", "unknown"]
 
 MOST_TRIES: Final = 3
 """Refused orders in a row after which a job is left as it is until a policy decides anew."""
-
-
-@dataclass(frozen=True)
-class JobStanding(Generic[T]):
-    """What one job shall hold, and what it holds."""
-
-    phase: Phase
-    wanted: T
-    """Anything that is false: nothing."""
-    holds: T | None
-    """None: not known."""
-    in_place: bool
-    """Whether it gets from one to the other while it runs; otherwise it is stopped first."""
-    cancelled: bool
-    room: Callable[[], bool]
-    """Whether what it shall hold is free."""
-
-
-def next_action(now: JobStanding[T]) -> Action:
-    """The one thing to do now for a job, if nothing else is under way for it."""
-    if now.phase == "waiting":
-        if now.cancelled:
-            return "cancel"
-        return "start" if now.wanted and now.room() else "wait"
-    if now.phase == "stopping":
-        return "wait"
-    starting = now.phase == "starting"
-    if now.cancelled or not now.wanted:
-        return "withdraw" if starting else "stop"
-    if now.holds is None or now.holds == now.wanted:
-        return "wait"
-    if starting:
-        return "withdraw"
-    return "resize" if now.in_place else "stop"
 
 
 @dataclass(frozen=True)
@@ -240,7 +207,10 @@ class Reconciler:
         ran = before is not None and before.phase in ("running", "stopping")
         lost = ran and not job.stopped and job.had == intent.share
         if seen.phase == "running":
-            job.since_s = inf
+            if not job.traits.in_place or seen.share == intent.share:
+                job.since_s = inf
+            if job.traits.in_place and lost and set(seen.share) < set(job.had):
+                return replace(intent, share=seen.share)  # it has lost nodes, and goes on
             if not intent.cancelled and self._is_overtaken(intent, seen, job.traits, ran=ran):
                 return replace(intent, share=None)
             if intent.share == seen.share and intent.noticed_s < inf:
@@ -260,6 +230,8 @@ class Reconciler:
         """Whether a job runs somewhere else than it was to start: nobody has decided to move it."""
         if intent.share is None or intent.share == seen.share:
             return False
+        if traits.in_place and set(seen.share) < set(intent.share):
+            return False  # it has started small, and grows
         return (bool(intent.share) and not ran) or not self._may_become(intent.share, seen, traits)
 
     # What is to be done.
@@ -270,7 +242,8 @@ class Reconciler:
         for job in self._jobs.values():
             if job.seen is None or not job.ready or not job.intent.share or job.intent.cancelled:
                 continue
-            if job.seen.phase in ("waiting", "starting"):
+            grows = job.traits.in_place and job.seen.share not in ((), job.intent.share)
+            if job.seen.phase in ("waiting", "starting") or (job.seen.phase == "running" and grows):
                 job.since_s = min(job.since_s, now_s)
                 if now_s >= job.since_s + self.start_s:
                     found.append(self.giving_up(job.intent.uid))
@@ -310,8 +283,11 @@ class Reconciler:
         if seen is None or not job.ready or (intent.share is None and not intent.cancelled):
             return "wait"
         wanted = intent.share or ()
+        holds = seen.share
+        if job.traits.in_place and seen.phase == "starting" and holds and set(holds) < set(wanted):
+            holds = wanted  # it starts small, and grows when it runs
         standing = JobStanding(
-            seen.phase, wanted, seen.share, job.traits.in_place, intent.cancelled,
+            seen.phase, wanted, holds, job.traits.in_place, intent.cancelled,
             lambda: self._has_room(job, wanted, free),
         )  # fmt: skip
         action = next_action(standing)

@@ -56,6 +56,10 @@ VERBS: Final[Mapping[str, Verb]] = {
     "doctor": Verb(
         "doctor:doctor", "Check a cluster that rota is to schedule, and say what to put right."
     ),
+    "elastic-run": Verb(
+        "elastic_batch:elastic_run",
+        "Train elastically in a batch script of Slurm: the job gains and loses nodes as it runs.",
+    ),
     "queue": Verb("queue:app", "Show which jobs wait and why, which run, and on what."),
     "explain": Verb(
         "explain:explain",

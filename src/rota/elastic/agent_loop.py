@@ -207,6 +207,11 @@ class Agent:
             return {"ok": True, "status": asdict(status)}
         if op == "resize":
             return {"ok": True, "target": self._resize(message["members"], now_s)}
+        if op == "join":
+            return {"ok": True, "target": self._resize([*self._kept(), message["member"]], now_s)}
+        if op == "leave":
+            kept = self._kept(message["name"])
+            return {"ok": True, "target": self._resize(kept, now_s)}
         if op == "stop":
             grace_s = float(message["grace_s"])
             if not 0.0 <= grace_s < 1e7:
@@ -214,7 +219,7 @@ class Agent:
             self._say("asked to stop")
             self.controller.stop(grace_s, now_s)
             return {"ok": True}
-        raise ConfigError(f"There is no request {op!r}; there are observe, resize and stop.")
+        raise ConfigError(f"There is no request {op!r}; known: observe, resize, join, leave, stop.")
 
     def _greet(self, peer: Peer, message: dict[str, Any], now_s: float) -> dict[str, Any]:
         if message.get("op") != "hello" or message.get("protocol") != PROTOCOL:
@@ -232,6 +237,17 @@ class Agent:
         members = decode_members(facts)
         self._say(f"asked for {', '.join(member.name for member in members)}")
         return self.controller.resize(members, now_s)
+
+    def _kept(self, leaves: str = "") -> list[dict[str, Any]]:
+        """The members that are wanted and were not lost, but for one that leaves."""
+        if not isinstance(self.controller, Coordinator):
+            raise ConfigError("A plain job cannot be resized.")
+        entries = self.controller.table.entries
+        return [
+            asdict(member)
+            for member in self.controller.wanted
+            if member.name != leaves and (member.name not in entries or entries[member.name].alive)
+        ]
 
     def _say(self, text: str) -> None:
         with suppress(OSError):  # a full disk must not end a job that trains

@@ -73,8 +73,8 @@ class Coordinator:
                 raise ConfigError(f"Member {member.name} was in this job before; use a new name.")
             if entry and entry.member.kind != member.kind:
                 raise ConfigError(f"Member {member.name} is a {entry.member.kind} already.")
-        self.wanted, self.changes.asked_s = tuple(members), now_s
-        self.target += 1
+        self.wanted, self.changes.asked_s, self.target = tuple(members), now_s, self.target + 1
+        self.table.expect(members, now_s)
         self._advance(now_s)
         return self.target
 
@@ -251,9 +251,9 @@ class Coordinator:
         starting = table.of("starting")
         for member in self.wanted:
             # One at a time: a start takes CPU from the members that train.
-            if member.name not in table.entries and (member.outside or not starting):
+            if member.name not in table.entries and not starting:
                 starting.append(self.table.start(member, now_s))
-        if starting:
+        if starting and not table.must_leave(wanted):
             return
         stay = [entry.name for entry in active if entry.name in wanted]
         names = table.ordered(stay + [entry.name for entry in table.of("ready")])

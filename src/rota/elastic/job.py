@@ -126,6 +126,14 @@ class ElasticJob:
         answer = self._ask({"op": "resize", "members": [asdict(member) for member in wanted]})
         return int(answer["target"])
 
+    def join(self, member: Member) -> int:
+        """Ask for one member more; returns the number of the request at once."""
+        return int(self._ask({"op": "join", "member": asdict(member)})["target"])
+
+    def leave(self, name: str) -> int:
+        """Ask for all members but one; returns the number of the request at once."""
+        return int(self._ask({"op": "leave", "name": name})["target"])
+
     def settle(self, timeout_s: float = 120.0) -> Status:
         """Wait until the last request is done; members that could not join are in `refused`."""
         until_s = monotonic() + timeout_s

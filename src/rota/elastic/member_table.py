@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from rota.elastic.controller import Order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from rota.elastic.handover import Shards
     from rota.elastic.protocol import JobSpec, Member
@@ -98,6 +98,18 @@ class MemberTable:
         """Whether these members alone could train."""
         kinds = {self[name].member.kind for name in names}
         return kinds >= ({"worker", "server"} if self.spec.mode == "servers" else {"worker"})
+
+    def expect(self, members: Iterable[Member], now_s: float) -> None:
+        """Expect new members that are started outside: they may say hello at any time from now."""
+        for member in members:
+            if member.outside and member.name not in self.entries:
+                self.start(member, now_s)
+
+    def must_leave(self, wanted: Collection[str]) -> bool:
+        """Whether a host outside takes its member away, and others can go on without waiting."""
+        leave = [entry for entry in self.active() if entry.name not in wanted]
+        stay = [entry.name for entry in self.active() if entry.name in wanted]
+        return any(entry.member.outside for entry in leave) and self.enough(stay)
 
     def start(self, member: Member, now_s: float) -> MemberEntry:
         """Add a member, and order its start unless it is started from outside."""

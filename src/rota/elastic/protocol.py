@@ -15,11 +15,12 @@ lines with it over TCP: one request per line, one answer per line, in order.
     {"op": "hello", "protocol": 2}                   {"protocol": 2, "pid": …}
     {"op": "observe"}                                {"status": {…}}               see `Status`
     {"op": "resize", "members": [{…}, …]}            {"target": 3}                 see `Member`
+    {"op": "join", "member": {…}}                    {"target": 4}     one member more
+    {"op": "leave", "name": "w3"}                    {"target": 5}     all but this one
     {"op": "stop", "grace_s": 30}                    {}
 
 A request that cannot be carried out is answered {"ok": false, "error": "one line"}. Before hello
-both sides prove that they know the token (`rota.elastic.handshake`). For messages between members
-and agent see `rota.elastic.coordinator`.
+both sides prove that they know the token (`handshake`). Messages of members: see `coordinator`.
 """
 
 from __future__ import annotations
@@ -142,8 +143,7 @@ class JobSpec:
     port: int = 0
     """Port at which the agent listens; 0 lets the kernel choose."""
     park_every_s: float = 300.0
-    """Seconds between two times that a training with ROTA_PARK saves its state; 0: only at a
-    stop."""
+    """Seconds from one save of a training with ROTA_PARK to the next; 0: only at a stop."""
     limits: TimeLimits = field(default_factory=TimeLimits)
 
     def __post_init__(self) -> None:

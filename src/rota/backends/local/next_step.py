@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from rota.backends.reconciler import JobStanding, next_action
+from rota.backends.next_action import JobStanding, next_action
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rota.backends.driver import JobRequest
 from rota.backends.slurm.hints import read_hints
-from rota.backends.slurm.hook import HELD
+from rota.backends.slurm.hook import HELD, USER_HELD
 from rota.backends.slurm.replies import gpus
 
 if TYPE_CHECKING:
@@ -74,9 +74,11 @@ class Demands:
         hints, ignored = read_hints(job.comment)
         kind, each, nodes, left = self._gpus(job)
         least, most = nodes, nodes
-        if hints.checkpointable and job.requeue:
+        if hints.elastic or (hints.checkpointable and job.requeue):
             least, most = hints.min_nodes or nodes, hints.max_nodes or nodes
         workers = min(max(nodes, least), most)
+        if hints.elastic:  # its own allocation is as small as it can be, satellites are the rest
+            workers, most = least, max(least, most)
         only_on, strange = self._only_on(job)
         limit_s = job.time_limit_s if isfinite(job.time_limit_s) else nan
         request = JobRequest(
@@ -86,7 +88,7 @@ class Demands:
             estimate_s=hints.estimate_s if isfinite(hints.estimate_s) else limit_s,
             restart_s=hints.restart_s, stoppable=hints.checkpointable and job.requeue,
             notice_s=hints.grace_s if hints.signal else 0.0, only_on=only_on,
-            must_have=frozenset(own_nodes(job)), apart=True,
+            must_have=frozenset(own_nodes(job)), apart=True, in_place=hints.elastic,
         )  # fmt: skip
         return Demand(request, hints, self._left(job) or left or strange, tuple(ignored))
 
@@ -175,6 +177,11 @@ def own_nodes(job: SlurmJob) -> tuple[str, ...]:
 def is_touched(job: SlurmJob) -> bool:
     """Whether its list of nodes was written by rota."""
     return _NODELIST.search(job.mark) is not None
+
+
+def is_user_held(job: SlurmJob) -> bool:
+    """Whether its user has put it on hold; the hook writes that into its comment."""
+    return job.comment.split(" ", 1)[0] == USER_HELD
 
 
 def held_mark(job: SlurmJob) -> str:

@@ -25,7 +25,8 @@ def read_heartbeat(job: SlurmJob) -> tuple[Progress | None, float | None]:
     """Progress, and when it was last saved (Unix time), as far as the job tells.
 
     {"time": Unix time, "samples": …, "total": …, "samples_per_s": …, "saved": Unix time}; only
-    `samples` is needed. Links, pipes, and files of other users are not followed.
+    `samples` is needed. Elastic jobs add `nodes` and `pause_s` (see `Progress`). Links, pipes, and
+    files of other users are not followed.
     """
     path = os.path.join(job.work_dir, heartbeat_name(job.call))
     try:
@@ -51,9 +52,15 @@ def read_heartbeat(job: SlurmJob) -> tuple[Progress | None, float | None]:
     progress = Progress(
         time_s=min(time_s, facts.st_mtime) if isfinite(time_s) else facts.st_mtime,
         samples=samples, total=total if total >= samples else nan,
-        samples_per_s=_number(told.get("samples_per_s")),
+        samples_per_s=_number(told.get("samples_per_s")), nodes=_count_of(told.get("nodes")),
+        pause_s=_number(told.get("pause_s")),
     )  # fmt: skip
     return progress, saved
+
+
+def _count_of(value: Any) -> int:
+    """A whole number, or 0."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def _number(value: Any) -> float:

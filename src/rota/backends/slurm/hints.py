@@ -37,6 +37,10 @@ class Hints:
     restart_s: float = nan
     heartbeat: bool = False
     """It writes its progress to a file in its working directory."""
+    elastic: bool = False
+    """It runs under `rota elastic-run`, and gains and loses nodes while it runs."""
+    satellite_of: int = 0
+    """The number of the elastic job whose further node this is; 0: it is a job of its own."""
 
 
 def read_hints(comment: str) -> tuple[Hints, list[str]]:
@@ -87,6 +91,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _number_of_job(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 11 and int(text)):
+        raise ValueError("it must be the number of a job")
+    return int(text)
+
+
 def _yes(text: str) -> bool:
     if text.lower() not in ("", "1", "yes", "true", "0", "no", "false"):
         raise ValueError("say yes or no")
@@ -110,5 +120,11 @@ def _signal(text: str) -> str:
 _READERS: Final[dict[str, Callable[[str], object]]] = {
     "model": _word, "min_nodes": _count, "max_nodes": _count, "checkpointable": _yes,
     "signal": _signal, "grace": _span, "estimate": _span, "restart": _span, "heartbeat": _yes,
+    "elastic": _yes, "satellite-of": _number_of_job,
 }  # fmt: skip
-_FIELDS: Final = {"grace": "grace_s", "estimate": "estimate_s", "restart": "restart_s"}
+_FIELDS: Final = {
+    "grace": "grace_s",
+    "estimate": "estimate_s",
+    "restart": "restart_s",
+    "satellite-of": "satellite_of",
+}

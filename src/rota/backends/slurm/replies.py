@@ -18,6 +18,12 @@ NO_VALUES: Final = (0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFF
 """What Slurm writes where nothing is set, or where there is no limit."""
 MOST_NODES: Final = 1 << 20
 """Names that one list of nodes may stand for."""
+ENDS: Final = {
+    "COMPLETED": "done", "CANCELLED": "cancelled", "PREEMPTED": "cancelled", "REVOKED": "cancelled",
+    "FAILED": "failed", "TIMEOUT": "failed", "NODE_FAIL": "failed", "BOOT_FAIL": "failed",
+    "OUT_OF_MEMORY": "failed", "DEADLINE": "failed",
+}  # fmt: skip
+"""States of jobs that are over, and what that means."""
 _GPU: Final = re.compile(r"gpu(?::(?P<kind>[A-Za-z0-9_.-]+?))?(?::(?P<count>\d+))?(?:\([^)]*\))?")
 _RANGE: Final = re.compile(r"([^\[\],]*)(?:\[([0-9,\-]+)\])?([^\[\],]*)")
 

@@ -10,27 +10,24 @@ from time import time
 from typing import TYPE_CHECKING, Final
 
 from rota.backends.driver import Answer, ClusterSight, JobSight, NodeSight
-from rota.backends.slurm.demands import Demands, held_mark, is_touched
+from rota.backends.slurm.demands import Demands, held_mark, is_touched, is_user_held, own_nodes
+from rota.backends.slurm.foreign_jobs import foreign_share
 from rota.backends.slurm.heartbeat import read_heartbeat
-from rota.backends.slurm.hook import HELD, LET_GO, USER_HELD
-from rota.backends.slurm.replies import array_tasks, gpus, read_jobs, read_nodes
+from rota.backends.slurm.hook import HELD, LET_GO
+from rota.backends.slurm.replies import ENDS, array_tasks, read_jobs, read_nodes
+from rota.backends.slurm.satellites import grown, sort_out, steps_to
 from rota.backends.slurm.topology import racks
 from rota.errors import BackendError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from rota.backends.driver import JobRequest, Place
+    from rota.backends.driver import Place
     from rota.backends.reconciler import Action, Phase
     from rota.backends.slurm.demands import Demand
     from rota.backends.slurm.replies import SlurmJob, SlurmNode
     from rota.backends.slurm.tools import Said, SlurmTools
 
-_ENDS: Final = {
-    "COMPLETED": "done", "CANCELLED": "cancelled", "PREEMPTED": "cancelled", "REVOKED": "cancelled",
-    "FAILED": "failed", "TIMEOUT": "failed", "NODE_FAIL": "failed", "BOOT_FAIL": "failed",
-    "OUT_OF_MEMORY": "failed", "DEADLINE": "failed",
-}  # fmt: skip
 _RUNS: Final = ("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING",
                 "STAGE_OUT")  # fmt: skip
 _USABLE: Final = ("idle", "mixed", "allocated", "completing")
@@ -64,6 +61,8 @@ class SlurmDriver:
         self._racks: dict[str, int] | None = None
         self._left: list[SlurmJob] = []  # jobs of our partitions that Slurm is to start itself
         self._why_left: dict[str, str] = {}
+        self._satellites: dict[int, list[SlurmJob]] = {}  # by the number of the job they follow
+        self._orphans: list[SlurmJob] = []
 
     # What there is.
 
@@ -86,7 +85,9 @@ class SlurmDriver:
         return racks(self._tools.run("scontrol", "show", "topology").out)
 
     def _give_back(self) -> None:
-        """Release jobs that the hook has held, but which Slurm is to start itself."""
+        """Release jobs that Slurm is to start itself; end satellites whose job is over."""
+        for job in self._orphans:
+            self._tools.cancel(job.call)
         for job in self._left:
             if job.priority == 0 and job.mark.startswith(HELD):
                 said = self._tools.update(job.call, {"AdminComment": LET_GO, "StartTime": "now"})
@@ -103,8 +104,14 @@ class SlurmDriver:
         seen: dict[str, SlurmJob] = {}
         self._left, self._why_left = [], {}
         self._tell_astray(ours)
-        for job in jobs:
+        parted = sort_out(jobs, lambda job: self.demands.of(job).hints.satellite_of,
+                          self._is_elastic, self._tell_once)  # fmt: skip
+        self._satellites, self._orphans = parted.by_main, parted.orphans
+        strays = {job.job_id for job in parted.strays}
+        for job in (*parted.jobs, *parted.strays):
             demand = self.demands.of(job)
+            if job.job_id in strays:
+                demand = replace(demand, left="it is a further node of another job")
             self._tell(job, demand)
             managed = not demand.left
             if not managed and not names.intersection(job.nodes):
@@ -121,15 +128,22 @@ class SlurmDriver:
         return ClusterSight(now_s, found, nodes_seen, self._why_left)
 
     def _job(self, job: SlurmJob, demand: Demand, now_s: float, names: set[str]) -> JobSight:
-        end = _ENDS.get(job.state, "")
+        end = ENDS.get(job.state, "")
         phase = "waiting" if end else self._phase(job)
         managed = not demand.left
         place: Place = ()
         request = demand.request
+        progress = saved_s = None
+        if phase == "running" and (demand.hints.heartbeat or request.in_place):
+            progress, saved_s = read_heartbeat(job)
         if phase in ("running", "stopping") or (end and managed):
             place = tuple((name, 1, 0) for name in job.nodes)
             if not managed:
-                request, place = _foreign(job, request, names)
+                request, place = foreign_share(job, request, names)
+            elif request.in_place:
+                has_all = progress is not None and progress.time_s >= job.start_s
+                own = self._satellites.get(job.job_id, [])
+                request, place = grown(request, job, own, has_all=has_all)
             elif place and len(place) != request.workers:
                 # Somebody else has given it another size than it says it can have.
                 size = len(place)
@@ -139,9 +153,6 @@ class SlurmDriver:
                 )  # fmt: skip
         elif phase == "starting" and is_touched(job):
             place = tuple((name, 1, 0) for name in job.required)
-        progress = saved_s = None
-        if phase == "running" and demand.hints.heartbeat:
-            progress, saved_s = read_heartbeat(job)
         return JobSight(
             name=job.call, submit_s=job.submit_s, resubmitted=job.restarts > 0, request=request,
             phase=phase, place=place,
@@ -158,7 +169,7 @@ class SlurmDriver:
 
     def _is_left(self, job: SlurmJob, demand: Demand) -> bool:
         ours = not self.demands.partitions.isdisjoint(job.partition.split(","))
-        return ours and bool(demand.left) and job.state == "PENDING" and not _is_user_held(job)
+        return ours and bool(demand.left) and job.state == "PENDING" and not is_user_held(job)
 
     def _tell_astray(self, nodes: Sequence[SlurmNode]) -> None:
         """Say which GPUs nobody can use, as happens after a controller was killed."""
@@ -179,9 +190,16 @@ class SlurmDriver:
             said.append("it is held, and not by rota: `scontrol release` it; jobs that rota's hook "
                         "holds are marked (`rota setup` writes it)")  # fmt: skip
         for text in said:
-            if (job.job_id, text) not in self._told:
-                self._told.add((job.job_id, text))
-                self._say(f"job {job.call}: {text}")
+            self._tell_once(job, text)
+
+    def _tell_once(self, job: SlurmJob, text: str) -> None:
+        if (job.job_id, text) not in self._told:
+            self._told.add((job.job_id, text))
+            self._say(f"job {job.call}: {text}")
+
+    def _is_elastic(self, job: SlurmJob) -> bool:
+        demand = self.demands.of(job)
+        return demand.request.in_place and not demand.left
 
     def fate(self, name: str, submit_s: float) -> tuple[str, float]:
         """What accounting says, where there is any; else it is taken to be done."""
@@ -193,7 +211,7 @@ class SlurmDriver:
             said = ""
         lines = said.split("\n")
         states = [line.split("|")[0].split(" ")[0] for line in lines if line.count("|") == 2]
-        return _ENDS.get(states[-1], "done") if states else "done", inf
+        return ENDS.get(states[-1], "done") if states else "done", inf
 
     # What can be done.
 
@@ -216,7 +234,24 @@ class SlurmDriver:
             return _answer(self._tools.cancel(slurm_job.call, signal))
         if action == "cancel":
             return _answer(self._tools.cancel(slurm_job.call))
-        return Answer("refused", "Slurm cannot resize a running job in place")
+        return self._resize(slurm_job, job, [name for name, _, _ in place])
+
+    def _resize(self, slurm_job: SlurmJob, job: JobSight, wanted: list[str]) -> Answer:
+        """Let satellites of a job begin and end; what has been done already is left out."""
+        satellites = self._satellites.get(slurm_job.job_id, [])
+        steps, lacking = steps_to(slurm_job.nodes, satellites, wanted)
+        for step in steps:
+            if step.action == "start":
+                answer = self._start(step.satellite, job, ((step.node, 1, 0),))
+            else:
+                stop = step.action == "stop"
+                verb = ("requeuehold", "Incomplete") if stop else ("uhold",)
+                answer = self._in_turn(step.satellite, verb)
+            if answer.outcome != "done":
+                return answer
+        if lacking:
+            return Answer("unknown", f"{lacking} of its satellites are not there")
+        return Answer("done")
 
     def _start(self, slurm_job: SlurmJob, job: JobSight, place: Place) -> Answer:
         """Set the size, then the nodes, then release the job.
@@ -225,13 +260,19 @@ class SlurmDriver:
         them, but a new size is refused unless it is pending: so the size comes first, alone.
         """
         nodes = [name for name, _, _ in place]
+        if job.request.in_place:  # what it starts on it cannot give up: further nodes come later
+            own = own_nodes(slurm_job)
+            nodes.sort(key=lambda name: name not in own)
+            nodes = nodes[: max(job.request.min_workers, len(own))]
         size = {"AdminComment": held_mark(slurm_job), "NumNodes": f"{len(nodes)}-{len(nodes)}"}
         if len(nodes) != slurm_job.least_nodes:
             size["NumCPUs"] = str(round(job.request.cpus_per_worker * len(nodes)))
         said = self._tools.update(slurm_job.call, size)
         if said.code == 0:
             # Right after a requeue a node takes a new start for the old one, and the job fails.
-            when = "now+2" if time() - slurm_job.submit_s < FRESH_S and job.resubmitted else "now"
+            when = (
+                "now+2" if time() - slurm_job.submit_s < FRESH_S and slurm_job.restarts else "now"
+            )
             where = {"ReqNodeList": ",".join(nodes), "StartTime": when}
             said = self._tools.update(slurm_job.call, where)
         if said.code == 0:
@@ -256,7 +297,7 @@ def _active_tasks(jobs: list[SlurmJob]) -> dict[int, int]:
     """Tasks of every array that were split off and are not over."""
     found: dict[int, int] = {}
     for job in jobs:
-        if job.array_task >= 0 and job.state not in _ENDS:
+        if job.array_task >= 0 and job.state not in ENDS:
             found[job.array_id] = found.get(job.array_id, 0) + 1
     return found
 
@@ -277,16 +318,11 @@ def _waits_for(job: SlurmJob, now_s: float) -> str:
         return f"it depends on {job.dependency}"
     if job.eligible_s > now_s + 1 and not job.restarts:
         return "its begin time has not come"
-    if job.priority == 0 and _is_user_held(job):
+    if job.priority == 0 and is_user_held(job):
         return "its user holds it"
     if _is_held_by_others(job):
         return "it is held, and not by rota"
     return ""
-
-
-def _is_user_held(job: SlurmJob) -> bool:
-    """Whether its user has put it on hold; the hook writes that into its comment."""
-    return job.comment.split(" ", 1)[0] == USER_HELD
 
 
 def _is_held_by_others(job: SlurmJob) -> bool:
@@ -295,28 +331,7 @@ def _is_held_by_others(job: SlurmJob) -> bool:
     Slurm itself holds what it could not launch; where rota starts jobs, it tries again elsewhere.
     """
     ours = job.mark.startswith(HELD) or job.said == LAUNCH_FAILED
-    return job.priority == 0 and not ours and not _is_user_held(job)
-
-
-def _foreign(job: SlurmJob, request: JobRequest, names: set[str]) -> tuple[JobRequest, Place]:
-    """A job that is not ours, as far as it takes room on our nodes: GPU by GPU, or by its CPUs."""
-    held = {
-        name: sum(gpus(text).values())
-        for name, text in zip(job.nodes, job.gpus_held, strict=False)
-        if name in names
-    }
-    total = sum(held.values())
-    if not total:
-        place = tuple((name, 1, 0) for name in job.nodes if name in names)
-        size, each, cpus = len(place), 0, job.cpus / max(1, len(job.nodes))
-    else:
-        place = tuple((name, count, 0) for name, count in held.items() if count)
-        size, each, cpus = total, 1, job.cpus / max(1, len(job.nodes)) * len(held) / total
-    return replace(
-        request, workers=size, min_workers=size, max_workers=size, gpus_per_worker=each,
-        cpus_per_worker=cpus, gpu_type="", stoppable=False, in_place=False, only_on=None,
-        must_have=frozenset(), apart=False,
-    ), place  # fmt: skip
+    return job.priority == 0 and not ours and not is_user_held(job)
 
 
 def _node(node: SlurmNode, racks: Mapping[str, int]) -> NodeSight:

@@ -1,0 +1,231 @@
+"""`rota elastic-run`: an elastic training as a job of Slurm that grows and shrinks while it runs.
+
+It is the command of the batch script. On the first node it starts the job's agent, by srun the
+members on the job's own nodes, and it submits the satellites by which the job may grow. All files
+are in the working directory, which the nodes must share.
+
+    rota-elastic-JOB/run-K/        the K-th run: see rota.elastic.protocol
+    rota-elastic-JOB/parked-K/     the state that it saved
+    rota-elastic-JOB/satellites.json
+    rota-heartbeat-JOB.json        how it gets on
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from math import nan
+from pathlib import Path
+from time import monotonic, sleep, time
+from typing import TYPE_CHECKING, Final
+
+from rota.backends.slurm.elastic_member import gpus_here, names_of
+from rota.backends.slurm.heartbeat import heartbeat_name
+from rota.backends.slurm.replies import expanded, read_jobs
+from rota.backends.slurm.satellite_jobs import SatelliteJobs, folder_name
+from rota.elastic.job import ElasticJob
+from rota.elastic.member_forkserver import die_with_parent
+from rota.elastic.parking import ENV_PARK, ENV_RESUME, MANIFEST, parked
+from rota.elastic.protocol import AGENT_FILE, ENDED, JOB_FILE, JobSpec, Member
+from rota.errors import BackendError, ConfigError, JobError, RotaError
+from rota.files import replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from rota.backends.slurm.replies import SlurmJob
+    from rota.backends.slurm.tools import SlurmTools
+    from rota.elastic.protocol import Result, Status
+
+LOOK_S: Final = 0.2
+BEAT_S: Final = 1.0
+"""Between two times that it tells how it gets on."""
+AGENT_S: Final = 60.0
+"""Seconds in which the agent must answer."""
+GRACE_S: Final = 20.0
+"""For a training that is stopped to save its state; Slurm kills after its KillWait anyway."""
+
+
+class ElasticRun:
+    """One run of an elastic job."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        tools: SlurmTools,
+        say: Callable[[str], None],
+    ) -> None:
+        self._environ, self._tools, self._say = environ, tools, say
+        self._job = own_job(environ, tools)
+        root = Path(folder_name(self._job.job_id)).absolute()
+        run = int(environ.get("SLURM_RESTART_COUNT", "0"))
+        self._folder, self._park = root / f"run-{run}", root / f"parked-{run}"
+        self._satellites = SatelliteJobs(tools, root / "satellites.json")
+        self._elastic = ElasticJob(self._folder)
+        found = [root / f"parked-{k}" for k in reversed(range(run)) if parked(root / f"parked-{k}")]
+        self._spec = self._specified(tuple(command), found[0] if found else None)
+        self._terminated = self._stopping = False
+        self._told: Status | None = None
+
+    def _specified(self, command: tuple[str, ...], resume: Path | None) -> JobSpec:
+        nodes = expanded(self._environ["SLURM_JOB_NODELIST"])
+        count = max(1, len(gpus_here(self._environ)))
+        env = {} if resume is None else {ENV_RESUME: str(resume)}
+        members = [
+            Member(name, env=env, outside=True)
+            for node in nodes
+            for name in names_of(self._environ, node, count)
+        ]
+        return JobSpec(
+            command=command, members=tuple(members), env={ENV_PARK: str(self._park)},
+            bind=own_address(self._environ["SLURMD_NODENAME"], self._tools),
+        )  # fmt: skip
+
+    def run(self) -> Result:
+        """Train until it is over, or until SIGTERM: then its state is saved for the next run."""
+        signal.signal(signal.SIGTERM, self._note_signal)
+        self._folder.mkdir(parents=True, mode=0o700)
+        replace_file(self._folder / JOB_FILE, asdict(self._spec))
+        agent = self._child(sys.executable, "-m", "rota.elastic.agent", str(self._folder))
+        nodes = str(len(expanded(self._environ["SLURM_JOB_NODELIST"])))
+        module = "rota.backends.slurm.elastic_member"
+        try:
+            self._await_agent(agent)
+            members = self._child(
+                "srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", "--mem=0",
+                "--kill-on-bad-exit=0", sys.executable, "-m", module, str(self._folder),
+            )  # fmt: skip
+            self._submit()
+            return self._watch(members)
+        finally:
+            self._satellites.cancel()
+            agent.kill()
+            agent.wait()
+
+    def _note_signal(self, *_: object) -> None:
+        self._terminated = True
+
+    def _child(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start a process that ends with this one; Slurm's SIGTERM to all is not for it."""
+        return subprocess.Popen(words, stdin=subprocess.DEVNULL, preexec_fn=_before_exec)  # noqa: PLW1509
+
+    def _await_agent(self, agent: subprocess.Popen[bytes]) -> None:
+        until_s = monotonic() + AGENT_S
+        while not (self._folder / AGENT_FILE).exists():  # written once it listens
+            if agent.poll() is not None or monotonic() > until_s:
+                raise JobError("The job's agent did not start; see above what it has printed.")
+            sleep(LOOK_S)
+
+    def _submit(self) -> None:
+        """Submit satellites; a job that may not do that trains on its own nodes."""
+        try:
+            self._satellites.cancel()
+            count = self._satellites.submit(self._job, self._folder, self._environ)
+        except RotaError as error:
+            self._say(f"the job cannot grow: {error}")
+        else:
+            self._say(f"the job may grow by {count} nodes")
+
+    def _watch(self, members: subprocess.Popen[bytes]) -> Result:
+        due_s = 0.0
+        while (result := self._elastic.result) is None:
+            if self._terminated and not self._stopping:
+                self._stop()
+            if monotonic() >= due_s:
+                due_s = monotonic() + BEAT_S
+                status = self._beat()
+                if status is not None and members.poll() and not (status.active or status.waiting):
+                    raise JobError("No member could start; see above what they have printed.")
+            sleep(LOOK_S)
+        self._beat()
+        # What scripts do after the training, such as saving the network, belongs to the job.
+        members.wait(GRACE_S if self._stopping else None)
+        return result
+
+    def _stop(self) -> None:
+        self._stopping = True
+        try:
+            self._elastic.stop(GRACE_S)
+        except JobError as error:
+            self._say(f"it cannot be stopped at a step: {error}")
+
+    def _beat(self) -> Status | None:
+        """Tell how the training gets on; what cannot be told now is told the next time."""
+        try:
+            status = self._elastic.observe()
+            if status.state in ENDED and self._told is not None:  # its end tells less than it did
+                status = replace(self._told, state=status.state, samples=status.samples)
+            self._told = status
+            facts = beat_of(status, len(gpus_here(self._environ)), time(), saved_s(self._park))
+            replace_file(Path(heartbeat_name(self._job.call)).absolute(), facts)
+        except (JobError, OSError):
+            return None
+        return status
+
+
+def beat_of(status: Status, gpus: int, now_s: float, saved: float) -> dict[str, float]:
+    """What a heartbeat file says of a training, whose nodes have so many GPUs each."""
+    facts: dict[str, float] = {
+        "time": now_s - (status.ago_s if status.state not in ENDED else 0.0),
+        "samples": status.samples, "nodes": len(status.active) // max(1, gpus),
+    }  # fmt: skip
+    if status.total:
+        facts["total"] = status.total
+    if status.samples_per_s > 0:
+        facts["samples_per_s"] = status.samples_per_s
+    if status.changes:
+        facts["pause_s"] = status.paused_s / status.changes
+    if saved == saved:
+        facts["saved"] = saved
+    return facts
+
+
+def saved_s(park: Path) -> float:
+    """When a state was saved last, as Unix time; NaN: never."""
+    try:
+        return (park / MANIFEST).stat().st_mtime
+    except OSError:
+        return nan
+
+
+def own_job(environ: Mapping[str, str], tools: SlurmTools) -> SlurmJob:
+    """The job that this process belongs to."""
+    number = environ.get("SLURM_JOB_ID", "")
+    if not number.isdecimal() or "SLURMD_NODENAME" not in environ:
+        raise ConfigError(
+            "`rota elastic-run` is for batch scripts of Slurm: submit a script with it by sbatch."
+        )
+    for job in read_jobs(tools.ask("squeue", "--json")):
+        if job.job_id == int(number):
+            return job
+    raise BackendError(f"squeue does not list job {number}, from which it was asked.")
+
+
+def own_address(node: str, tools: SlurmTools) -> str:
+    """The address at which other nodes reach this one."""
+    said = tools.ask("scontrol", "show", "node", node, "-o")
+    found = re.search(r"\bNodeAddr=(\S+)", said)
+    name = found[1] if found else node
+    try:
+        return socket.gethostbyname(name)
+    except OSError as error:
+        raise BackendError(f"Node {node} has no address: {name} is {error.strerror}.") from None
+
+
+def _before_exec() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    die_with_parent()
+
+
+def run_elastic(command: Sequence[str], tools: SlurmTools, say: Callable[[str], None]) -> int:
+    """Run an elastic training in the present job of Slurm; the exit code."""
+    result = ElasticRun(command, os.environ, tools, say).run()
+    if result.state == "failed":
+        raise JobError(f"The training has failed: {result.error}")
+    return 0

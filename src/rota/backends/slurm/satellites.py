@@ -1,0 +1,126 @@
+"""Further nodes of elastic jobs: satellites, which are jobs of one node that follow another job.
+
+Slurm cannot let a running job with GPUs grow. So an elastic job submits jobs of one node each, with
+the hint `satellite-of`, which are held like all others. rota starts one to let its job grow, and
+puts it back on hold to let it shrink. Policies see one job, with all these nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Literal
+
+from rota.backends.slurm.demands import is_user_held
+from rota.backends.slurm.hook import HELD
+from rota.backends.slurm.replies import ENDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Sequence
+
+    from rota.backends.driver import JobRequest, Place
+    from rota.backends.slurm.replies import SlurmJob
+
+
+@dataclass(frozen=True)
+class SatelliteStep:
+    """One thing to do to one satellite."""
+
+    action: Literal["start", "withdraw", "stop"]
+    satellite: SlurmJob
+    node: str = ""
+    """Where it is to start."""
+
+
+@dataclass
+class Sorted:
+    """The jobs of one look, satellites apart from all others."""
+
+    jobs: list[SlurmJob] = field(default_factory=list)
+    """Jobs in their own right."""
+    by_main: dict[int, list[SlurmJob]] = field(default_factory=dict)
+    """Satellites that are not over, by the number of a job that runs."""
+    orphans: list[SlurmJob] = field(default_factory=list)
+    """Satellites whose job is over."""
+    strays: list[SlurmJob] = field(default_factory=list)
+    """Satellites that hold nodes while their job holds none."""
+
+
+def sort_out(
+    jobs: Sequence[SlurmJob],
+    satellite_of: Callable[[SlurmJob], int],
+    leads: Callable[[SlurmJob], bool],
+    say: Callable[[SlurmJob, str], None],
+) -> Sorted:
+    """Part satellites from other jobs; one that names a job of another user is a job like others.
+
+    `satellite_of` gives the number of the job that a job follows, or 0; `leads` says whether a job
+    is one that may have satellites.
+    """
+    found = Sorted()
+    by_id = {job.job_id: job for job in jobs}
+    for job in jobs:
+        number = satellite_of(job)
+        if not number:
+            found.jobs.append(job)
+            continue
+        main = by_id.get(number)
+        alive = main is not None and main.state not in ENDS
+        if main is not None and alive and (main.user_id != job.user_id or not leads(main)):
+            say(job, f"satellite-of={number} is ignored: that is no elastic job of the same user")
+            found.jobs.append(job)
+        elif job.state in ENDS:
+            continue
+        elif main is not None and alive and main.state != "PENDING":
+            found.by_main.setdefault(number, []).append(job)
+        else:
+            if not alive:
+                found.orphans.append(job)
+            if job.nodes:
+                found.strays.append(job)
+    return found
+
+
+def nodes_of(satellites: Iterable[SlurmJob]) -> list[str]:
+    """The nodes that satellites hold."""
+    return [node for one in satellites if one.state != "PENDING" for node in one.nodes]
+
+
+def grown(
+    request: JobRequest, job: SlurmJob, satellites: list[SlurmJob], *, has_all: bool
+) -> tuple[JobRequest, Place]:
+    """A job that runs, with the nodes of its satellites; its own allocation is the least.
+
+    With `has_all` it has submitted all that it may have: it cannot grow beyond those.
+    """
+    nodes, own = dict.fromkeys((*job.nodes, *nodes_of(satellites))), frozenset(job.nodes)
+    least, most = max(request.min_workers, len(own)), request.max_workers
+    if has_all:
+        most = min(most, len(own) + len(satellites))
+    return replace(
+        request, workers=max(request.workers, least), min_workers=least,
+        max_workers=max(most, len(nodes), least), must_have=own, fixed=own,
+    ), tuple((name, 1, 0) for name in nodes)  # fmt: skip
+
+
+def steps_to(
+    base: Collection[str], satellites: Sequence[SlurmJob], wanted: Sequence[str]
+) -> tuple[list[SatelliteStep], int]:
+    """What brings a job with the nodes `base` to those wanted, and how many satellites lack.
+
+    What has been done already is not done again: satellites on their way to a node count.
+    """
+    steps: list[SatelliteStep] = []
+    missing, idle = [node for node in wanted if node not in base], []
+    for one in satellites:
+        if one.state == "PENDING" and one.priority == 0:
+            if one.mark.startswith(HELD) and not is_user_held(one):
+                idle.append(one)
+            continue
+        waits = one.state == "PENDING"
+        nodes = one.required if waits else one.nodes
+        if one.state != "COMPLETING" and len(nodes) == 1 and nodes[0] in missing:
+            missing.remove(nodes[0])
+        elif one.state != "COMPLETING":
+            steps.append(SatelliteStep("withdraw" if waits else "stop", one))
+    steps += [SatelliteStep("start", one, node) for node, one in zip(missing, idle, strict=False)]
+    return steps, max(0, len(missing) - len(idle))

@@ -1,0 +1,140 @@
+"""`rota elastic-run` without a Slurm: its commands are stand-ins, its training is real."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from math import nan
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from children import PATIENCE_S, child, eventually
+from elastic_jobs import SOURCE, Trial, script
+
+from rota.backends.slurm.elastic_member import gpus_here, names_of
+from rota.backends.slurm.elastic_run import beat_of, own_job
+from rota.backends.slurm.tools import SlurmTools
+from rota.elastic import ElasticJob, Status
+from rota.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STAND_INS = {
+    "squeue": "cat squeue.json",
+    "scontrol": "echo NodeName=$3 NodeAddr=127.0.0.1 Port=1",
+    "sbatch": 'echo "$@" >> sbatch.log; echo $((100 + $(wc -l < sbatch.log)))',
+    "scancel": 'echo "$@" >> scancel.log',
+    "srun": 'while case "$1" in --*) true ;; *) false ;; esac; do shift; done; exec "$@"',
+}
+JOB = {
+    "job_id": 5, "array_job_id": 0, "job_state": "RUNNING", "nodes": "n1", "cpus": 2,
+    "node_count": 1, "comment": "rota:elastic=yes,max_nodes=3", "user_id": 0, "partition": "rota",
+}  # fmt: skip
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """The working directory of job 5, with Slurm's commands in `bin`."""
+    (tmp_path / "bin").mkdir()
+    for name, text in STAND_INS.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    row = {**JOB, "current_working_directory": str(tmp_path)}
+    (tmp_path / "squeue.json").write_text(json.dumps({"jobs": [row]}))
+    return tmp_path
+
+
+def environ(place: Path, **more: str) -> dict[str, str]:
+    """What Slurm tells the processes of a job."""
+    return {
+        **os.environ, "PYTHONPATH": SOURCE, "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
+        "SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "n1", "SLURMD_NODENAME": "n1", **more,
+    }  # fmt: skip
+
+
+def read(place: Path, name: str) -> list[str]:
+    path = place / name
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_a_training_gains_and_loses_a_satellite_and_ends_them_all(place: Path) -> None:
+    training = script(place / "out", epochs=6, pace_s=0.05)
+    command = [sys.executable, "-m", "rota", "elastic-run", "--", *training]
+    folder = place / "rota-elastic-5" / "run-0"
+    run = Trial(ElasticJob(folder), place / "out")
+    satellite = [sys.executable, "-m", "rota.backends.slurm.elastic_member", str(folder)]
+    where = environ(place, SLURM_JOB_ID="101", SLURMD_NODENAME="n2")
+    with child(command, cwd=place, env=environ(place)) as leader:
+        eventually((folder / "agent.json").exists)
+        with child(satellite, cwd=place, env=where) as member:
+            eventually(lambda: len(run.job.observe().active) == 2)
+            member.send_signal(signal.SIGTERM)
+            assert member.wait(PATIENCE_S) == 0
+        assert run.job.observe().refused == {}
+        assert leader.wait(PATIENCE_S) == 0
+    assert set(run.taken().values()) == {1}
+    assert len(read(place, "sbatch.log")) == 2
+    assert "--comment=rota:satellite-of=5" in read(place, "sbatch.log")[0]
+    assert read(place, "scancel.log") == ["101", "102"]
+    told = json.loads((place / "rota-heartbeat-5.json").read_text())
+    assert told["samples"] == told["total"] == sum(run.taken().values())
+
+
+def test_a_training_that_is_stopped_goes_on_in_the_next_run(place: Path) -> None:
+    training = script(place / "out", epochs=6, pace_s=0.05)
+    command = [sys.executable, "-m", "rota", "elastic-run", "--", *training]
+    root = place / "rota-elastic-5"
+    run = Trial(ElasticJob(root / "run-0"), place / "out")
+    with child(command, cwd=place, env=environ(place)) as leader:
+        eventually((root / "run-0" / "agent.json").exists)
+        eventually(lambda: run.job.observe().step > 3)
+        leader.send_signal(signal.SIGTERM)
+        assert leader.wait(PATIENCE_S) == 0
+    assert run.job.observe().state == "stopped"
+    with child(command, cwd=place, env=environ(place, SLURM_RESTART_COUNT="1")) as leader:
+        assert leader.wait(PATIENCE_S) == 0
+    assert set(run.taken().values()) == {1}
+    assert len(read(place, "scancel.log")) == 4
+
+
+def test_a_script_that_cannot_start_fails_the_job_and_says_why(place: Path) -> None:
+    command = [sys.executable, "-m", "rota", "elastic-run", "--", sys.executable, "-c", "1 / 0"]
+    with child(command, cwd=place, env=environ(place), stderr=-1, text=True) as leader:
+        _, said = leader.communicate(timeout=PATIENCE_S)
+    assert leader.returncode == 1
+    assert "ZeroDivisionError" in said
+    assert "No member could start" in said
+
+
+def test_a_job_that_may_not_submit_jobs_trains_on_its_own_nodes(place: Path) -> None:
+    (place / "bin" / "sbatch").write_text("#!/bin/sh\necho not from here >&2; exit 1\n")
+    training = script(place / "out", epochs=1)
+    command = [sys.executable, "-m", "rota", "elastic-run", "--", *training]
+    with child(command, cwd=place, env=environ(place), stderr=-1, text=True) as leader:
+        _, said = leader.communicate(timeout=PATIENCE_S)
+    assert leader.returncode == 0
+    assert "the job cannot grow: sbatch gave no satellite: not from here" in said
+
+
+def test_outside_of_a_job_it_says_what_to_do() -> None:
+    with pytest.raises(ConfigError, match="submit a script with it by sbatch"):
+        own_job({}, SlurmTools())
+
+
+def test_members_are_named_by_node_job_and_run_and_there_is_one_for_each_gpu() -> None:
+    facts = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "2", "CUDA_VISIBLE_DEVICES": "0,3"}
+    assert gpus_here(facts) == ["0", "3"]
+    assert names_of(facts, "n1", 2) == ["n1-7-2-0", "n1-7-2-1"]
+
+
+def test_a_heartbeat_says_what_is_known_and_nothing_else() -> None:
+    status: dict[str, Any] = {"state": "running", "samples": 8, "ago_s": 2.0}
+    told = beat_of(Status(**status, active=("a", "b")), 2, 100.0, nan)
+    assert told == {"time": 98.0, "samples": 8, "nodes": 1}
+    full = Status(**status, total=16, samples_per_s=4.0, changes=2, paused_s=1.0)
+    told = beat_of(full, 1, 100.0, 90.0)
+    assert told == {"time": 98.0, "samples": 8, "nodes": 0, "total": 16, "samples_per_s": 4.0,
+                    "pause_s": 0.5, "saved": 90.0}  # fmt: skip
