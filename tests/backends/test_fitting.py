@@ -119,3 +119,15 @@ def test_where_other_nodes_are_taken_those_come_first_that_a_job_has() -> None:
     wanted = {1: (request(1, **RUNS), ((0, 2, 0),))}
     held = {1: ((0, 1, 0), (3, 1, 0))}
     assert Fitter(nodes).lay_out(wanted, room, 0.0, held) == held
+
+
+def test_a_job_that_cannot_be_resized_keeps_what_it_has() -> None:
+    nodes = table(2)
+    room = Room(nodes)
+    room.take(request(1), ((1, 1, 0),))
+    wanted: dict[int, tuple[JobRequest, Share]] = {
+        1: (request(4, apart=True, min_workers=1, max_workers=2), ((0, 1, 0), (1, 1, 0))),
+        2: (request(4, only_on=frozenset({"n1"})), ((1, 1, 0),)),
+    }
+    held = {1: ONE}
+    assert Fitter(nodes).lay_out(wanted, room, 0.0, held) == {1: None, 2: None}

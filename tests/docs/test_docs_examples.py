@@ -48,7 +48,8 @@ VERBS_WITH_ARGUMENTS = (
 )  # fmt: skip
 FOREIGN = {
     "--parsable2", "--logdir", "--editable", "--hypothesis-profile", "--exclusive", "--help",
-    "--version", "--debug", "--nodes", "--gres", "--comment",
+    "--version", "--debug", "--nodes", "--gres", "--comment", "--begin", "--constraint",
+    "--exclude", "--gpus-per-task", "--nodelist", "--requeue", "--signal", "--system",
 }  # fmt: skip
 """Options of others, and those of every command."""
 

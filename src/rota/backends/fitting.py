@@ -99,9 +99,11 @@ class Fitter:
         def fit(uid: int) -> Share | None:
             base = fixed.get(uid, ())
             room.take(wanted[uid][0], base, -1)
-            own = {node for node, _, _ in base}
-            return self._fit(wanted[uid], room, self._of_others(uid) - own, len(base),
-                             held.get(uid, ()))  # fmt: skip
+            own, has = {node for node, _, _ in base}, held.get(uid, ())
+            share = self._fit(wanted[uid], room, self._of_others(uid) - own, len(base), has)
+            if share is None:  # it goes on with what it has
+                room.take(wanted[uid][0], has)
+            return share
 
         self._kept = {uid: own for uid, own in self._kept.items() if uid in wanted}
         late = [uid for uid in wanted if now_s - self._since_s.get(uid, inf) > KEEP_S]
