@@ -20,6 +20,7 @@ from rota.learn.verdict import short
 from rota.policies import make_policy
 from rota.run.guard import Guard
 from rota.run.journal import Journal
+from rota.run.last_round import Deciders
 from rota.run.loop import rounds
 from rota.run.reader import read_journal
 from rota.run.recorder import Recorder
@@ -89,7 +90,7 @@ def test_the_next_round_of_a_daemon_is_decided_by_new_weights(tmp_path: Path) ->
     backend.folder = tmp_path
     policy = learning(make_policy(NAME), NAME, tmp_path, say)
     with Journal.create(tmp_path / "run.db", meta={"policy": NAME, "total_gpus": 8}) as journal:
-        drive(policy, backend, Guard(), Recorder(journal, backend), say)
+        drive(policy, backend, Guard(), Recorder(journal, backend), say, Deciders(NAME))
     with read_journal(tmp_path / "run.db") as view:
         first, second = view.weights()
     assert (first.weights, first.rounds) == (short(OLD.digest), 1)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rota.core import Plan, Policy, Snapshot
-    from rota.core.plan import Action
+    from rota.core.plan import Action, Share
     from rota.run.guard import Guard
     from rota.run.journal import Journal
     from rota.run.last_round import Deciders
@@ -92,7 +92,7 @@ def drive(
             last.write(turn)
         if deciders.watches:
             turn = unheeded(turn)
-        wishes = tell(turn, say, backend.call, wishes)
+        wishes = tell(turn, say, backend.call, recorder.given, wishes)
         try:
             recorder.write(turn)
             broken = False
@@ -116,29 +116,40 @@ def _first_come(policy: Policy) -> bool:
 
 def tell(
     turn: Round, say: Speaker, call: Callable[[int], str] = str,
+    given: Callable[[int], Share | None] = lambda _uid: None,
     wishes: frozenset[str] = frozenset(),
 ) -> frozenset[str]:  # fmt: skip
     """Say what a round does; `call` gives the name by which users know a job.
 
-    Of what a policy in shadow mode would have done, only what is not among the last round's
-    `wishes`. Returns those of this round.
+    A backend may have `given` a job other nodes than were decided, or none. Of what a policy in
+    shadow mode would have done, only what is not among the last round's `wishes` is said. Returns
+    those of this round.
     """
     if turn.trouble:
         say(f"round {turn.number}: {turn.trouble}", trouble=True)
-    for line in _lines(turn.plan, call):
+    for line in _lines(turn.plan, turn.snapshot, call, given):
         say(f"job {line}")
-    now = dict.fromkeys(_lines(turn.shadow or (), call))
+    now = dict.fromkeys(_lines(turn.shadow or (), turn.snapshot, call, lambda _uid: None))
     for line in now:
         if line not in wishes:
             say(f"in shadow, job {line}")
     return frozenset(now)
 
 
-def _lines(plan: Iterable[Action], call: Callable[[int], str]) -> Iterator[str]:
+def _lines(
+    plan: Iterable[Action], snapshot: Snapshot, call: Callable[[int], str],
+    given: Callable[[int], Share | None],
+) -> Iterator[str]:  # fmt: skip
+    """What each action of a plan has come to, but for those that have come to nothing."""
+    names = snapshot.cluster.names
+    row = {uid: k for k, uid in enumerate(snapshot.jobs.uid.tolist())}
     for action in plan:
-        where = " ".join(
-            f"{workers + servers}@{node}" for node, workers, servers in getattr(action, "share", ())
-        )
+        share, real = getattr(action, "share", ()), given(action.uid)
+        if real is not None and share:
+            if list(real) == snapshot.share(row[action.uid]):
+                continue
+            share = real
+        where = " ".join(f"{workers + servers}@{names[n]}" for n, workers, servers in share)
         yield f"{call(action.uid)}: {type(action).__name__.lower()} {where}".rstrip()
 
 

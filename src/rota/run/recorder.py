@@ -244,6 +244,10 @@ class Recorder:
                 if share and self._facts.on_hold(uid):
                     yield _Happening(now_s, uid, STOP)
 
+    def given(self, uid: int) -> Share | None:
+        """What a job has been given, perhaps on other nodes than decided; None: as was decided."""
+        return self._facts.given(uid) if isinstance(self._facts, GivenJobs) else None
+
     def _given(self, turn: Round, uids: Sequence[int]) -> list[Share]:
         """What the jobs of a round hold after it, in order."""
         shares = [turn.plan.decision.share(job) for job in range(len(uids))]
