@@ -43,7 +43,7 @@ test-wheel: $(VENV)/.dev ## Install the wheel elsewhere and run what README and 
 
 test-slurm: $(VENV)/.dev ## Install Slurm, start one on loopback, and run the tests that need it
 	sh scripts/install_slurm.sh
-	$(RUN)/python -m pytest -m slurm tests/slurm
+	$(RUN)/python -m pytest -n 3 --dist loadfile -m slurm tests/slurm
 
 EVENTS ?= 50
 chaos-slurm: $(VENV)/.dev ## Kill rota, nodes and slurmctld, and fill the disk, at random: SEED=0 EVENTS=50; needs root
