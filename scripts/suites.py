@@ -55,7 +55,8 @@ SUITES = {
     "wheel": Suite(("src/rota", "README.md", "docs", "tests/wheel", "tests/helpers")),
     "slurm": Suite(
         (
-            *("src/rota/backends", "src/rota/run", "src/rota/elastic"),
+            *("src/rota/backends", "src/rota/run", "src/rota/elastic", "src/rota/learn"),
+            *("src/rota/cli", "src/rota/sim"),
             *("tests/slurm", "tests/conftest.py", "tests/helpers", "scripts/install_slurm.sh"),
         )
     ),
