@@ -97,6 +97,8 @@ class FakeCluster:
                 own.sight = replace(sight, place=place)
             elif action == "notice":
                 own.sight = replace(sight, saved=True)
+            elif action == "cancel" and not sight.end:
+                own.sight = replace(sight, phase="waiting", end="cancelled", end_s=time(), place=())
             if self.lose > 0:
                 self.lose -= 1
                 return Answer("unknown", "no answer")

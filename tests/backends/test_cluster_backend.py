@@ -498,6 +498,26 @@ def test_jobs_are_spared_once_the_limits_of_preemption_are_reached(
     assert snapshot.pinned.tolist() == pinned
 
 
+def test_one_round_stops_no_more_jobs_than_the_hour_has_left_and_the_next_daemon_knows(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes(4))
+    names = ("j1", "j2", "j3")
+    for name in names:
+        cluster.submit(name, gpus_per_worker=4, stoppable=True)
+    cluster.submit("j4", gpus_per_worker=4, workers=2, min_workers=2, max_workers=2)
+    backend = make(cluster, limits=PreemptionLimits(per_hour=2))
+    decide(backend, j1=((0, 1, 0),), j2=((1, 1, 0),), j3=((2, 1, 0),))
+    until(backend, lambda _: all(is_running(cluster, name) for name in names))
+    decide(backend, j1=(), j2=(), j3=(), j4=((2, 1, 0), (3, 1, 0)))
+    until(backend, lambda _: sum(is_running(cluster, name) for name in names) == 1)
+    until(backend, lambda s: bool((s.jobs.waiting).any()))
+    assert is_running(cluster, "j3")
+    assert not is_running(cluster, "j4")  # it would have needed the nodes of j3
+    backend = make(cluster, limits=PreemptionLimits(per_hour=2))
+    assert backend.observe().pinned[[s == 1 for s in backend.observe().jobs.running]].all()
+
+
 def test_work_and_service_are_carried_over_from_run_to_run(
     make: Callable[..., ClusterBackend],
 ) -> None:

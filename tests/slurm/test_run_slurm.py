@@ -10,7 +10,10 @@ import pytest
 from daemon import COUNTING, SAVES, SLEEP, all_over, daemon, ledger, runs, state_of
 from lab import NOBODY
 
+from rota.backends.slurm.slurm_driver import SlurmDriver
+from rota.backends.slurm.tools import SlurmTools
 from rota.run.reader import read_journal
+from rota.testing import check_driver
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -179,3 +182,13 @@ def test_what_is_asked_for_wrongly_is_said_clearly(lab: Lab) -> None:
     assert done.returncode != 0
     assert "gpuu" in done.stderr
     assert json.loads(lab.run("squeue", "--json"))["errors"] == []
+
+
+def test_the_driver_keeps_the_contract_of_drivers(lab: Lab) -> None:
+    driver = SlurmDriver(SlurmTools(lab.env), frozenset({"rota"}))
+    hints = "--comment=rota:checkpointable=yes,signal=USR1,grace=1s"
+
+    def submit() -> str:
+        return str(lab.submit(COUNTING.format(steps=100_000), "--gres=gpu:1", hints))
+
+    check_driver(driver, submit, patience_s=300.0)

@@ -21,7 +21,7 @@ from rota.backends.fitting import Fitter
 from rota.backends.heartbeat_file import EVERY_S
 from rota.backends.job_roll import JobRoll, measures, traits_of
 from rota.backends.node_table import NodeTable
-from rota.backends.preemption_limits import PreemptionLimits
+from rota.backends.preemption_limits import HOUR_S, PreemptionLimits
 from rota.backends.reconciler import Reconciler
 from rota.backends.waits_file import WAITS, WaitsFile
 from rota.errors import RotaError
@@ -76,6 +76,8 @@ class ClusterBackend:
         self._say, self._said, self._speeds = say, dict[object, str](), speeds
         self._limits = limits or PreemptionLimits()
         self._began_s, self._clock_s = max(0.0, time() - book.origin_s), monotonic()
+        for stop_s in book.stops_since(self._began_s - HOUR_S):
+            self._limits.note(stop_s)
         self._nodes = NodeTable(book.nodes())
         self._mind = Reconciler()
         self.roll = JobRoll(book, self._nodes, self._mind, passive=passive)
@@ -110,7 +112,7 @@ class ClusterBackend:
             self._first_look()
         jobs = [job for job in self.roll.jobs.values() if self._is_shown(job)]
         shares = {job.uid: self.roll.share(job) for job in jobs}
-        allowed = self._limits.allows(self.now_s)
+        allowed = self._limits.left(self.now_s) > 0
         snapshot = snapshot_of(
             self._nodes, jobs, shares, self.now_s, self.book.origin_s,
             lambda job: (self.roll.user(job), self._speeds.number(job.sight.request.model)),
@@ -125,6 +127,9 @@ class ClusterBackend:
         wanted = {int(decision.uid[k]): decision.share(k) for k in plan.job.tolist()}
         if not wanted or self.passive:
             return
+        stops = [uid for uid, share in wanted.items() if self.roll.stops(uid, share)]
+        for uid in stops[self._limits.left(self.now_s) :]:
+            del wanted[uid]
         others = {uid: self.roll.share(job) for uid, job in self.roll.jobs.items()
                   if uid not in wanted}  # fmt: skip
         room = room_beside(others, self.roll, self._nodes)
@@ -141,7 +146,7 @@ class ClusterBackend:
             intent = self._mind.wanting(uid, found)
             if intent is None:
                 continue
-            if held and not (found and job.sight.request.in_place):
+            if self.roll.stops(uid, found):
                 self._limits.note(self.now_s)
                 job.known.preemptions += 1
             if found and not held:

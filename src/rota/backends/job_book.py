@@ -174,6 +174,14 @@ class JobBook:
             )
         return int(done.lastrowid or 0)
 
+    def stops_since(self, time_s: float) -> list[float]:
+        """When jobs were stopped since then, oldest first."""
+        rows = self._db.execute(
+            "SELECT time_s FROM commands WHERE action = 'stop' AND time_s > ? ORDER BY time_s",
+            (time_s,),
+        )
+        return [at for (at,) in rows]
+
     def end_command(self, number: int, outcome: str, said: str, took_s: float) -> None:
         """Note what came of it."""
         with self._writing():

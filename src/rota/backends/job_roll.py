@@ -131,6 +131,13 @@ class JobRoll:
         """What a job shall hold, perhaps on other nodes than was decided; None: it is over."""
         return self.share(self.jobs[uid]) if uid in self.jobs else None
 
+    def stops(self, uid: int, share: Share) -> bool:
+        """Whether a job has to be stopped to come to hold this."""
+        if (job := self.jobs.get(uid)) is None:
+            return False
+        held, in_place = self.share(job), job.sight.request.in_place and bool(share)
+        return bool(held) and share != held and not in_place
+
     def to_hold(self) -> list[Intent]:
         """Intents to take back starts that no plan has ordered: rota decides when jobs start."""
         found = []

@@ -26,11 +26,11 @@ class PreemptionLimits:
         """A running job is taken what it held."""
         self._times.append(now_s)
 
-    def allows(self, now_s: float) -> bool:
-        """Whether any job may be stopped now."""
+    def left(self, now_s: float) -> int:
+        """Jobs that may be stopped now."""
         while self._times and self._times[0] <= now_s - HOUR_S:
             self._times.popleft()
-        return len(self._times) < self.per_hour
+        return max(0, self.per_hour - len(self._times))
 
     def spares(self, preemptions: int) -> bool:
         """Whether a job that was stopped so often may be stopped once more."""

@@ -12,6 +12,7 @@ def test_my_policy_in(case) -> None:
 
 from rota.testing.backend_contract import check_backend
 from rota.testing.contract_worlds import CONTRACT_WORLDS
+from rota.testing.driver_contract import check_driver
 from rota.testing.examining import Finding, examine
 from rota.testing.policy_contract import PolicyCase, check_policy, policy_cases
 from rota.testing.worlds import WorldSpec
@@ -22,6 +23,7 @@ __all__ = [
     "PolicyCase",
     "WorldSpec",
     "check_backend",
+    "check_driver",
     "check_policy",
     "examine",
     "policy_cases",
