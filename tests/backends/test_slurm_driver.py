@@ -18,6 +18,9 @@ from rota.errors import BackendError
 if TYPE_CHECKING:
     from pathlib import Path
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 NOW_S = 2_000_000_000.0
 JOB: dict[str, Any] = {
     "job_id": 7, "array_job_id": 0, "job_state": "PENDING", "priority": 0, "partition": "rota",
@@ -405,3 +408,17 @@ def test_satellites_whose_job_is_over_are_ended_and_take_their_room_until_then()
     assert set(jobs) == {"7", "9"}
     assert (jobs["9"].managed, jobs["9"].place) == (False, (("n2", 2, 0),))
     assert tools.given == [("scancel", "8"), ("scancel", "9")]
+
+
+def test_what_a_job_told_last_is_read_once_when_it_has_ended(tmp_path: Path) -> None:
+    file = tmp_path / "rota-heartbeat-7.json"
+    driver, tools = made({"job_state": "RUNNING", "nodes": "n1", "start_time": NOW_S,
+                          "comment": "rota:heartbeat=yes", "user_id": os.getuid(),
+                          "current_working_directory": str(tmp_path)})  # fmt: skip
+    told = []
+    for state, samples in (("RUNNING", 5), ("COMPLETED", 9), ("COMPLETED", 9)):
+        file.write_text(json.dumps({"samples": samples}))
+        tools.jobs[0]["job_state"] = state
+        (job,) = driver.observe().jobs
+        told.append(None if job.progress is None else job.progress.samples)
+    assert told == [5, 9, None]

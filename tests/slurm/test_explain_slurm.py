@@ -87,9 +87,7 @@ def test_a_stopped_job_says_by_which_policy_and_for_which_job(lab: Lab) -> None:
         lab.until(lambda: runs(lab, long), "it runs")
         short = lab.submit(SLEEP.format(seconds=20), "-N8", "--gres=gpu:4",
                            "--comment=rota:estimate=20s")  # fmt: skip
-        # The journal and the names of jobs are two reads: a job may have no name yet.
-        found = comes(lab, name, long, lambda f: f["state"] == "waiting"
-                      and "uid:" not in str(f["steps"]))  # fmt: skip
+        found = comes(lab, name, long, lambda f: f["state"] == "waiting")
         stop = next(step for step in found["steps"] if step["what"] == "stopped")
         assert (stop["by"], stop["gainers"]) == ("srtf", [str(short)])
         assert f"by srtf, for job {short}" in found["reasons"][1]["text"]

@@ -59,6 +59,8 @@ class ClusterExplainer:
 
     def _call(self, uid: int) -> str:
         """The name by which users know a job."""
+        if uid not in self._book.jobs:  # it came after that was read: names are written first
+            self._book = read_book(self._book.path) or self._book
         known = self._book.jobs.get(uid)
         return f"{UID}{uid}" if known is None else known.name
 

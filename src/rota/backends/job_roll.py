@@ -261,7 +261,8 @@ class JobRoll:
         workers = sum(workers for _, workers, _ in one.place)
         if not known.rate and measures(one) and told.samples_per_s > 0:
             known.rate = told.samples_per_s / workers * one.request.workers
-        if job.reported != one.start_s and told.time_s >= one.start_s:
+        runs = one.phase == "running"  # what is told at the end says nothing about the start
+        if runs and job.reported != one.start_s and told.time_s >= one.start_s:
             job.reported = one.start_s
             self._costs.note(known, told.time_s - one.start_s)
         return True

@@ -134,7 +134,10 @@ class SlurmDriver:
         place: Place = ()
         request = demand.request
         progress = saved_s = None
-        if phase == "running" and (demand.hints.heartbeat or request.in_place):
+        # One that has just ended told the last of it after the look before.
+        before = self._jobs.get(job.call)
+        tells = phase == "running" or (end and before is not None and before.state not in ENDS)
+        if tells and (demand.hints.heartbeat or request.in_place):
             progress, saved_s = read_heartbeat(job)
         if phase in ("running", "stopping") or (end and managed):
             place = tuple((name, 1, 0) for name in job.nodes)
