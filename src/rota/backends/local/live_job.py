@@ -7,8 +7,10 @@ from time import monotonic, strftime
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.backends.local.agent_calls import AgentCalls
+from rota.backends.local.healing import Healing
 from rota.backends.local.held import Ended
 from rota.backends.local.next_step import Situation, next_step
+from rota.backends.local.orders import Orders
 from rota.backends.local.run_end import (
     NEVER,
     RunEnd,
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.25
 """Seconds between two looks at a running job."""
-MOST_HEALS: Final = 3
-"""Times in a row that a lost worker is replaced without a step in between; then the job fails."""
 FORCE_S: Final = 30.0
 """Seconds after its grace period in which an agent may end its run; then both are killed."""
 
@@ -62,10 +62,10 @@ class LiveJob:
         self.on_hold = False
         """Its user has put it on hold: no policy sees it. The backend sets it."""
         self.trouble = ""
-        self.meter = SpeedMeter(self.request, self.held)
+        self.meter, self.orders = SpeedMeter(self.request, self.held), Orders(self.held)
         self._agent = AgentCalls(means)
         self._members: frozenset[str] | None = None  # that its agent was asked for; None: unknown
-        self._heals, self._healed_at = 0, 0
+        self._healing = Healing(self.held)
         self._stopping, self._looked_s = False, -1e9
         self._run_end: RunEnd | None = None  # of a run whose processes are not all gone yet
         self._stop_by_s = float("inf")  # on this process' clock
@@ -98,7 +98,8 @@ class LiveJob:
     @property
     def busy(self) -> bool:
         """Whether there is anything to do about it but to wait."""
-        return bool(self.held.seats or self.held.open or self._agent.pending or self.cancelled)
+        held, told = self.held, self.orders.told
+        return bool(held.seats or held.open or told or self._agent.pending or self.cancelled)
 
     def attained_gpu_s(self, now_s: float) -> float:
         """GPU-seconds that it has held."""
@@ -116,12 +117,16 @@ class LiveJob:
         self, share: Share, others: Iterable[Seat], has: Mapping[int, int], now_s: float
     ) -> None:
         """Shall hold `share` from now on; written down before anything is done."""
-        held, each = self.held, self.request.gpus_per_worker
+        held, each, before = self.held, self.request.gpus_per_worker, {**vars(self.held)}
         seats, serial = reseat(held.seats, share, each, others, has, held.serial)
         held.attained_gpu_s, held.settled_s = self.attained_gpu_s(now_s), now_s
         held.change_seats(seats, serial, now_s, preempted=not self.on_hold)
         self.meter.unsettle()
-        self._keep()
+        try:
+            self._keep()
+        except OSError:
+            vars(held).update(before)  # what is not on the disk does not hold
+            raise
 
     # On its way there.
 
@@ -131,7 +136,11 @@ class LiveJob:
             self._heed(*answer, now_s)
         if self.ended is not None or self._agent.pending:
             return
-        match next_step(self._situation(blocked)):
+        self.orders.obey_same()
+        step = next_step(self._situation(blocked))
+        if step in ("launch", "resize") and not self.orders.fresh:
+            return  # it is about to be told something else
+        match step:
             case "cancel":
                 self._end(Ended("cancelled", now_s))
             case "launch":
@@ -151,7 +160,7 @@ class LiveJob:
                 self._agent.resize(self._folder(), members)
 
     def _situation(self, blocked: Callable[[LiveJob, Seat], bool]) -> Situation:
-        held, plain = self.held, self.request.kind == "plain"
+        held, told, plain = self.held, self.orders.told, self.request.kind == "plain"
         return Situation(
             open=held.open,
             plain=plain,
@@ -160,10 +169,10 @@ class LiveJob:
             reaping=self._run_end is not None,
             overdue=monotonic() > self._stop_by_s,
             look_due=monotonic() - self._looked_s >= LOOK_S,
-            seats=frozenset(held.seats),
+            seats=frozenset(told),
             leaving=bool(held.leaving),
             members=self._launched() if plain and held.open else self._members,
-            free=lambda: not any(blocked(self, seat) for seat in held.seats.values()),
+            free=lambda: not any(blocked(self, seat) for seat in told.values()),
             ready=lambda: self._ready(blocked),
         )
 
@@ -175,7 +184,7 @@ class LiveJob:
 
     def _ready(self, blocked: Callable[[LiveJob, Seat], bool]) -> frozenset[str]:
         """Members that can be there now; empty if these could not train by themselves."""
-        seats, there = self.held.seats, self._members or ()
+        seats, there = self.orders.told, self._members or ()
         names = [name for name in seats if name in there or not blocked(self, seats[name])]
         kinds = {seats[name].kind for name in names}
         enough = kinds >= ({"worker", "server"} if self.request.kind == "servers" else {"worker"})
@@ -183,6 +192,7 @@ class LiveJob:
 
     def _launch(self) -> None:
         self.held.run, self.held.open = self.held.run + 1, True
+        self.orders.begin()
         self._keep()
         self._members, self._stopping = frozenset(self.held.seats), False
         self.meter.launch()
@@ -250,17 +260,15 @@ class LiveJob:
 
     def _heal(self, status: Status) -> bool:
         """Have lost workers replaced in the seats that are the job's anyway; True if there were."""
-        lost = [name for name in self.held.seats if name in status.refused]
-        if not lost or self.request.kind == "plain" or self._stopping:
+        if self.request.kind == "plain" or self._stopping:
             return False
-        if status.step > self._healed_at:
-            self._heals, self._healed_at = 0, status.step
-        self._heals += 1
-        self.trouble = f"{lost[0]} was lost: {status.refused[lost[0]]}"
-        if self._heals > MOST_HEALS:
+        if not (lost := self._healing.lost(status)):
+            return False
+        self.trouble = lost
+        if self._healing.gave_up:
             self._stop()
             return False
-        self.held.rename(lost)
+        self._healing.replace(status)
         return True
 
     # The end of a run.
@@ -297,7 +305,7 @@ class LiveJob:
     def _conclude(self, end: RunEnd) -> None:
         """A run is over and nothing of it is left; decide whether the job is over, too."""
         held, wanted = self.held, self.held.stop_asked
-        gave_up = self._heals > MOST_HEALS
+        gave_up = self._healing.gave_up
         self.meter.end()
         held.open, held.stop_asked, held.leaving, self._stopping = False, False, {}, False
         self._members, self._stop_by_s = None, float("inf")
@@ -323,9 +331,10 @@ class LiveJob:
             hint = start_hint(self.request, self.trouble)
             self._end(Ended("failed", end.time_s, self.trouble, hint))
             return
-        self._heals = 0
+        self._healing.forget()
         tries = f", retry {self.held.faults} of {self.request.retries}" if not killed else ""
         self.held.stopped = f"failed at {strftime('%H:%M')}{tries}: {self.trouble}"
+        self.orders.halt()
         self.take((), (), {}, end.time_s)
 
     def _end(self, ended: Ended) -> None:

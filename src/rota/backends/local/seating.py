@@ -112,3 +112,13 @@ def misplaced(seats: Sequence[Seat], others: Sequence[Seat], has: Mapping[int, i
         if any(seat.meets(other) for other in (*seats[:k], *others)):
             return "that another one has"
     return ""
+
+
+def free_gpus(
+    has: Mapping[int, int], taken: Iterable[Seat], awaited: Iterable[Seat]
+) -> dict[int, int]:
+    """GPUs by node that are not `taken`; those that somebody awaits are counted where they wait."""
+    late = {(seat.node, gpu) for seat in awaited for gpu in seat.gpus}
+    used = {(seat.node, gpu) for seat in taken for gpu in seat.gpus} - late
+    count = Counter(node for node, _ in used)
+    return {node: gpus - count[node] for node, gpus in has.items()}
