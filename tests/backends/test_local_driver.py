@@ -14,6 +14,7 @@ from local_jobs import asked, elastic, python, site
 
 from rota.backends.cluster_backend import ClusterBackend
 from rota.backends.job_book import JobBook
+from rota.backends.local import live_job
 from rota.backends.local.held import Held
 from rota.backends.local.local_driver import LocalDriver
 from rota.backends.local.orders import Orders
@@ -254,6 +255,46 @@ def _at_most_one_at_a_time(out: Path) -> None:
     assert lines[-1][0] == "ended"
 
 
+def test_a_slow_loop_does_more_than_to_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With long rounds a look is due whenever the last one is answered."""
+    monkeypatch.setattr(live_job, "LOOK_S", 0.0)
+    with site(tmp_path / "state") as here:
+        uid = here.submit(elastic(tmp_path / "out", {"epochs": 10**6, "pace_s": 0.005}))
+        here.backend.wait(0)
+        for workers in (1, 2):
+            here.give({uid: [(0, workers)]})
+            here.trains(uid, workers)
+        here.give({uid: []})
+        here.until(lambda: not here.job(uid).held.open)
+
+
+def test_a_full_disk_at_a_launch_is_no_failure_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with site(tmp_path / "state") as here:
+        uid = here.submit(asked(["sleep", "1000"]))
+        here.backend.wait(0)
+        keep, full = here.store.keep, [False]
+
+        def keeps(uid: int, held: Held) -> None:
+            if full[0] and held.open:
+                raise OSError(ENOSPC, "No space left on device")
+            keep(uid, held)
+
+        monkeypatch.setattr(here.store, "keep", keeps)
+        full[0] = True
+        here.give({uid: [(0, 1)]})
+        for _ in range(10):
+            here.backend.wait(here.backend.now_s + 0.1)
+        assert (here.job(uid).held.failures, here.job(uid).held.open) == (0, False)
+        assert any("No space left" in text for text in here.said)
+        full[0] = False
+        here.until(lambda: here.job(uid).status)
+        assert here.job(uid).held.run == 1
+
+
 # What the head is told.
 
 W0, W1 = Seat("worker", 0, (0,)), Seat("worker", 1, (1,))
@@ -291,13 +332,25 @@ def test_what_was_written_down_before_a_crash_counts_as_ordered() -> None:
     assert (stops.phase, stops.share) == ("stopping", ((0, 1, 0),))
 
 
-def test_other_seats_on_the_same_nodes_need_no_order() -> None:
+def test_other_seats_on_the_same_nodes_need_no_order_nor_does_a_start_not_begun() -> None:
     held = Held(seats={"w0": W0}, open=True)
     orders = Orders(held)
     held.seats = {"w2": Seat("worker", 0, (1,))}
     assert not orders.fresh
-    orders.obey_same()
+    orders.catch_up()
     assert orders.fresh
+    held.seats = {"w2": Seat("worker", 0, (1,)), "w3": W1}
+    orders.catch_up()
+    assert not orders.fresh
+    waits = Held(seats={"w0": W0})
+    orders = Orders(waits)
+    orders.obey()
+    waits.seats = {"w0": W0, "w1": W1}
+    orders.catch_up()
+    assert (orders.phase, orders.fresh) == ("starting", True)
+    waits.seats = {}
+    orders.catch_up()
+    assert (orders.phase, orders.fresh) == ("starting", False)  # to be withdrawn
 
 
 def test_free_gpus_are_those_that_nobody_has_or_awaits_in_another_place() -> None:

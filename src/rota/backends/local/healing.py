@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from rota.backends.local.held import Held
     from rota.elastic.protocol import Status
 
 MOST_HEALS: Final = 3
@@ -15,28 +14,22 @@ MOST_HEALS: Final = 3
 class Healing:
     """How often members of one run were replaced since it last made a step."""
 
-    def __init__(self, held: Held) -> None:
-        self._held, self._count, self._step = held, 0, 0
+    def __init__(self) -> None:
+        self._count, self._step = 0, 0
+        self.gave_up = False
+        """They were lost too often."""
 
-    @property
-    def gave_up(self) -> bool:
-        """Whether they were lost too often."""
-        return self._count > MOST_HEALS
-
-    def lost(self, status: Status) -> str:
-        """A member that is lost, and why; "": none is. It counts."""
-        names = [name for name in self._held.seats if name in status.refused]
-        if not names:
-            return ""
+    def may_replace(self, status: Status) -> bool:
+        """Whether members that are lost are to be replaced once more."""
         if status.step > self._step:
             self._count, self._step = 0, status.step
-        self._count += 1
-        return f"{names[0]} was lost: {status.refused[names[0]]}"
+        self.gave_up = self._count >= MOST_HEALS
+        return not self.gave_up
 
-    def replace(self, status: Status) -> None:
-        """Have others in the seats of those that are lost; the seats are the job's anyway."""
-        self._held.rename([name for name in self._held.seats if name in status.refused])
+    def note(self) -> None:
+        """They were replaced."""
+        self._count += 1
 
     def forget(self) -> None:
         """Another run begins."""
-        self._count = 0
+        self._count, self.gave_up = 0, False

@@ -76,14 +76,21 @@ class Held:
 
     def rename(self, names: Iterable[str]) -> None:
         """Give members new names in their old seats, so that they are started anew."""
+        seats = dict(self.seats)
         for name in names:
-            self.seats[f"{name[0]}{self.serial}"] = self.seats.pop(name)
+            seats[f"{name[0]}{self.serial}"] = seats.pop(name)
             self.serial += 1
+        self.seats = seats
 
-    def change_seats(self, seats: Seats, serial: int, now_s: float, *, preempted: bool) -> None:
-        """Hold these seats from now on; giving up all of them may count as a preemption."""
+    def change_seats(
+        self, seats: Seats, serial: int, now_s: float, *, may_run: Collection[str], preempted: bool
+    ) -> None:
+        """Hold these seats from now on; giving up all of them may count as a preemption.
+
+        Only members in `may_run` can have a process that has to leave first.
+        """
         if self.open:
-            gone = {name: seat for name, seat in self.seats.items() if name not in seats}
+            gone = {n: seat for n, seat in self.seats.items() if n in may_run and n not in seats}
             self.leaving = {**self.leaving, **gone}
         if self.seats and not seats:
             self.preemptions += preempted

@@ -78,7 +78,11 @@ def obey_hold(job: LiveJob, now_s: float, say: Callable[[str], None]) -> bool:
         return False
     else:
         job.on_hold = True
+        try:
+            if job.held.seats:
+                job.take((), (), {}, now_s)
+        except OSError:  # to be tried again: a job on hold that is not stopped would run on unseen
+            job.on_hold = False
+            raise
         say(f"job {job.uid}: put on hold by its user")
-        if job.held.seats:
-            job.take((), (), {}, now_s)
     return True

@@ -65,7 +65,7 @@ class LiveJob:
         self.meter, self.orders = SpeedMeter(self.request, self.held), Orders(self.held)
         self._agent = AgentCalls(means)
         self._members: frozenset[str] | None = None  # that its agent was asked for; None: unknown
-        self._healing = Healing(self.held)
+        self._healing = Healing()
         self._stopping, self._looked_s = False, -1e9
         self._run_end: RunEnd | None = None  # of a run whose processes are not all gone yet
         self._stop_by_s = float("inf")  # on this process' clock
@@ -86,11 +86,6 @@ class LiveJob:
         return share_of(self.held.seats)
 
     @property
-    def gpus(self) -> int:
-        """GPUs that it holds."""
-        return sum(len(seat.gpus) for seat in self.held.seats.values())
-
-    @property
     def fresh(self) -> bool:
         """Whether it has never been given anything."""
         return not (self.held.seats or self.held.run) and self.held.started_s is None
@@ -103,7 +98,8 @@ class LiveJob:
 
     def attained_gpu_s(self, now_s: float) -> float:
         """GPU-seconds that it has held."""
-        return self.held.attained_gpu_s + self.gpus * max(0.0, now_s - self.held.settled_s)
+        gpus = sum(len(seat.gpus) for seat in self.held.seats.values())
+        return self.held.attained_gpu_s + gpus * max(0.0, now_s - self.held.settled_s)
 
     def leaves(self, seat: Seat, other: LiveJob) -> bool:
         """Whether processes that it is to lose may still be on a seat that `other` gets."""
@@ -117,27 +113,27 @@ class LiveJob:
         self, share: Share, others: Iterable[Seat], has: Mapping[int, int], now_s: float
     ) -> None:
         """Shall hold `share` from now on; written down before anything is done."""
-        held, each, before = self.held, self.request.gpus_per_worker, {**vars(self.held)}
+        held, each = self.held, self.request.gpus_per_worker
         seats, serial = reseat(held.seats, share, each, others, has, held.serial)
-        held.attained_gpu_s, held.settled_s = self.attained_gpu_s(now_s), now_s
-        held.change_seats(seats, serial, now_s, preempted=not self.on_hold)
+        with self.store.changing(self.uid, self.held):
+            held.attained_gpu_s, held.settled_s = self.attained_gpu_s(now_s), now_s
+            may_run, hold = self.orders.may_run, self.on_hold
+            held.change_seats(seats, serial, now_s, may_run=may_run, preempted=not hold)
         self.meter.unsettle()
-        try:
-            self._keep()
-        except OSError:
-            vars(held).update(before)  # what is not on the disk does not hold
-            raise
 
     # On its way there.
 
     def step(self, blocked: Callable[[LiveJob, Seat], bool], now_s: float) -> None:
         """Do the next thing that is to be done, if one can be."""
-        if answer := self._agent.answer():
+        answer = self._agent.answer()
+        if answer is not None:
             self._heed(*answer, now_s)
         if self.ended is not None or self._agent.pending:
             return
-        self.orders.obey_same()
-        step = next_step(self._situation(blocked))
+        self.orders.catch_up()
+        # Whoever has just looked acts on it, however slow the loop is: it would look for ever.
+        looked = answer is not None and answer[0] == "look"
+        step = next_step(self._situation(blocked, looked=looked))
         if step in ("launch", "resize") and not self.orders.fresh:
             return  # it is about to be told something else
         match step:
@@ -159,7 +155,7 @@ class LiveJob:
                 members = members_of(self.held, self._members, self._means.env)
                 self._agent.resize(self._folder(), members)
 
-    def _situation(self, blocked: Callable[[LiveJob, Seat], bool]) -> Situation:
+    def _situation(self, blocked: Callable[[LiveJob, Seat], bool], *, looked: bool) -> Situation:
         held, told, plain = self.held, self.orders.told, self.request.kind == "plain"
         return Situation(
             open=held.open,
@@ -168,7 +164,7 @@ class LiveJob:
             stopping=self._stopping,
             reaping=self._run_end is not None,
             overdue=monotonic() > self._stop_by_s,
-            look_due=monotonic() - self._looked_s >= LOOK_S,
+            look_due=not looked and monotonic() - self._looked_s >= LOOK_S,
             seats=frozenset(told),
             leaving=bool(held.leaving),
             members=self._launched() if plain and held.open else self._members,
@@ -191,9 +187,9 @@ class LiveJob:
         return frozenset(names if enough else ())
 
     def _launch(self) -> None:
-        self.held.run, self.held.open = self.held.run + 1, True
+        with self.store.changing(self.uid, self.held):
+            self.held.run, self.held.open = self.held.run + 1, True
         self.orders.begin()
-        self._keep()
         self._members, self._stopping = frozenset(self.held.seats), False
         self.meter.launch()
         spec = job_spec(self.store, self.uid, self.request, self.held, self._means.env)
@@ -252,24 +248,24 @@ class LiveJob:
         changed |= self.request.kind != "plain" and self.held.let_go(
             {*status.active, *status.waiting, *status.pids}
         )
-        changed |= self._heal(status)
+        self._heal(status)
         in_place = self._members == frozenset(self.held.seats)
         changed |= self.meter.settle(status, now_s, in_place=in_place)
         if changed:
             self._keep()
 
-    def _heal(self, status: Status) -> bool:
-        """Have lost workers replaced in the seats that are the job's anyway; True if there were."""
-        if self.request.kind == "plain" or self._stopping:
-            return False
-        if not (lost := self._healing.lost(status)):
-            return False
-        self.trouble = lost
-        if self._healing.gave_up:
+    def _heal(self, status: Status) -> None:
+        """Have lost workers replaced in their seats, which are the job's anyway."""
+        lost = [name for name in self.held.seats if name in status.refused]
+        if not lost or self.request.kind == "plain" or self._stopping:
+            return
+        self.trouble = f"{lost[0]} was lost: {status.refused[lost[0]]}"
+        if not self._healing.may_replace(status):
             self._stop()
-            return False
-        self._healing.replace(status)
-        return True
+            return
+        with self.store.changing(self.uid, self.held):
+            self.held.rename(lost)
+        self._healing.note()
 
     # The end of a run.
 

@@ -19,8 +19,7 @@ class Orders:
     def __init__(self, held: Held) -> None:
         """What was written down when the last daemon was killed counts as ordered."""
         self._held = held
-        # While orders are up to date this is the same object as `held.seats`, so that a member
-        # which gets a new name gets it here, too.
+        # While orders are up to date this is the same object as `held.seats`.
         self.told: Seats = held.seats if held.open else {}
         self._had: Seats = {**held.leaving, **held.seats}  # before it was told to stop
         self._began = held.open  # a run, since it was told to
@@ -29,9 +28,10 @@ class Orders:
         """Bring about what is written down."""
         self.told = self._held.seats
 
-    def obey_same(self) -> None:
-        """Which seats they are is the job's own affair, as long as they are on the same nodes."""
-        if share_of(self.told) == share_of(self._held.seats):
+    def catch_up(self) -> None:
+        """Obey what needs no order: other seats on the same nodes, and a start not yet begun."""
+        seats = self._held.seats
+        if share_of(self.told) == share_of(seats) or (self.phase == "starting" and seats):
             self.obey()
 
     def halt(self) -> None:
@@ -42,6 +42,11 @@ class Orders:
     def begin(self) -> None:
         """A run begins."""
         self._began = True
+
+    @property
+    def may_run(self) -> frozenset[str]:
+        """Members that may have a process; those that it was never told to have do not."""
+        return frozenset({*self.told, *self._had})
 
     @property
     def fresh(self) -> bool:

@@ -29,7 +29,7 @@ import os
 import re
 import shutil
 import tempfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from time import time
@@ -51,6 +51,7 @@ from rota.files import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
 FORMAT: Final = 1
@@ -294,6 +295,17 @@ class StateDir:
     def keep(self, uid: int, held: Held) -> None:
         """Write down what a job shall hold."""
         replace_file(self.folder(uid) / HELD, asdict(held))
+
+    @contextmanager
+    def changing(self, uid: int, held: Held) -> Iterator[None]:
+        """Change what a job shall hold, on the disk and in memory, or in neither."""
+        before = {**vars(held)}
+        yield
+        try:
+            self.keep(uid, held)
+        except OSError:
+            vars(held).update(before)
+            raise
 
     def end(self, uid: int, ended: Ended) -> None:
         """Write down how it ended."""
