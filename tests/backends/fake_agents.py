@@ -131,7 +131,7 @@ class _Line:
 class LateCalls:
     """Calls that are made, and answered, when the test says so; some never."""
 
-    def __init__(self, _done: Callable[[], None]) -> None:
+    def __init__(self, _done: Callable[[], None] = lambda: None) -> None:
         self.open: list[tuple[Future[Any], Callable[[], Any]]] = []
 
     def submit(self, call: Callable[..., Any], *args: Any) -> Future[Any]:

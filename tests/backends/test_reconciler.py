@@ -145,6 +145,35 @@ def test_two_jobs_do_not_start_in_the_same_room() -> None:
     assert actions(made) == []
 
 
+@pytest.mark.parametrize("outcome", [None, "done", "unknown"])
+def test_a_start_keeps_its_room_until_it_is_seen_though_the_job_is_to_go_elsewhere_by_now(
+    outcome: Outcome | None,
+) -> None:
+    made = one(share=HERE)
+    made.add(Intent(8, HERE), STOPPABLE)
+    made.saw(made.begin_look(), {7: WAITS, 8: WAITS}, GPUS)
+    (order,) = actions(made)
+    want(made, THERE)
+    if outcome is not None:
+        made.done(order, outcome)
+    assert actions(made) == []  # 8 has to wait: 7 may be on its way to where it was to go
+    if outcome is None:
+        made.done(order, "done")
+    made.saw(made.begin_look(), {7: WAITS, 8: WAITS}, GPUS)
+    assert [(one.uid, one.share) for one in actions(made)] == [(7, THERE), (8, HERE)]
+
+
+def test_what_a_resized_job_gets_more_is_no_room_for_others_and_what_it_has_counts_once() -> None:
+    made = one(Traits(gpus_per_worker=2, in_place=True), share=((0, 2, 0),))
+    made.add(Intent(8, ((0, 1, 0),)), Traits(gpus_per_worker=2))
+    made.add(Intent(9, ((0, 1, 0),)), Traits(gpus_per_worker=2))
+    look_at = {7: Seen("running", ((0, 1, 0),)), 8: WAITS, 9: WAITS}
+    made.saw(made.begin_look(), look_at, {0: 4, 1: 4})  # of 6, beside what 7 has
+    assert [(one.uid, one.action) for one in actions(made)] == [(7, "resize"), (8, "start")]
+    made.saw(made.begin_look(), {9: WAITS}, {0: 6, 1: 4})
+    assert [one.uid for one in actions(made)] == [9]
+
+
 def test_a_job_is_given_notice_and_time_to_save_before_it_is_stopped() -> None:
     made = one(replace(STOPPABLE, notice_s=60.0))
     look(made, RUNS)

@@ -83,6 +83,8 @@ class _Job:
     """An order for it was carried out since it was seen."""
     order: JobOrder | None = None
     """Under way; its outcome has not been told."""
+    ordered: Share = ()
+    """What the last order was to bring it, until a look tells what it holds."""
     blind_until: int = 0
     """Looks that began before this one say nothing about it."""
     had: Share = ()
@@ -198,7 +200,7 @@ class Reconciler:
                 changed.append(intent)
             if seen.phase == "running" or not job.had:
                 job.had = seen.share
-            job.seen, job.stale = seen, False
+            job.seen, job.stale, job.ordered = seen, False, ()
         return changed
 
     def _follows(self, job: _Job, seen: Seen) -> Intent | None:
@@ -264,17 +266,17 @@ class Reconciler:
         for job in self._jobs.values():
             # What is on its way to its nodes is not free, whether or not the cluster knows it.
             if job.seen is not None and (not job.ready or job.seen.phase == "starting"):
-                self._take_room(job, self.share(job.intent.uid), free)
+                self._take_room(job, self._may_get(job), free)
         for job in self._jobs.values():
             action = self._action(job, free, now_s)
             if action == "wait":
                 continue
             share = job.intent.share or ()
-            if action == "start":
+            if action in ("start", "resize"):
                 self._take_room(job, share, free)
             job.stopped = job.stopped or action == "stop"
             self._orders += 1
-            job.order = JobOrder(job.intent.uid, action, share, self._orders)
+            job.order, job.ordered = JobOrder(job.intent.uid, action, share, self._orders), share
             notice = action == "notice"
             yield job.order, replace(job.intent, noticed_s=now_s) if notice else None
 
@@ -314,10 +316,24 @@ class Reconciler:
             return None
         return replace(job.intent, share=None, noticed_s=inf)
 
+    def _may_get(self, job: _Job) -> Share:
+        """The most that a job may come to hold on each node by what is known and under way."""
+        seen, most = job.seen, dict[int, tuple[int, int]]()
+        starts = seen.share if seen is not None and seen.phase == "starting" else ()
+        for share in (self.share(job.intent.uid), job.ordered, starts):
+            for node, workers, servers in share:
+                before = most.get(node, (0, 0))
+                most[node] = (max(workers, before[0]), max(servers, before[1]))
+        return tuple((node, *count) for node, count in most.items())
+
     @staticmethod
     def _take_room(job: _Job, share: Share, free: dict[int, int]) -> None:
+        """Of what is free, what a job gets beside what it has."""
+        runs = job.seen is not None and job.seen.phase in ("running", "stopping")
+        has = {node: workers for node, workers, _ in job.seen.share} if runs and job.seen else {}
         for node, workers, _ in share:
-            free[node] = free.get(node, 0) - workers * job.traits.gpus_per_worker
+            more = max(0, workers - has.get(node, 0))
+            free[node] = free.get(node, 0) - more * job.traits.gpus_per_worker
 
     @staticmethod
     def _has_room(job: _Job, share: Share, free: Mapping[int, int]) -> bool:
