@@ -557,6 +557,30 @@ def test_what_a_restart_costs_is_measured_or_said_or_assumed_and_never_free(
     assert costs(make(cluster)) == [pytest.approx(cost) for cost in (3.0, 3.0, 7.0, 3.0)]
 
 
+def test_a_job_that_is_resized_is_left_alone_for_its_least_run_time_from_then_on(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes(3))
+    cluster.submit("j1", gpus_per_worker=4, stoppable=True, max_workers=2, estimate_s=9000.0)
+    backend = make(cluster)
+    decide(backend, j1=((0, 1, 0),))
+    until(backend, lambda _: is_running(cluster, "j1"))
+    backend.min_run_s = 3600.0
+    cluster.see("j1", start_s=time() - 7200.0)  # as if that was two hours ago
+    backend.jobs[0].since_s -= 7200.0
+    until(backend, lambda snapshot: not snapshot.pinned.any())
+    backend.jobs[0].known.counted_s = 0.0
+
+    cluster.lazy = True
+    decide(backend, j1=((1, 1, 0), (2, 1, 0)))
+    snapshot = until(backend, lambda _: cluster.jobs["j1"].sight.phase == "stopping")
+    assert snapshot.pinned.all()  # its old run is still there
+    assert snapshot.jobs.progress_s[0] == pytest.approx(7200.0, abs=PATIENCE_S)  # on one node
+    cluster.lazy = False
+    assert until(backend, lambda _: cluster.jobs["j1"].runs == 2).pinned.all()
+    assert len(cluster.done) == 3  # start, stop, start
+
+
 def test_a_policy_leaves_running_jobs_where_they_are(make: Callable[..., ClusterBackend]) -> None:
     cluster = FakeCluster(nodes(3))
     for k in range(3):

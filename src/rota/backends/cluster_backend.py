@@ -149,7 +149,7 @@ class ClusterBackend:
             if self.roll.stops(uid, found):
                 self._limits.note(self.now_s)
                 job.known.preemptions += 1
-            if found and not held:
+            if found and found != held:
                 job.since_s = self.now_s
             intents.append(intent)
         self._keep(intents)

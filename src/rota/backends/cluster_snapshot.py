@@ -100,7 +100,9 @@ def _note_run(
     row: Any, job: ClusterJob, share: Share, now_s: float, origin_s: float, *, there: bool
 ) -> None:
     """What a job holds, and what it has done with it."""
-    since_s = run_since(job, now_s, origin_s)
+    began_s = run_since(job, now_s, origin_s)
+    # One that moves or is resized may not be touched again before that can have been of use.
+    since_s = min(max(began_s, job.since_s), now_s) if isfinite(job.since_s) else began_s
     row["status"], row["since_s"] = RUNNING, since_s
     row["started_s"] = since_s if np.isnan(row["started_s"]) else row["started_s"]
     held = row["held_workers"] = sum(workers for _, workers, _ in share)
@@ -108,10 +110,11 @@ def _note_run(
     row["min_workers"] = min(int(row["min_workers"]), held)
     row["max_workers"] = max(int(row["max_workers"]), held)
     row["resume_s"] = min(since_s + row["restart_s"], now_s) if job.known.started_s else since_s
-    gpus = int(row["held_workers"]) * int(row["gpus_per_worker"])
+    # What it has by now: it may be about to get more, or not have started yet.
+    has = sum(workers for _, workers, _ in job.sight.place) if isfinite(job.sight.start_s) else 0
     known, progress = job.known, job.sight.progress
-    lasted_s = now_s - max(since_s, min(now_s, known.counted_s - origin_s))
-    row["attained_gpu_s"] = known.attained_gpu_s + gpus * lasted_s
+    lasted_s = now_s - max(began_s, min(now_s, known.counted_s - origin_s))
+    row["attained_gpu_s"] = known.attained_gpu_s + has * int(row["gpus_per_worker"]) * lasted_s
     if progress is not None and known.rate > 0 and measures(job.sight):
         row["pace"] = max(0.0, progress.samples_per_s / known.rate)
     else:
@@ -120,7 +123,7 @@ def _note_run(
         pause_s = nan if progress is None else progress.pause_s
         row["resize_s"] = pause_s if pause_s >= 0 else RESIZE_S
         row["resume_s"] = _steady_since(job, share, there, now_s)
-    _note_work(row, job, known.ran_s + lasted_s * row["held_workers"] / row["workers"])
+    _note_work(row, job, known.ran_s + lasted_s * has / row["workers"])
 
 
 def _steady_since(job: ClusterJob, share: Share, there: bool, now_s: float) -> float:

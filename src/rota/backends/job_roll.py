@@ -40,7 +40,7 @@ class ClusterJob:
     missed: int = 0
     """Looks in a row in which it was not there."""
     since_s: float = nan
-    """When what it holds was decided, until the cluster says when it started."""
+    """When it was last decided that it shall hold something else than before."""
     reported: float = nan
     """The start of the run from which it was last told how it gets on."""
     row: bytes | None = None
