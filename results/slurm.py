@@ -25,6 +25,7 @@ sys.path[:0] = [str(TESTS / "slurm"), str(TESTS / "helpers")]
 from daemon import COUNTING, daemon, ledger  # noqa: E402
 from lab import Lab  # noqa: E402
 
+from rota.backends.slurm.replies import ENDS  # noqa: E402
 from rota.core import Cluster  # noqa: E402
 from rota.policies import make_policy  # noqa: E402
 from rota.sim import Conditions, simulate  # noqa: E402
@@ -68,7 +69,9 @@ class Costs:
     end_s: float
     """From the last step to the next job's first one on the same GPUs, if that is seen at once."""
     again_s: float
-    """From a stop to the first step of the job that takes over."""
+    """How much longer than that it takes where the next job is one that was stopped."""
+    resize_s: float
+    """From a stop to the next step of the same job, on more nodes."""
     step: float
     """How many times longer work takes than it should."""
 
@@ -119,14 +122,17 @@ def live(lab: Lab, policy: str, work: Workload, tell: Progress) -> tuple[Floats,
 
 def _not_over(lab: Lab, jobs: list[int]) -> int:
     found = lab.jobs()  # Slurm forgets jobs that have long been over
-    return sum(job in found and found[job]["job_state"] != "COMPLETED" for job in jobs)
+    states = {job: found[job]["job_state"] for job in jobs if job in found}
+    if wrong := {job: one for job, one in states.items() if ENDS.get(one, "done") != "done"}:
+        raise SystemExit(f"These jobs have not run to their end: {wrong}")
+    return sum(one != "COMPLETED" for one in states.values())
 
 
 def measure(lab: Lab, tell: Progress) -> Costs:
     """What it costs to begin, to end and to stop, by jobs that are not among the forty."""
     turns = 8
-    bar = tell.add_task("measure", total=turns + 3)
-    begin_s, end_s, steps, again_s = [], [], [], []
+    bar = tell.add_task("measure", total=turns + 6)
+    begin_s, end_s, steps, again_s, resize_s = [], [], [], [], []
     with daemon(lab, "fifo-skip", name="measure", interval=f"{LOOK_S:g}s"):
         for _ in range(turns):
             at = time.time()
@@ -143,14 +149,23 @@ def measure(lab: Lab, tell: Progress) -> Costs:
             lab.until(lambda job=long: ledger(lab, job), "it runs")
             time.sleep(2.0)
             short = submit(lab, 3.0, 8, 4)
-            lab.until(lambda own=(long, short): not _not_over(lab, [own[1]]), "it is over")
             lab.until(lambda job=long: len(ledger(lab, job)) > 2, "the other runs again")
-            own, other = ledger(lab, long), ledger(lab, short)
-            again_s.append(other[0][1] - own[1][1])
+            again_s.append(ledger(lab, long)[2][1] - ledger(lab, short)[-1][1])
+            lab.run("scancel", str(long))
+            tell.advance(bar)
+    with daemon(lab, "srtf+elastic", name="measure-resizes", interval=f"{LOOK_S:g}s"):
+        for _ in range(3):
+            short = submit(lab, 5.0, 6, 4)
+            lab.until(lambda job=short: ledger(lab, job), "it runs")
+            long = submit(lab, 40.0, 2, 4, elastic=True)
+            lab.until(lambda job=long: len(ledger(lab, job)) > 2, "it has grown")
+            own = ledger(lab, long)
+            resize_s.append(own[2][1] - own[1][1])
             lab.run("scancel", str(long))
             tell.advance(bar)
     # The least that was seen is what remains if the daemon looks at the right moment.
-    return Costs(min(begin_s), min(end_s), min(again_s), float(np.mean(steps)))
+    again = max(0.0, min(again_s) - min(end_s))
+    return Costs(min(begin_s), min(end_s), again, min(resize_s), float(np.mean(steps)))
 
 
 def predicted(policy: str, work: Workload, costs: Costs) -> tuple[Floats, Floats]:
@@ -158,7 +173,9 @@ def predicted(policy: str, work: Workload, costs: Costs) -> tuple[Floats, Floats
     rng, found = np.random.default_rng(0), []
     nodes, gpus = (np.array(column) for column in zip(*work.shape, strict=True))
     elastic = np.arange(JOBS) % ELASTIC == 0
-    when = Conditions(restart_s=costs.again_s, min_run_s=MIN_RUN_S, slot_s=LOOK_S)
+    when = Conditions(
+        restart_s=costs.again_s, resize_s=costs.resize_s, min_run_s=MIN_RUN_S, slot_s=LOOK_S
+    )
     for late_s in rng.uniform(0, LOOK_S, WORLDS):
         # From its start until others can have its GPUs a job holds them longer than it works.
         came_s = work.submit_s + costs.begin_s + late_s
