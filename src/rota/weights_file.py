@@ -1,6 +1,7 @@
 """Arrays and a JSON text in one file: what trained weights are kept in.
 
-It is a safetensors file, so nothing in it could be executed.
+It is a safetensors file, so nothing in it could be executed. A checksum of the text and the arrays
+is in it, too, so that weights which were damaged since decide nothing.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -33,6 +35,8 @@ CRITIC: Final = "critic."
 _WERE_CRITIC: Final = ("value.", "straight.")
 """How they begin in format 1."""
 _KEY: Final = "rota"
+_CHECKSUM: Final = "sha256"
+"""Where the checksum is, beside the text; files of earlier versions have none."""
 _MOST_HEADER: Final = 10_000_000
 _PICKLES: Final = (b"\x80", b"PK\x03\x04")
 """How pickles begin, bare or in the zip archive that torch.save writes."""
@@ -42,9 +46,8 @@ _HINT: Final = "rota reads checkpoints that `rota train` wrote, NAME.ckpt."
 def write(path: Path, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Write arrays and a JSON text into one file, all at once."""
     text = json.dumps({"format": FORMAT, **facts}, allow_nan=False)
-    content = _encode(
-        {name: np.require(array, requirements="C") for name, array in arrays.items()}, {_KEY: text}
-    )
+    plain = {name: np.require(array, requirements="C") for name, array in arrays.items()}
+    content = _encode(plain, {_KEY: text, _CHECKSUM: _checksum(text, plain)})
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,15 +70,30 @@ def write(path: Path, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
 def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The JSON text and the arrays of a file written by `write`."""
     content = _content(path)
-    facts, number = _facts(path, content)
+    texts = _texts(path, content)
+    facts, number = _facts(path, texts)
     try:
         arrays = _decode(content)
-        return facts, {_renamed(n): x for n, x in arrays.items()} if number == 1 else arrays
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"{path}: The checkpoint is truncated or damaged, or its numbers are of a type that is "
             f"not read ({error}); copy or train it again."
         ) from None
+    if texts.get(_CHECKSUM) not in (None, _checksum(texts[_KEY], arrays)):
+        raise CheckpointError(
+            f"{path}: The checkpoint is damaged: its content is not what was written (the SHA-256 "
+            "of its weights is another); copy or train it again."
+        )
+    return facts, {_renamed(n): x for n, x in arrays.items()} if number == 1 else arrays
+
+
+def _checksum(text: str, arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Of all that a file holds, whatever the order of its arrays."""
+    found = sha256(text.encode())
+    for name, array in sorted(arrays.items()):
+        found.update(f"{name} {array.dtype.str} {array.shape}".encode())
+        found.update(array.tobytes())
+    return found.hexdigest()
 
 
 def _renamed(name: str) -> str:
@@ -100,8 +118,8 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _facts(path: Path, content: bytes) -> tuple[dict[str, Any], int]:
-    """The JSON text and its format, looked at before anything else is decoded."""
+def _texts(path: Path, content: bytes) -> dict[str, str]:
+    """The texts in the header, looked at before anything else is decoded."""
     length = int.from_bytes(content[:8], "little") if len(content) >= 8 else 0
     if not content:
         raise CheckpointError(f"{path}: The file is empty. {_HINT}")
@@ -113,14 +131,25 @@ def _facts(path: Path, content: bytes) -> tuple[dict[str, Any], int]:
             f"alone should have {length:,}; copy or train it again."
         )
     try:
-        facts = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][_KEY])
+        texts = json.loads(content[8 : 8 + length])["__metadata__"]
+        return {key: str(texts[key]) for key in (_KEY, _CHECKSUM) if key in texts}
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise _unnamed(path) from None
+
+
+def _unnamed(path: Path) -> CheckpointError:
+    return CheckpointError(f"{path}: The file holds weights, but not what they are for. {_HINT}")
+
+
+def _facts(path: Path, texts: Mapping[str, str]) -> tuple[dict[str, Any], int]:
+    """What the JSON text says, and its format."""
+    try:
+        facts = json.loads(texts[_KEY])
         number = facts.pop("format")
         if isinstance(number, bool):
             raise TypeError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise CheckpointError(
-            f"{path}: The file holds weights, but not what they are for. {_HINT}"
-        ) from None
+        raise _unnamed(path) from None
     if number not in _READ:
         raise CheckpointError(
             f"{path}: The checkpoint has format {number!r} (rota {facts.get('rota', 'unknown')}); "

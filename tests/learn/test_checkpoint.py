@@ -86,6 +86,29 @@ def test_notices_a_truncated_file(file: Path, keep: int) -> None:
         checkpoint.load(file)
 
 
+def test_notices_a_single_flipped_bit_in_the_weights_or_in_what_is_said_of_them(
+    file: Path,
+) -> None:
+    whole = file.read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    step = whole.index(b'step\\": 7') + 8
+    for at in (step, header, (header + len(whole)) // 2, len(whole) - 1):
+        bad = bytearray(whole)
+        bad[at] ^= 1
+        file.write_bytes(bad)
+        with pytest.raises(CheckpointError, match=r"toy\.ckpt: .* is damaged: .*; copy or train"):
+            checkpoint.load(file)
+    file.write_bytes(whole)
+    assert checkpoint.load(file).about == ABOUT
+
+
+def test_reads_files_of_versions_that_wrote_no_checksum(file: Path) -> None:
+    found = checkpoint.load(file)
+    text = json.dumps(asdict(ABOUT))
+    file.write_bytes(save(dict(found.weights), {"rota": text}))
+    assert checkpoint.load(file).digest == found.digest
+
+
 @pytest.mark.parametrize("content", [b"hello, this is a text", b"\x00" * 64, b"[model]\nname = 1"])
 def test_notices_a_file_of_another_kind(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.ckpt"
