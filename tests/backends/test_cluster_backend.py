@@ -374,7 +374,7 @@ def test_a_full_disk_leaves_memory_and_book_in_agreement_and_jobs_alone(
     assert said[1] == "the journal can be written again"
     assert cluster.jobs["j1"].sight.place == (("n2", 1, 0),)
     assert backend.book.nodes() == ["n1", "n2"]
-    assert [job.name for job in backend.book.jobs()] == ["j1"]
+    assert [job.name for job in backend.book.open_jobs()] == ["j1"]
     assert backend.book.intents()[1].share == ((1, 1, 0),)
 
 

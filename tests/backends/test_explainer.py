@@ -303,3 +303,10 @@ def test_what_a_job_asks_for_is_told_in_words() -> None:
     assert asks_for({"num_gpus": 1, "gpus_per_worker": 1, "estimate_s": 60.0}) == (
         "1 worker (0 to 0) with 1 GPU, for about 60 s"
     ).replace(" (0 to 0)", "")
+
+
+def test_a_number_that_no_table_could_hold_is_unknown(tmp_path: Path, full: FakeCluster) -> None:
+    assert explained(tmp_path, "uid:1").job == "17"
+    assert full.jobs
+    with pytest.raises(ConfigError, match=r"knows no job 'uid:9{30}'"):
+        explained(tmp_path, f"uid:{'9' * 30}")

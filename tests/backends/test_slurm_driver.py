@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from rota.backends.slurm import said_once
 from rota.backends.slurm.hook import HELD, USER_HELD
 from rota.backends.slurm.slurm_driver import MOST_TASKS, SlurmDriver
 from rota.backends.slurm.tools import Said, SlurmTools
@@ -422,3 +423,17 @@ def test_what_a_job_told_last_is_read_once_when_it_has_ended(tmp_path: Path) -> 
         (job,) = driver.observe().jobs
         told.append(None if job.progress is None else job.progress.samples)
     assert told == [5, 9, None]
+
+
+def test_what_was_said_of_jobs_that_are_gone_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(said_once, "MOST_SAID", 3)
+    said: list[str] = []
+    jobs = [{"job_id": k, "comment": "rota:nonsense=1"} for k in range(1, 6)]
+    driver, tools = made(*jobs, say=said.append)
+    for _ in range(3):
+        driver.observe()
+    assert len(said) == 5
+    tools.jobs = tools.jobs[:2]
+    for _ in range(3):
+        driver.observe()
+    assert (len(said), len(driver._said._said)) == (5, 2)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.backends.fake_cluster import nodes
 
+from rota.backends.book_reader import read_known
 from rota.backends.cluster_snapshot import snapshot_of
 from rota.backends.driver import ClusterSight, JobRequest, JobSight
 from rota.backends.job_book import JobBook
@@ -97,8 +98,7 @@ class Watcher:
 
 def stints(path: Path) -> dict[str, list[list[float]]]:
     """By the name of the job: begin and end of what the journal says that it held."""
-    with closing(JobBook(path, T)) as book:
-        names = {str(job.uid): job.name for job in book.jobs()}
+    names = {str(job.uid): job.name for job in read_known(path)}
     found: dict[str, list[list[float]]] = {}
     with read_journal(path) as view:
         events, uids = view.events().events, view.jobs.job_id.tolist()

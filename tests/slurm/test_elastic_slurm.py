@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from daemon import COUNTING, all_over, daemon, runs, state_of
 from lab import NOBODY
 
-from rota.backends.job_book import JobBook
+from rota.backends.book_reader import read_known
 
 if TYPE_CHECKING:
     from lab import Lab
@@ -113,8 +112,7 @@ def test_a_training_grows_and_shrinks_in_place_and_survives_a_killed_daemon(lab:
     assert [int(row[0]) for row in own] == list(range(1, 2 * epochs + 1))
     assert len({row[3] for row in own}) == 1, "it was one process from the first step to the last"
     assert state_of(lab, job) == "COMPLETED"
-    with closing(JobBook(rota.journal, 0.0)) as book:
-        known = next(one for one in book.jobs() if one.name == str(job))
+    known = next(one for one in read_known(rota.journal) if one.name == str(job))
     assert known.rate > 0
     assert (known.samples, known.preemptions) == (24 * epochs, 0)
 

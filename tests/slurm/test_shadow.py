@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from daemon import SLEEP, all_over, daemon, state_of
 
-from rota.backends.job_book import read_known
+from rota.backends.book_reader import read_known
 from rota.run.reader import read_journal
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def test_shadow_sees_all_that_slurm_does_and_does_nothing(lab: Lab, tmp_path: Pa
     assert all(untouched(jobs[job]) for job in (first, long, short))
     with read_journal(rota.journal) as view:
         outcome = view.outcome()
-    known = read_known(rota.journal)
+    known = {job.uid: job for job in read_known(rota.journal)}
     for row, job in enumerate((first, long, short)):
         begin_s, end_s = jobs[job]["start_time"], jobs[job]["end_time"]
         assert outcome.done_s[row] - outcome.started_s[row] == pytest.approx(end_s - begin_s, abs=2)

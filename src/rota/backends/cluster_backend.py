@@ -256,6 +256,7 @@ class ClusterBackend:
             self._fitter.forget(uid)
             self._intents.pop(uid, None)
             self._keeper.forget(uid)
+            self._said.pop(uid, None)
         for job in self.roll.jobs.values():
             if job.sight.managed:
                 self._mind.add(self.roll.intent(job, self._intents), traits_of(job.sight.request))

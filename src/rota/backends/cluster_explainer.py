@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from rota.backends.book_reader import BookFacts
+    from rota.backends.book_reader import BookReader
     from rota.backends.explanation import Step
     from rota.backends.job_book import KnownJob
     from rota.core.seams import Policy
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 UID: Final = "uid:"
 """Begins the number that rota gives a job, where the cluster has given one name twice."""
 MOST_LISTED: Final = 8
+MOST_NAMES: Final = 1000
+"""Names among which one that is not known is looked for."""
 _SHAPED: Final = "any node with room is taken to do, whatever jobs ask of nodes"
 
 
@@ -38,7 +40,7 @@ class ClusterExplainer:
     """Reads the state directory of a daemon beside a cluster."""
 
     def __init__(
-        self, root: Path, book: BookFacts,
+        self, root: Path, book: BookReader,
         make: Callable[[Deciders], tuple[Policy, Policy | None]],
     ) -> None:  # fmt: skip
         self._book = book
@@ -59,9 +61,7 @@ class ClusterExplainer:
 
     def _call(self, uid: int) -> str:
         """The name by which users know a job."""
-        if uid not in self._book.jobs:  # it came after that was read: names are written first
-            self._book = read_book(self._book.path) or self._book
-        known = self._book.jobs.get(uid)
+        known = self._book.job(uid)
         return f"{UID}{uid}" if known is None else known.name
 
     def explain(self, job: str) -> Explanation:
@@ -81,10 +81,9 @@ class ClusterExplainer:
 
     def _known(self, job: str) -> KnownJob | None:
         """The job of that name; of several, the only one that is not over."""
-        jobs = self._book.jobs
         if job.startswith(UID) and (number := job.removeprefix(UID)).isdecimal():
-            return jobs.get(int(number))
-        same = [one for one in jobs.values() if one.name == job]
+            return self._book.job(int(number))
+        same = self._book.called(job)
         if len(same) > 1:
             there = [one for one in same if not one.end]
             if len(there) != 1:
@@ -96,12 +95,11 @@ class ClusterExplainer:
         return same[0] if same else None
 
     def _unknown(self, job: str) -> ConfigError:
-        names = [one.name for one in self._book.jobs.values()]
-        if tasks := [name for name in names if name.startswith(f"{job}_")]:
+        if tasks := self._book.latest_names(MOST_NAMES, f"{job}_"):
             more = f" and {len(tasks) - MOST_LISTED} more" if len(tasks) > MOST_LISTED else ""
             listed = ", ".join(tasks[:MOST_LISTED])
             return ConfigError(f"Job {job} is an array; name one of its tasks: {listed}{more}.")
-        close = get_close_matches(job, names, n=1)
+        close = get_close_matches(job, self._book.latest_names(MOST_NAMES), n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         return ConfigError(
             f"The journal in {self._kept.root} knows no job {job!r}.{hint} Jobs of partitions that "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, Final
@@ -24,15 +24,28 @@ if TYPE_CHECKING:
     from rota.backends.reconciler import JobOrder
 
 _TABLES: Final = (
-    "names (uid INTEGER PRIMARY KEY, name TEXT, submit_s REAL, facts TEXT)",
+    "names (uid INTEGER PRIMARY KEY, name TEXT, submit_s REAL, facts TEXT, "
+    "over INTEGER NOT NULL DEFAULT 0)",
     "nodes (number INTEGER PRIMARY KEY, name TEXT UNIQUE)",
     "intents (uid INTEGER PRIMARY KEY, intent TEXT)",
     "commands (id INTEGER PRIMARY KEY, time_s REAL, uid INTEGER, action TEXT, share TEXT, "
     "outcome TEXT, said TEXT, took_s REAL)",
     "origin (time_s REAL)",
 )
+_INDEXES: Final = (
+    "open_names ON names (uid) WHERE over = 0",
+    "names_by_name ON names (name)",
+    "commands_by_time ON commands (time_s)",
+    "commands_by_job ON commands (uid)",
+)
 WAIT_S: Final = 10.0
 """Seconds to wait for another writer of the file."""
+COMMANDS_S: Final = 7 * 86400.0
+"""Seconds for which commands are kept once their job is over."""
+_DROPPED: Final = 10
+"""Old commands that give way to each new one, at most."""
+COLUMNS: Final = "uid, name, submit_s, facts"
+"""What `known_job` takes."""
 
 
 @dataclass
@@ -80,11 +93,22 @@ class JobBook:
             with self._writing():
                 for table in _TABLES:
                     self._db.execute(f"CREATE TABLE IF NOT EXISTS {table}")
+                self._bring_up_to_date()
+                for index in _INDEXES:
+                    self._db.execute(f"CREATE INDEX IF NOT EXISTS {index}")
                 if self._db.execute("SELECT time_s FROM origin").fetchone() is None:
                     self._db.execute("INSERT INTO origin VALUES (?)", (now_s,))
         except sqlite3.Error as error:
             raise JournalError(f"Cannot go on with {path}: {reason(error)}.") from error
         self.origin_s: float = self._db.execute("SELECT time_s FROM origin").fetchone()[0]
+
+    def _bring_up_to_date(self) -> None:
+        """Tables of an earlier version do not say which jobs are over, and hold their intents."""
+        if "over" not in {row[1] for row in self._db.execute("PRAGMA table_info(names)")}:
+            self._db.create_function("is_over", 1, lambda text: bool(json.loads(text)["end"]))
+            self._db.execute("ALTER TABLE names ADD COLUMN over INTEGER NOT NULL DEFAULT 0")
+            self._db.execute("UPDATE names SET over = is_over(facts)")
+            self._db.execute("DELETE FROM intents WHERE uid IN (SELECT uid FROM names WHERE over)")
 
     def close(self) -> None:
         """Close the file."""
@@ -112,18 +136,49 @@ class JobBook:
 
     # Jobs and nodes by name.
 
-    def jobs(self) -> list[KnownJob]:
-        """All jobs that were ever known, in order of their numbers."""
-        rows = self._db.execute("SELECT uid, name, submit_s, facts FROM names ORDER BY uid")
-        return [known_job(uid, name, at, facts) for uid, name, at, facts in rows]
+    def open_jobs(self) -> list[KnownJob]:
+        """All jobs that are not over, in order of their numbers."""
+        return self._jobs("over = 0 ORDER BY uid")
+
+    def latest_jobs(self, most: int) -> list[KnownJob]:
+        """The jobs that came last, over or not."""
+        return self._jobs("true ORDER BY uid DESC LIMIT ?", most)
+
+    def job(self, uid: int) -> KnownJob:
+        """A job that was known at any time; KeyError if none was."""
+        if not (found := self._jobs("uid = ?", uid)):
+            raise KeyError(f"No job has the number {uid}.")
+        return found[0]
+
+    def find(self, name: str, submit_s: float, resubmitted: bool) -> KnownJob | None:
+        """The latest job of that name and submission, or of an earlier one if `resubmitted`."""
+        same = "submit_s <= ?" if resubmitted else "submit_s = ?"
+        found = self._jobs(f"name = ? AND {same} ORDER BY uid DESC LIMIT 1", name, submit_s)
+        return found[0] if found else None
+
+    def last_uid(self) -> int:
+        """The largest number that was ever given; 0 if none was."""
+        found: int | None = self._db.execute("SELECT max(uid) FROM names").fetchone()[0]
+        return found or 0
+
+    def _jobs(self, which: str, *values: object) -> list[KnownJob]:
+        """The jobs of some rows."""
+        try:
+            rows = self._db.execute(f"SELECT {COLUMNS} FROM names WHERE {which}", values)
+            return [known_job(*row) for row in rows]
+        except sqlite3.Error as error:
+            raise JournalError(f"Cannot read {self.path}: {reason(error)}.") from error
 
     def keep_jobs(self, jobs: Iterable[KnownJob]) -> None:
-        """Remember jobs as they are now."""
+        """Remember jobs as they are now; what those shall hold that are over does not matter."""
+        jobs = list(jobs)
         with self._writing():
             self._db.executemany(
-                "INSERT OR REPLACE INTO names VALUES (?, ?, ?, ?)",
-                [(job.uid, job.name, job.submit_s, _encoded(job)) for job in jobs],
+                "INSERT OR REPLACE INTO names VALUES (?, ?, ?, ?, ?)",
+                [(job.uid, job.name, job.submit_s, _encoded(job), bool(job.end)) for job in jobs],
             )
+            over = [(job.uid,) for job in jobs if job.end]
+            self._db.executemany("DELETE FROM intents WHERE uid = ?", over)
 
     def nodes(self) -> list[str]:
         """All nodes that were ever there; their place in the list is their number."""
@@ -141,17 +196,7 @@ class JobBook:
     def intents(self) -> dict[int, Intent]:
         """What each job shall hold."""
         rows = self._db.execute("SELECT uid, intent FROM intents")
-        found = {}
-        for uid, text in rows:
-            facts = json.loads(text)
-            share = facts["share"]
-            found[uid] = Intent(
-                uid,
-                None if share is None else tuple(tuple(entry) for entry in share),
-                facts["cancelled"],
-                inf if facts["noticed_s"] is None else facts["noticed_s"],
-            )
-        return found
+        return {uid: _intent(uid, text) for uid, text in rows}
 
     def keep_intents(self, intents: Iterable[Intent]) -> None:
         """Write down what jobs shall hold, before anything is done about it."""
@@ -169,6 +214,12 @@ class JobBook:
         """Note that an order is about to be carried out; its number."""
         row = (time_s, order.uid, order.action, json.dumps(order.share))
         with self._writing():
+            self._db.execute(
+                "DELETE FROM commands WHERE id IN (SELECT id FROM commands WHERE time_s < ? AND "
+                "NOT EXISTS (SELECT 1 FROM names WHERE uid = commands.uid AND over = 0) "
+                "ORDER BY time_s LIMIT ?)",
+                (time_s - COMMANDS_S, _DROPPED),
+            )
             done = self._db.execute(
                 "INSERT INTO commands (time_s, uid, action, share) VALUES (?, ?, ?, ?)", row
             )
@@ -191,23 +242,21 @@ class JobBook:
             )
 
 
-def read_commands(path: Path, uid: int) -> list[tuple[float, str, str, str]]:
-    """Time, action, outcome and answer of all commands for a job, oldest first."""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-        rows = db.execute(
-            "SELECT time_s, action, coalesce(outcome, ''), coalesce(said, '') FROM commands "
-            "WHERE uid = ? ORDER BY id", (uid,)
-        )  # fmt: skip
-        return rows.fetchall()
-
-
-def read_known(path: Path) -> dict[int, KnownJob]:
-    """The jobs of a book, which may be in use, by uid; none if it is only a journal."""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
-        if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'names'").fetchone():
-            return {}
-        rows = db.execute("SELECT uid, name, submit_s, facts FROM names")
-        return {uid: known_job(uid, name, at, facts) for uid, name, at, facts in rows}
+def _intent(uid: int, text: str) -> Intent:
+    """What a row of the table of intents says; JournalError if it makes no sense."""
+    try:
+        facts = json.loads(text)
+        share, noticed_s = facts["share"], facts["noticed_s"]
+        return Intent(
+            uid,
+            None if share is None else tuple(tuple(entry) for entry in share),
+            facts["cancelled"],
+            inf if noticed_s is None else noticed_s,
+        )
+    except (TypeError, KeyError, ValueError, RecursionError) as error:
+        raise JournalError(
+            f"What the job with uid {uid} shall hold is damaged: {error}."
+        ) from error
 
 
 def _encoded(job: KnownJob) -> str:
@@ -219,7 +268,12 @@ def _encoded(job: KnownJob) -> str:
 
 
 def known_job(uid: int, name: str, submit_s: float, text: str) -> KnownJob:
-    """What a row of the table of jobs says."""
-    facts: dict[str, Any] = json.loads(text)
-    facts["end_s"] = inf if facts["end_s"] is None else facts["end_s"]
-    return KnownJob(uid, name, submit_s, **facts)
+    """What a row of the table of jobs says; JournalError if it makes no sense."""
+    try:
+        facts: dict[str, Any] = json.loads(text)
+        facts["end_s"] = inf if facts["end_s"] is None else facts["end_s"]
+        return KnownJob(uid, name, submit_s, **facts)
+    except (TypeError, KeyError, ValueError, RecursionError) as error:
+        raise JournalError(
+            f"What is known of job {name!r} (uid {uid}) is damaged: {error}."
+        ) from error

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from rota.backends.driver import JobRequest, JobSight
 from rota.backends.job_book import KnownJob
+from rota.backends.known_jobs import KnownJobs
 from rota.backends.reconciler import Intent, Seen, Traits
 from rota.backends.restart_costs import RestartCosts
 from rota.backends.watched_jobs import WatchedJobs, WatchedRoll
@@ -63,14 +64,9 @@ class JobRoll:
         """With `passive`, the journal is told what others do with the jobs."""
         self._book, self._nodes, self._mind = book, nodes, mind
         self._watched = WatchedJobs(book.origin_s) if passive else None
-        self._every = {job.uid: job for job in book.jobs()}
-        self._uid = {(job.name, job.submit_s): uid for uid, job in self._every.items()}
-        self._costs = RestartCosts(self._every.values())
-        self._next = max(self._every, default=0) + 1
+        self._every = KnownJobs(book)
+        self._costs = RestartCosts(book.latest_jobs(RestartCosts.JOBS))
         self._users: dict[str, int] = {}
-        self._open = {uid for uid, job in self._every.items() if not job.end}
-        self._named = {self._every[uid].name: uid for uid in sorted(self._open)}
-        self._unwritten: set[int] = set()
         self.jobs: dict[int, ClusterJob] = {}
         """Those that are not over."""
 
@@ -93,7 +89,7 @@ class JobRoll:
             if uid in self.jobs:
                 names = ", ".join(self._every[one].name for one in gainers)
                 self._every[uid].stopped = f"by {by}" + (f", for {names}" if names else "")
-                self._unwritten.add(uid)
+                self._every.note(uid)
 
     def ours(self) -> list[ClusterJob]:
         """Jobs that are not over and are ours to start and stop."""
@@ -158,19 +154,19 @@ class JobRoll:
         over: list[int] = []
         there = set[int]()
         for one in sight.jobs:
-            uid = self._known_as(one)
-            if uid is not None and uid not in self._open and not one.end:
+            uid = self._known_as(one, sight.time_s)
+            if uid is not None and uid not in self._every.open and not one.end:
                 uid = None  # its cluster has forgotten that it was over: a job like a new one
             if uid is None and one.end and not self._was_missed(one):
                 continue  # it was over before anybody asked
             if uid is None:
                 uid = self._admit(one)
                 came.append(uid)
-            elif uid not in self.jobs and uid in self._open:
+            elif uid not in self.jobs and uid in self._every.open:
                 self.jobs[uid] = ClusterJob(self._every[uid], one)
             there.add(uid)
             if (job := self.jobs.get(uid)) is not None and self._update(job, one, sight.time_s):
-                self._unwritten.add(uid)
+                self._every.note(uid)
             if self._watched is not None and (job is not None or one.end):
                 # What is over was perhaps not written down before the last daemon was killed.
                 self._watched.see(uid, one, self._nodes.share(one.place), sight.time_s)
@@ -180,29 +176,27 @@ class JobRoll:
             elif forget_rows and uid in self.jobs:
                 self.jobs[uid].row = None
         over += self._gone(there, sight.time_s, fate)
-        self._unwritten.update(came, over)
         for uid in over:
             del self.jobs[uid]
-            self._open.discard(uid)
+            self._every.end(uid, sight.time_s)
             if self._watched is not None:
                 self._watched.forget(uid)
+        gone = self._every.forget(sight.time_s)
+        if self._watched is not None:
+            self._watched.drop(gone)
         return came, over
 
     def _was_missed(self, one: JobSight) -> bool:
         """Whether a job that is over has run since jobs are watched, and was never seen."""
-        known = one.resubmitted and one.name in self._named
         since = one.submit_s >= self._book.origin_s
-        return self._watched is not None and one.managed and bool(one.place) and since and not known
+        return self._watched is not None and one.managed and bool(one.place) and since
 
     def write(self) -> None:
         """Write down what has changed; what could not be written is tried again."""
-        if self._unwritten:
-            self._book.keep_jobs([self._every[uid] for uid in sorted(self._unwritten)])
-            self._unwritten.clear()
+        self._every.write()
 
     def _admit(self, one: JobSight) -> int:
-        uid, self._next = self._next, self._next + 1
-        request = one.request
+        uid, request = self._every.next_uid(), one.request
         listing: dict[str, Any] = {
             "user": request.user, "model": request.model, "gpu_type": request.gpu_type,
             "num_gpus": request.workers * max(1, request.gpus_per_worker),
@@ -215,17 +209,22 @@ class JobRoll:
         known = KnownJob(uid, one.name, one.submit_s, listing=listing, ours=one.managed)
         listing["restart_s"] = self._costs.of(known, request.restart_s)
         listing["stoppable"] = int(one.managed and (request.stoppable or request.in_place))
-        self._every[uid], self._uid[one.name, one.submit_s] = known, uid
-        self._open.add(uid)
-        self._named[one.name] = uid
+        self._every.add(known)
         self.jobs[uid] = ClusterJob(known, one)
         return uid
 
-    def _known_as(self, one: JobSight) -> int | None:
-        """The number of a job; one that was put back in line has the time of that as its own."""
-        uid = self._uid.get((one.name, one.submit_s))
-        if uid is None and one.resubmitted and self._named.get(one.name) in self._open:
-            return self._named[one.name]
+    def _known_as(self, one: JobSight, time_s: float) -> int | None:
+        """The number of a job; one that was put back in line has the time of that as its own.
+
+        Only a journal that is told what others did has to know jobs that were over long ago.
+        """
+        uid = self._every.find(one.name, one.submit_s, time_s)
+        if uid is None and one.resubmitted:
+            uid = self._every.named(one.name)
+        if uid is None and one.end and self._watched is not None:
+            uid = self._every.recall(
+                one.name, one.submit_s, time_s, resubmitted=one.resubmitted
+            )  # fmt: skip
         return uid
 
     def _update(self, job: ClusterJob, one: JobSight, time_s: float) -> bool:
@@ -270,7 +269,7 @@ class JobRoll:
     def _gone(self, there: set[int], time_s: float, fate: Fate) -> list[int]:
         """Jobs that were not listed again and again: they are over, somehow."""
         over = []
-        for uid in self._open - there:
+        for uid in self._every.open - there:
             known, job = self._every[uid], self.jobs.get(uid)
             if job is None:  # it ended while no daemon ran
                 job = self.jobs[uid] = ClusterJob(known, _lost(known))

@@ -19,8 +19,11 @@ LEAST_S: Final = 1.0
 class RestartCosts:
     """Seconds from the start of a run until it trains, learned from all jobs that tell."""
 
+    JOBS: Final = 10_000
+    """Jobs of the past that count, the latest; more of them would only delay a start."""
+
     def __init__(self, known: Iterable[KnownJob]) -> None:
-        """`known` are all jobs of the past."""
+        """`known` are jobs of the past."""
         self._by_model: dict[str, tuple[int, float]] = {}
         for job in known:
             if job.starts:

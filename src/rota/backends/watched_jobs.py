@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rota.run.job_facts import HeldChange
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rota.backends.driver import JobSight
     from rota.backends.job_roll import JobRoll
@@ -55,6 +55,10 @@ class WatchedJobs:
         self._over.add(uid)
         self._runs.pop(uid, None)
         self._idle.discard(uid)
+
+    def drop(self, uids: Iterable[int]) -> None:
+        """These are over, and not listed any more."""
+        self._over.difference_update(uids)
 
     def changes(self) -> Sequence[HeldChange]:
         """What has changed and is not written yet."""

@@ -50,7 +50,7 @@ def shadow_report(
 
 def compare_shadow(journal: Path, policies: Sequence[str], bar: LateBar) -> dict[str, Any]:
     """All that is said of a journal in shadow, ready for JSON."""
-    from rota.backends.job_book import read_known
+    from rota.backends.book_reader import read_known
     from rota.run.journal_file import told
     from rota.run.shadow_rounds import read_shadow_rounds
     from rota.sim import simulate
@@ -63,8 +63,11 @@ def compare_shadow(journal: Path, policies: Sequence[str], bar: LateBar) -> dict
                 f"{journal} was not written by `rota run --shadow`; leave out --shadow, or name "
                 "the journal in the --state of such a run."
             )
-        known = read_known(journal)
-        foreign = {uid for uid, job in known.items() if not job.ours}
+        names, foreign = dict[str, str](), set[int]()
+        for job in read_known(journal):
+            names[str(job.uid)] = job.name
+            if not job.ours:
+                foreign.add(job.uid)
         live = read_shadow_rounds(view, foreign)
         world = ShadowWorld.of(view, {str(uid) for uid in foreign})
         asked = list(policies) or [str(told(view.meta, "policy")[-1])]
@@ -75,7 +78,6 @@ def compare_shadow(journal: Path, policies: Sequence[str], bar: LateBar) -> dict
         runs[name] = simulate(
             world.cluster, world.trace, policy, world.when, series=True, progress=report
         )
-    names = {str(uid): job.name for uid, job in known.items()}
     waits = {name: world.waited_s(run) for name, run in runs.items()}
     rows = [
         {**_fared(world, waits[name]), "policy": name, "check": name not in asked,

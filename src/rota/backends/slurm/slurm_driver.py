@@ -15,12 +15,13 @@ from rota.backends.slurm.foreign_jobs import foreign_share
 from rota.backends.slurm.heartbeat import read_heartbeat
 from rota.backends.slurm.hook import HELD, LET_GO
 from rota.backends.slurm.replies import ENDS, array_tasks, read_jobs, read_nodes
+from rota.backends.slurm.said_once import SaidOnce
 from rota.backends.slurm.satellites import grown, sort_out, steps_to
 from rota.backends.slurm.topology import racks
 from rota.errors import BackendError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from rota.backends.driver import Place
     from rota.backends.reconciler import Action, Phase
@@ -37,6 +38,8 @@ _SHUT: Final = re.compile(
 FRESH_S: Final = 60.0
 """Since a requeue, which a job is given as its time of submission; its old run may take as long."""
 LAUNCH_FAILED: Final = "launch failed requeued held"
+NOTICED_S: Final = 3600.0
+"""Seconds for which it is remembered that a job which is not listed was given notice."""
 MOST_TASKS: Final = 64
 """Tasks of an array that policies are shown at a time."""
 
@@ -53,11 +56,11 @@ class SlurmDriver:
         say: Callable[[str], None] = lambda _text: None,
     ) -> None:
         """With `passive` a job counts as waiting until it runs, whoever will start it."""
-        self._tools, self._passive, self._say = tools, passive, say
+        self._tools, self._passive = tools, passive
         self.demands = Demands(partitions)
         self._noticed: dict[str, float] = {}
         self._jobs: dict[str, SlurmJob] = {}  # as last seen, by call
-        self._told: set[tuple[int, str]] = set()
+        self._said = SaidOnce(say)
         self._racks: dict[str, int] | None = None
         self._left: list[SlurmJob] = []  # jobs of our partitions that Slurm is to start itself
         self._why_left: dict[str, str] = {}
@@ -103,9 +106,9 @@ class SlurmDriver:
         found: list[JobSight] = []
         seen: dict[str, SlurmJob] = {}
         self._left, self._why_left = [], {}
-        self._tell_astray(ours)
+        self._said.astray(ours)
         parted = sort_out(jobs, lambda job: self.demands.of(job).hints.satellite_of,
-                          self._is_elastic, self._tell_once)  # fmt: skip
+                          self._is_elastic, self._said.about_job)  # fmt: skip
         self._satellites, self._orphans = parted.by_main, parted.orphans
         strays = {job.job_id for job in parted.strays}
         for job in (*parted.jobs, *parted.strays):
@@ -124,6 +127,10 @@ class SlurmDriver:
                 seen[one.call] = one
                 found.append(self._job(one, demand, now_s, names))
         self._jobs = seen
+        self._said.forget(jobs)
+        for call, at_s in list(self._noticed.items()):
+            if call not in seen and now_s - at_s > NOTICED_S:
+                self._noticed.pop(call, None)
         nodes_seen = [_node(node, self._racks or {}) for node in ours]
         return ClusterSight(now_s, found, nodes_seen, self._why_left)
 
@@ -174,16 +181,6 @@ class SlurmDriver:
         ours = not self.demands.partitions.isdisjoint(job.partition.split(","))
         return ours and bool(demand.left) and job.state == "PENDING" and not is_user_held(job)
 
-    def _tell_astray(self, nodes: Sequence[SlurmNode]) -> None:
-        """Say which GPUs nobody can use, as happens after a controller was killed."""
-        for node in nodes:
-            text = (
-                f"Slurm counts {node.gpus_astray} GPUs of {node.name} as used, but no job is there"
-            )
-            if node.gpus_astray and (0, text) not in self._told:
-                self._told.add((0, text))
-                self._say(f"{text}: no job is started on them; `scontrol reconfigure` mends that")
-
     def _tell(self, job: SlurmJob, demand: Demand) -> None:
         """Say once what was ignored of a job's hints, and why a job is left to Slurm."""
         said = list(demand.ignored)
@@ -193,12 +190,7 @@ class SlurmDriver:
             said.append("it is held, and not by rota: `scontrol release` it; jobs that rota's hook "
                         "holds are marked (`rota setup` writes it)")  # fmt: skip
         for text in said:
-            self._tell_once(job, text)
-
-    def _tell_once(self, job: SlurmJob, text: str) -> None:
-        if (job.job_id, text) not in self._told:
-            self._told.add((job.job_id, text))
-            self._say(f"job {job.call}: {text}")
+            self._said.about_job(job, text)
 
     def _is_elastic(self, job: SlurmJob) -> bool:
         demand = self.demands.of(job)
