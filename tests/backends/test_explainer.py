@@ -21,6 +21,7 @@ from rota.policies.catalogue import make_policy
 from rota.run.guard import Guard
 from rota.run.journal import Journal
 from rota.run.last_round import LAST_ROUND, Deciders
+from rota.run.reader import read_journal
 from rota.run.recorder import Recorder
 from rota.run.speeds import Speeds
 
@@ -54,16 +55,19 @@ def play(
     rounds: int = 2,
     *,
     watches: bool = False,
+    passive: bool = False,
 ) -> None:
     """Some rounds of a daemon, which then stops."""
     path = root / "journal.db"
     journal = Journal.reopen(path) if path.exists() else Journal.create(path, meta=META)
     with journal, closing(JobBook(path, 1000.0)) as book:
         speeds = Speeds(root / "speeds.npz")
-        backend = ClusterBackend(cluster, book, speeds, look_s=0.02, every_s=0.1, root=root)
+        backend = ClusterBackend(
+            cluster, book, speeds, look_s=0.02, every_s=0.1, root=root, passive=passive
+        )
         with closing(backend):
             stops = SomeRounds(policy, backend, rounds)
-            recorder = Recorder(journal, backend.roll)
+            recorder = Recorder(journal, backend.roll.facts)
             drive(
                 stops, backend, Guard(), recorder, Speaker(True), Deciders(policy, watches=watches)
             )
@@ -310,3 +314,21 @@ def test_a_number_that_no_table_could_hold_is_unknown(tmp_path: Path, full: Fake
     assert full.jobs
     with pytest.raises(ConfigError, match=r"knows no job 'uid:9{30}'"):
         explained(tmp_path, f"uid:{'9' * 30}")
+
+
+def test_in_shadow_wishes_are_on_nodes_that_the_jobs_may_use(
+    tmp_path: Path, full: FakeCluster
+) -> None:
+    full.nodes = nodes(4)
+    full.submit("fourth", gpus_per_worker=2, only_on=frozenset({"n4"}))
+    full.submit("pair", workers=2, min_workers=2, max_workers=2, gpus_per_worker=1, apart=True,
+                only_on=frozenset({"n3", "n4"}))  # fmt: skip
+    full.submit("tied", gpus_per_worker=2, only_on=frozenset({"n1"}))  # which is taken
+    done = len(full.done)
+    play(tmp_path, full, "fifo-skip", 3, watches=True, passive=True)
+    assert len(full.done) == done
+    with read_journal(tmp_path / "journal.db") as view:
+        told = [note["shadow"] for note in view.notes().values() if "shadow" in note]
+    wishes = {wish["uid"]: (wish["do"], wish["share"]) for wish in told[-1]}
+    assert wishes == {2: ("start", [[3, 1, 0]]), 3: ("start", [[2, 1, 0], [3, 1, 0]])}
+    assert tier(explained(tmp_path, "tied")) == ("unplaced", 2)

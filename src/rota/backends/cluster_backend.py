@@ -16,7 +16,7 @@ from rota.backends.book_keeper import BookKeeper
 from rota.backends.cluster_calls import ClusterCalls
 from rota.backends.cluster_snapshot import snapshot_of
 from rota.backends.cluster_waits import ClusterWaits
-from rota.backends.crowding import crowded_out, room_beside
+from rota.backends.crowding import crowded_out, giving, laid_out, room_beside
 from rota.backends.fitting import Fitter
 from rota.backends.heartbeat_file import EVERY_S
 from rota.backends.job_roll import JobRoll, measures, traits_of
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from rota.backends.job_book import JobBook
     from rota.backends.job_roll import ClusterJob
     from rota.backends.reconciler import Intent, JobOrder
-    from rota.core.plan import Plan
+    from rota.core.decision import Decision
+    from rota.core.plan import Plan, Share
     from rota.core.snapshot import Snapshot
     from rota.run.speeds import Speeds
     from rota.run.wait_reason import WaitReason
@@ -86,6 +87,7 @@ class ClusterBackend:
         self._intents = book.intents()
         self._waits = None if root is None else WaitsFile(root)
         self._why, self._unplaced = ClusterWaits(self._nodes), set[int]()
+        self._fits: Mapping[int, Share] = {}  # what the last plan has come to, on paper if passive
         self._left: Mapping[str, str] = {}
         self._heartbeat = heartbeat
         self._calls = ClusterCalls(driver, look_s)
@@ -122,27 +124,27 @@ class ClusterBackend:
         return self._speeds.see(snapshot, by_nodes=True, told=told)
 
     def apply(self, plan: Plan) -> None:
-        """Write down what jobs shall hold; threads bring it about."""
-        decision = plan.decision
-        wanted = {int(decision.uid[k]): decision.share(k) for k in plan.job.tolist()}
-        if not wanted or self.passive:
+        """Write down what jobs shall hold; threads bring it about, unless it is `passive`."""
+        wanted = {int(plan.decision.uid[k]): plan.decision.share(k) for k in plan.job.tolist()}
+        self._fits = {}
+        if not wanted:
             return
         stops = [uid for uid, share in wanted.items() if self.roll.stops(uid, share)]
-        for uid in stops[self._limits.left(self.now_s) :]:
+        for uid in [] if self.passive else stops[self._limits.left(self.now_s) :]:
             del wanted[uid]
-        others = {uid: self.roll.share(job) for uid, job in self.roll.jobs.items()
-                  if uid not in wanted}  # fmt: skip
-        room = room_beside(others, self.roll, self._nodes)
-        asked = {uid: (job.sight.request, share) for uid, share in wanted.items()
-                 if (job := self.roll.jobs.get(uid)) and job.sight.managed}  # fmt: skip
-        intents, has = [], {uid: self._mind.share(uid) for uid in asked}
-        self._unplaced = set()
-        for uid, found in self._fitter.lay_out(asked, room, self.now_s, has).items():
-            job, held = self.roll.jobs[uid], has[uid]
-            if found is None:
-                self._unplaced.add(uid)
-                self._say_once(uid, f"job {job.known.name} fits none of the nodes that it may use")
-                continue
+        laid = laid_out(wanted, self.roll, self._nodes, self._mind, self._fitter, self.now_s)
+        self._fits = {uid: self._mind.share(uid) if share is None else share
+                      for uid, share in laid.items()}  # fmt: skip
+        self._unplaced = {uid for uid, share in laid.items() if share is None}
+        for uid in self._unplaced:
+            self._say_once(uid, f"job {self.call(uid)} fits none of the nodes that it may use")
+        if not self.passive:
+            self._carry_out({uid: share for uid, share in laid.items() if share is not None})
+
+    def _carry_out(self, shares: Mapping[int, Share]) -> None:
+        intents = []
+        for uid, found in shares.items():
+            job, held = self.roll.jobs[uid], self._mind.share(uid)
             intent = self._mind.wanting(uid, found)
             if intent is None:
                 continue
@@ -155,6 +157,10 @@ class ClusterBackend:
         self._keep(intents)
         self._keeper.write()
         self._serve()
+
+    def fitted(self, plan: Plan) -> Decision:
+        """The decision of the plan that was applied last, on the nodes that its jobs may use."""
+        return giving(plan.decision, self._fits)
 
     def wait(self, wake_s: float) -> bool:
         """Until something happens that calls for a decision, or `wake_s`; False when it is over."""
@@ -216,8 +222,7 @@ class ClusterBackend:
 
     def _sleep(self, most_s: float) -> None:
         """Until something comes, the next look is due, or the time is over."""
-        event = self._calls.event(min(most_s, self.every_s, EVERY_S))
-        if event is not None:
+        if (event := self._calls.event(min(most_s, self.every_s, EVERY_S))) is not None:
             self._heed(event)
 
     def _first_look(self) -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rota.backends.fitting import Room
+from rota.core.decision import Decision
+from rota.core.layout import SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rota.backends.fitting import Fitter
     from rota.backends.job_roll import JobRoll
     from rota.backends.node_table import NodeTable
     from rota.backends.reconciler import Reconciler
@@ -21,6 +26,30 @@ def room_beside(held: Mapping[int, Share], roll: JobRoll, nodes: NodeTable) -> R
     for uid, share in held.items():
         room.take(roll.jobs[uid].sight.request, share)
     return room
+
+
+def laid_out(
+    wanted: Mapping[int, Share], roll: JobRoll, nodes: NodeTable, mind: Reconciler, fitter: Fitter,
+    now_s: float,
+) -> dict[int, Share | None]:  # fmt: skip
+    """What our jobs get of what was decided about them, beside all others; None: nothing new."""
+    others = {uid: roll.share(job) for uid, job in roll.jobs.items() if uid not in wanted}
+    asked = {uid: (job.sight.request, share) for uid, share in wanted.items()
+             if (job := roll.jobs.get(uid)) and job.sight.managed}  # fmt: skip
+    has = {uid: mind.share(uid) for uid in asked}
+    return fitter.lay_out(asked, room_beside(others, roll, nodes), now_s, has)
+
+
+def giving(decision: Decision, shares: Mapping[int, Share]) -> Decision:
+    """A decision, but for jobs, by uid, that are to hold something else."""
+    uids = decision.uid.tolist()
+    every = [shares.get(uid, decision.share(job)) for job, uid in enumerate(uids)]
+    length = np.array([len(share) for share in every], np.int64)
+    entries = np.array([entry for share in every for entry in share], SHARE)
+    return Decision(
+        decision.uid, length.cumsum() - length, length, entries, decision.tunes, decision.reasons,
+        decision.wake_s,
+    )  # fmt: skip
 
 
 def crowded_out(roll: JobRoll, nodes: NodeTable, mind: Reconciler) -> list[int]:

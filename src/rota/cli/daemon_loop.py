@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import typer
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from rota.core import Plan, Policy, Snapshot
+    from rota.core import Decision, Plan, Policy, Snapshot
     from rota.core.plan import Action, Share
     from rota.run.guard import Guard
     from rota.run.journal import Journal
@@ -69,6 +69,15 @@ class LiveBackend(Protocol):
         ...
 
 
+@runtime_checkable
+class FittingBackend(Protocol):
+    """A backend that may give jobs other nodes than were decided."""
+
+    def fitted(self, plan: Plan) -> Decision:
+        """The decision of the plan that was applied last, as it would be carried out."""
+        ...
+
+
 def drive(
     policy: Policy, backend: LiveBackend, guard: Guard, recorder: Recorder, say: Speaker,
     deciders: Deciders,
@@ -91,7 +100,8 @@ def drive(
         with suppress(OSError):  # nothing depends on it but what `rota explain` expects
             last.write(turn)
         if deciders.watches:
-            turn = unheeded(turn)
+            fits = backend.fitted(turn.plan) if isinstance(backend, FittingBackend) else None
+            turn = unheeded(turn, fits)
         wishes = tell(turn, say, backend.call, recorder.given, wishes)
         try:
             recorder.write(turn)

@@ -16,6 +16,7 @@ from rota.run.guard import Guarded
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from rota.core.decision import Decision
     from rota.core.plan import Plan
     from rota.core.seams import Backend, Policy
     from rota.core.snapshot import Snapshot
@@ -58,10 +59,14 @@ class Round:
         return note
 
 
-def unheeded(turn: Round) -> Round:
-    """A round of a backend that carries nothing out: its plan is what would have been done."""
+def unheeded(turn: Round, fitted: Decision | None = None) -> Round:
+    """A round of a backend that carries nothing out: its plan is what would have been done.
+
+    `fitted` is what its decision would have come to, if that is not just what was decided.
+    """
     nothing = Draft(turn.snapshot).commit().diff(turn.snapshot)
-    return replace(turn, plan=nothing, shadow=turn.plan)
+    wished = turn.plan if fitted is None else fitted.diff(turn.snapshot)
+    return replace(turn, plan=nothing, shadow=wished)
 
 
 def rounds(
