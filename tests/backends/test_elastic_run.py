@@ -15,6 +15,7 @@ from elastic_jobs import SOURCE, Trial, script
 
 from rota.backends.slurm.elastic_member import gpus_here, names_of
 from rota.backends.slurm.elastic_run import beat_of, own_job
+from rota.backends.slurm.satellite_jobs import MOST_AGAIN, SatelliteJobs
 from rota.backends.slurm.tools import SlurmTools
 from rota.elastic import ElasticJob, Status
 from rota.errors import ConfigError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STAND_INS = {
-    "squeue": "cat squeue.json",
+    "squeue": 'if [ "$1" = --json ]; then cat squeue.json; else cat listed; fi',
     "scontrol": "echo NodeName=$3 NodeAddr=127.0.0.1 Port=1",
     "sbatch": 'echo "$@" >> sbatch.log; echo $((100 + $(wc -l < sbatch.log)))',
     "scancel": 'echo "$@" >> scancel.log',
@@ -117,6 +118,32 @@ def test_a_job_that_may_not_submit_jobs_trains_on_its_own_nodes(place: Path) -> 
         _, said = leader.communicate(timeout=PATIENCE_S)
     assert leader.returncode == 0
     assert "the job cannot grow: sbatch gave no satellite: not from here" in said
+
+
+def test_satellites_that_are_over_are_replaced_but_not_for_ever(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    tools = SlurmTools({"PATH": f"{place / 'bin'}:{os.environ['PATH']}"})
+    job = own_job({"SLURM_JOB_ID": "5", "SLURMD_NODENAME": "n1"}, tools)
+    satellites, facts = SatelliteJobs(tools, place / "satellites.json"), {"SLURM_JOB_ID": "5"}
+
+    def replaced(listed: str) -> tuple[int, list[int]]:
+        (place / "listed").write_text(listed)
+        count = satellites.replace_lost(job, place, facts)
+        return count, json.loads((place / "satellites.json").read_text())["satellites"]
+
+    assert satellites.submit(job, place, facts) == 2
+    assert replaced("101\n102\n") == (0, [101, 102])
+    assert replaced("102\n") == (1, [102, 103])
+    (place / "bin" / "squeue").rename(place / "bin" / "away")
+    (place / "bin" / "squeue").symlink_to("/bin/false")  # nobody knows which are over
+    assert replaced("") == (0, [102, 103])
+    (place / "bin" / "away").rename(place / "bin" / "squeue")
+    assert [replaced("")[0] for _ in range(6)] == [2, 2, 2, 1, 0, 0]
+    satellites.cancel()
+    assert read(place, "scancel.log") == ["110"]
+    assert len(read(place, "sbatch.log")) == 2 + MOST_AGAIN
 
 
 def test_outside_of_a_job_it_says_what_to_do() -> None:

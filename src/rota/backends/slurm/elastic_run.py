@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.2
 BEAT_S: Final = 1.0
 """Between two times that it tells how it gets on."""
+RENEW_S: Final = 60.0
+"""Between two looks whether satellites are over and have to be submitted anew."""
 AGENT_S: Final = 60.0
 """Seconds in which the agent must answer."""
 GRACE_S: Final = 20.0
@@ -132,11 +134,24 @@ class ElasticRun:
         else:
             self._say(f"the job may grow by {count} nodes")
 
+    def _renew(self) -> None:
+        """Submit satellites anew that have failed, have reached their time limit, or the like."""
+        try:
+            count = self._satellites.replace_lost(self._job, self._folder, self._environ)
+        except RotaError as error:
+            self._say(f"satellites that are over are not replaced: {error}")
+        else:
+            if count:
+                self._say(f"{count} satellites are over; as many were submitted anew")
+
     def _watch(self, members: subprocess.Popen[bytes]) -> Result:
-        due_s = 0.0
+        due_s, renew_s = 0.0, monotonic() + RENEW_S
         while (result := self._elastic.result) is None:
             if self._terminated and not self._stopping:
                 self._stop()
+            if monotonic() >= renew_s and not self._terminated:
+                self._renew()
+                renew_s = monotonic() + RENEW_S
             if monotonic() >= due_s:
                 due_s = monotonic() + BEAT_S
                 status = self._beat()

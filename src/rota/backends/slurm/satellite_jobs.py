@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MOST: Final = 256
 """Satellites of one job."""
+MOST_AGAIN: Final = 8
+"""Satellites of one run that are submitted in place of others that are over."""
 _KEPT: Final = ("SLURM_CONF",)
 _OWN: Final = ("SLURM", "SBATCH_", "ROTA_", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL",
                "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")  # fmt: skip
@@ -32,12 +34,30 @@ class SatelliteJobs:
 
     def __init__(self, tools: SlurmTools, path: Path) -> None:
         self._tools, self._path = tools, path
+        self._again = MOST_AGAIN
 
     def submit(self, job: SlurmJob, folder: Path, environ: Mapping[str, str]) -> int:
         """Submit as many as the job may grow by; `folder` is that of its present run."""
         hints, _ = read_hints(job.comment)
         count = min(MOST, hints.max_nodes - len(job.nodes)) if hints.elastic else 0
-        numbers: list[int] = []
+        self._add(max(0, count), [], job, folder, environ)
+        return max(0, count)
+
+    def replace_lost(self, job: SlurmJob, folder: Path, environ: Mapping[str, str]) -> int:
+        """Submit new ones for those that are over while the job runs; how many."""
+        numbers = self._numbers()
+        there = self._listed(job, numbers)
+        count = min(self._again, len(numbers) - len(there))
+        if count:
+            self._again -= count
+            self._add(count, there, job, folder, environ)
+        return count
+
+    def _add(
+        self, count: int, numbers: list[int], job: SlurmJob, folder: Path,
+        environ: Mapping[str, str],
+    ) -> None:  # fmt: skip
+        """Submit so many beside those that are there; each is written down at once."""
         with as_file(files("rota.backends.slurm") / "satellite.sh") as script:
             words = satellite_words(job, environ, [str(script), sys.executable, "-m", _MODULE,
                                                    str(folder)])  # fmt: skip
@@ -46,13 +66,21 @@ class SatelliteJobs:
                 number = said.out.strip().partition(";")[0]
                 if said.code != 0 or not number.isdecimal():
                     raise BackendError(f"sbatch gave no satellite: {said.line}")
-                numbers.append(int(number))
+                numbers = [*numbers, int(number)]
                 replace_file(self._path, {"satellites": numbers})
-        return len(numbers)
+
+    def _listed(self, job: SlurmJob, numbers: list[int]) -> list[int]:
+        """Those that squeue lists; all of them if it does not answer."""
+        said = self._tools.run("squeue", "-h", f"--name={job_name(job.job_id)}", "-o", "%A")
+        there = set(said.out.split())
+        return [n for n in numbers if said.code != 0 or str(n) in there]
+
+    def _numbers(self) -> list[int]:
+        return list((read_file(self._path) or {}).get("satellites", []))
 
     def cancel(self) -> None:
         """Cancel those that were submitted, in this run or an earlier one."""
-        for number in (read_file(self._path) or {}).get("satellites", []):
+        for number in self._numbers():
             self._tools.cancel(str(number))
         self._path.unlink(missing_ok=True)
 
@@ -63,7 +91,7 @@ def satellite_words(job: SlurmJob, environ: Mapping[str, str], command: list[str
              for word in ("-u", name)]  # fmt: skip
     nodes = max(1, len(job.nodes))
     options = {
-        "comment": f"rota:satellite-of={job.job_id}", "job-name": f"satellite-{job.job_id}",
+        "comment": f"rota:satellite-of={job.job_id}", "job-name": job_name(job.job_id),
         "partition": job.partition, "nodes": "1", "ntasks": "1",
         "cpus-per-task": str(ceil(job.cpus / nodes)), "chdir": job.work_dir,
         "output": f"{folder_name(job.job_id)}/satellite-%j.out", "open-mode": "append",
@@ -82,6 +110,11 @@ def satellite_words(job: SlurmJob, environ: Mapping[str, str], command: list[str
     options |= {option: value for option, value in optional.items() if value}
     words = [f"--{option}={value}" for option, value in options.items()]
     return ["env", *unset, "sbatch", "--parsable", "--requeue", *words, *command]
+
+
+def job_name(job_id: int) -> str:
+    """What the satellites of a job are called."""
+    return f"satellite-{job_id}"
 
 
 def folder_name(job_id: int) -> str:
