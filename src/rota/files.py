@@ -10,6 +10,8 @@ import errno
 import json
 import os
 import stat
+import zipfile
+import zlib
 from contextlib import suppress
 from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -25,6 +27,12 @@ T = TypeVar("T")
 _RESERVED: Final = 4096
 _MOST_FILE: Final = 1 << 26
 """Bytes; a longer JSON file is taken for damaged."""
+
+BAD_ARRAYS: Final = (
+    OSError, EOFError, KeyError, TypeError, ValueError, IndexError, RuntimeError,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What reading arrays from a damaged file of numpy's (npz, a zip archive) may raise."""
 
 
 def replace_file(path: Path, facts: dict[str, Any]) -> None:

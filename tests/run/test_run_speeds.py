@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from helpers.damage import flipped
 from rota.core import Cluster, Job, JobTable, Snapshot
 from rota.core.layout import RUNNING, SHARE
 from rota.run.speeds import Speeds
@@ -65,6 +66,18 @@ def test_a_damaged_file_is_said_and_done_without(tmp_path: Path, part: float) ->
     assert len(said) == 1
     assert "speeds are learned anew" in said[0]
     shown(speeds, 0.0, 0.0, 1)
+
+
+def test_no_flipped_bit_of_its_table_of_contents_keeps_a_daemon_from_starting(
+    tmp_path: Path,
+) -> None:
+    path, said = tmp_path / "speeds.npz", list[str]()
+    learned(path)
+    whole = path.read_bytes()
+    for bad in flipped(whole, whole.index(b"PK\x01\x02")):
+        path.write_bytes(bad)
+        shown(Speeds(path, said.append), 0.0, 0.0, 1)
+    assert said
 
 
 def test_a_file_that_is_none_of_ours_is_called_damaged(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import zipfile
 from dataclasses import asdict, dataclass
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +20,7 @@ from rota.core.layout import JOB, NODE, SHARE
 from rota.core.snapshot import Snapshot
 from rota.core.speed import Curves
 from rota.errors import RotaError
-from rota.files import replace_bytes
+from rota.files import BAD_ARRAYS, replace_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,10 +95,7 @@ def read_last_round(root: Path) -> LastRound | None:
             np.load(file, allow_pickle=False) as kept,
         ):
             return _decoded({name: kept[name] for name in kept})
-    except (
-        OSError, EOFError, KeyError, TypeError, ValueError, IndexError, RotaError,
-        zipfile.BadZipFile,
-    ):  # fmt: skip
+    except (*BAD_ARRAYS, RotaError):
         return None
 
 

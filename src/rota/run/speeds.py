@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import zipfile
 from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Final
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from rota.core.jobs import JobTable
-from rota.files import replace_bytes
+from rota.files import BAD_ARRAYS, replace_bytes
 from rota.perf.estimate import Estimator
 from rota.perf.learned_ranks import LearnedRanks
 
@@ -51,9 +50,7 @@ class Speeds:
             self._read()
         except FileNotFoundError:
             pass
-        except (
-            OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile,
-        ) as error:  # fmt: skip
+        except BAD_ARRAYS as error:
             self.models, self._by, self._untouched = {}, {}, {}
             self._ranks = None if laws is None else LearnedRanks(laws)
             why = error.strerror if isinstance(error, OSError) else None
