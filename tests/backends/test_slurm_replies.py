@@ -51,15 +51,25 @@ def test_the_recorded_answers_are_understood() -> None:
         ("", ()), ("n1", ("n1",)), ("n[1-3]", ("n1", "n2", "n3")),
         ("n[1-2,5],m7", ("n1", "n2", "n5", "m7")), ("n[08-11]", ("n08", "n09", "n10", "n11")),
         ("rack1-n[1-2]x", ("rack1-n1x", "rack1-n2x")),
+        ("r[1-2]n[3,05]x,a", ("r1n3x", "r1n05x", "r2n3x", "r2n05x", "a")), ("n[2-1]m[1-2]", ()),
     ],
 )  # fmt: skip
 def test_lists_of_nodes_are_expanded(text: str, names: tuple[str, ...]) -> None:
     assert expanded(text) == names
 
 
-def test_a_list_that_names_too_many_nodes_is_refused() -> None:
+@pytest.mark.parametrize(
+    "text", ["n[0-99999999999]", "r[1-9999]n[1-9999]", "a[1-600000],b[1-600000]"]
+)
+def test_a_list_that_names_too_many_nodes_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="too many nodes"):
-        expanded("n[0-99999999999]")
+        expanded(text)
+
+
+@pytest.mark.parametrize("text", ["n[1-3", "n]1[", "n[]", "n[a-b]", "n[1-2-3]", "n[1,]", "n[[1]]"])
+def test_a_list_with_odd_brackets_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="no list of nodes"):
+        expanded(text)
 
 
 @pytest.mark.parametrize(
@@ -135,3 +145,40 @@ def test_a_job_that_is_described_strangely_is_named() -> None:
     for wrong in ({"nodes": "n[1-"}, {"cpus": "many"}, {"job_state": None, "gres_detail": 3}):
         with pytest.raises(BackendError, match="job 7"):
             jobs(**wrong)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"jobs":[5]}', '{"jobs":[null]}', '{"jobs":[[]]}', '{"jobs":[{}]}', "[" * 100_000]
+)
+def test_odd_answers_are_errors_of_the_cluster_and_not_ours(text: str) -> None:
+    with pytest.raises(BackendError, match="squeue --json"):
+        read_jobs(text)
+
+
+@pytest.mark.parametrize(
+    "value", [{"a": 1}, ["a"], 5, [[]], {}, -1, "strange", None, "", [], 1e400]
+)
+@pytest.mark.parametrize("field", sorted(JOB | dict.fromkeys((
+    "comment", "features", "nodes", "name", "partition", "priority", "time_limit", "node_count",
+    "cpus", "tres_per_node", "gres_detail", "user_name", "user_id", "submit_time",
+    "array_task_string", "array_max_tasks", "memory_per_node", "admin_comment", "shared",
+))))  # fmt: skip
+def test_a_field_of_another_kind_is_read_or_named(field: str, value: Any) -> None:
+    with suppress(BackendError):
+        (job,) = read_jobs(json.dumps({"jobs": [{**JOB, field: value}]}))
+        assert hash(job) == hash(job)
+        assert job.least_nodes >= 1
+
+
+@pytest.mark.parametrize("field", ["name", "state", "gres", "cpus", "partitions", "real_memory"])
+@pytest.mark.parametrize("value", [{"a": 1}, [], 5, None, "", "odd"])
+def test_so_is_one_of_a_node(field: str, value: Any) -> None:
+    with suppress(BackendError):
+        (node,) = read_nodes(json.dumps({"nodes": [{"name": "n1", field: value}]}))
+        assert hash(node) == hash(node)
+
+
+def test_states_in_small_letters_are_states() -> None:
+    assert [jobs(job_state=state).state for state in ("running", ["pending", "requeued"])] == [
+        "RUNNING", "PENDING",
+    ]  # fmt: skip

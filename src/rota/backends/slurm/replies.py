@@ -25,7 +25,7 @@ ENDS: Final = {
 }  # fmt: skip
 """States of jobs that are over, and what that means."""
 _GPU: Final = re.compile(r"gpu(?::(?P<kind>[A-Za-z0-9_.-]+?))?(?::(?P<count>\d+))?(?:\([^)]*\))?")
-_RANGE: Final = re.compile(r"([^\[\],]*)(?:\[([0-9,\-]+)\])?([^\[\],]*)")
+_NODES: Final = re.compile(r"(?:[^\[\],]|\[[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*\])*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def read_nodes(text: str) -> list[SlurmNode]:
 def _rows(text: str, key: str, command: str) -> list[dict[str, Any]]:
     try:
         answer = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BackendError(
             f"{command} --json gave no JSON ({error}); it needs Slurm 21.08 or later with its "
             "JSON serializer (Debian: slurm-wlm has it)."
@@ -131,13 +131,15 @@ def _rows(text: str, key: str, command: str) -> list[dict[str, Any]]:
     if not isinstance(rows, list):
         wrong = answer.get("errors") if isinstance(answer, dict) else None
         raise BackendError(f"{command} --json listed no {key}{f': {wrong}' if wrong else ''}.")
+    if strange := [row for row in rows if not isinstance(row, dict)]:
+        raise BackendError(f"{command} --json listed {strange[0]!r} among its {key}.")
     return rows
 
 
 def _job(row: dict[str, Any]) -> SlurmJob:
     try:
         return _job_of(row)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise BackendError(
             f"squeue --json describes job {row.get('job_id')!r} in a way that is not known "
             f"({type(error).__name__}: {error})."
@@ -147,29 +149,31 @@ def _job(row: dict[str, Any]) -> SlurmJob:
 def _job_of(row: dict[str, Any]) -> SlurmJob:
     array = number(row["array_job_id"], 0)
     task = number(row.get("array_task_id"), -1)
-    tasks = row.get("array_task_string") or ""
-    least = int(number(row.get("node_count"), 1) or 1)
+    tasks = _text(row.get("array_task_string"))
+    least = max(1, int(number(row.get("node_count"), 1)))
     start_s, end_s = number(row.get("start_time"), 0), number(row.get("end_time"), 0)
     restarts = int(number(row.get("restart_cnt"), 0))
-    others = [row.get(f"tres_per_{what}") or "" for what in ("task", "socket")]
+    others = [_text(row.get(f"tres_per_{what}")) for what in ("task", "socket")]
     return SlurmJob(
         job_id=int(row["job_id"]),
         array_id=int(array), array_task=-1 if tasks or not array else int(task), array_tasks=tasks,
         array_most=int(number(row.get("array_max_tasks"), 0)),
         het_id=int(number(row.get("het_job_id"), 0)),
-        name=row.get("name") or "", user=row.get("user_name") or str(row.get("user_id", "")),
+        name=_text(row.get("name")),
+        user=_text(row.get("user_name")) or str(row.get("user_id", "")),
         user_id=int(number(row.get("user_id"), -1)),
-        state=_state(row["job_state"]), reason=row.get("state_reason") or "",
-        said=(row.get("state_description") or "").replace("_", " "),
+        state=_state(row["job_state"]), reason=_text(row.get("state_reason")),
+        said=_text(row.get("state_description")).replace("_", " "),
         priority=number(row.get("priority"), 0),
-        partition=row.get("partition") or "",
-        nodes=expanded(row.get("nodes") or ""), required=expanded(row.get("required_nodes") or ""),
-        excluded=expanded(row.get("excluded_nodes") or ""), features=row.get("features") or "",
-        dependency=row.get("dependency") or "", reservation=row.get("resv_name") or "",
-        licenses=row.get("licenses") or "",
+        partition=_text(row.get("partition")),
+        nodes=expanded(_text(row.get("nodes"))),
+        required=expanded(_text(row.get("required_nodes"))),
+        excluded=expanded(_text(row.get("excluded_nodes"))), features=_text(row.get("features")),
+        dependency=_text(row.get("dependency")), reservation=_text(row.get("resv_name")),
+        licenses=_text(row.get("licenses")),
         submit_s=number(row.get("submit_time"), 0), eligible_s=number(row.get("eligible_time"), 0),
         start_s=start_s if start_s > 0 else nan, end_s=end_s if end_s > 0 else nan,
-        comment=row.get("comment") or "", mark=row.get("admin_comment") or "",
+        comment=_text(row.get("comment")), mark=_text(row.get("admin_comment")),
         least_nodes=least,
         most_nodes=max(least, int(number(row.get("max_nodes"), 0))),
         cpus=max(1, int(number(row.get("cpus"), 1))),
@@ -179,10 +183,10 @@ def _job_of(row: dict[str, Any]) -> SlurmJob:
         # Requeued jobs may seem to have no script (22.05); but those without are never requeued.
         batch=bool(row.get("batch_flag", True)) or restarts > 0,
         exclusive=_exclusive(row.get("shared")),
-        work_dir=row.get("current_working_directory") or "",
-        gpus_per_node=row.get("tres_per_node") or "", gpus_per_job=row.get("tres_per_job") or "",
+        work_dir=_text(row.get("current_working_directory")),
+        gpus_per_node=_text(row.get("tres_per_node")), gpus_per_job=_text(row.get("tres_per_job")),
         gpus_other=" ".join(filter(None, others)),
-        gpus_held=tuple(row.get("gres_detail") or ()),
+        gpus_held=tuple(map(_text, row.get("gres_detail") or ())),
     )  # fmt: skip
 
 
@@ -197,15 +201,16 @@ def _node(row: dict[str, Any]) -> SlurmNode:
         states = [str(one).lower() for one in (state if isinstance(state, list) else [state])]
         busy = number(row.get("alloc_cpus"), 1) > 0 or bool(flags) or len(states) > 1
         return SlurmNode(
-            name=row["name"], gpus=sum(kinds.values()), gpu_type=most,
+            name=_text(row["name"]), gpus=sum(kinds.values()), gpu_type=most,
             gpus_astray=0 if busy else sum(gpus(row.get("gres_used") or "").values()),
             cpus=max(1, int(number(row.get("cpus"), 1))),
             memory_mb=number(row.get("real_memory"), inf), state=states[0] if states else "",
             flags=tuple(str(flag).lower() for flag in (*states[1:], *flags)),
             features=frozenset(filter(None, names)),
-            partitions=frozenset(row.get("partitions") or ()), reason=row.get("reason") or "",
+            partitions=frozenset(map(_text, row.get("partitions") or ())),
+            reason=_text(row.get("reason")),
         )  # fmt: skip
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise BackendError(
             f"sinfo --json describes node {row.get('name')!r} in a way that is not known "
             f"({type(error).__name__}: {error})."
@@ -230,11 +235,21 @@ def number(value: Any, default: float) -> float:
     return found if isfinite(found) else default
 
 
+def _text(value: Any) -> str:
+    """A text; "" where nothing is set."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
 def _state(value: Any) -> str:
     """The base state; from 23.02 on it comes with flags, as a list."""
     if isinstance(value, list):
-        return "COMPLETING" if "COMPLETING" in value else str(value[0])
-    return str(value)
+        states = [_text(one).upper() for one in value]
+        return "COMPLETING" if "COMPLETING" in states else states[0]
+    return _text(value).upper()
 
 
 def _exclusive(value: Any) -> bool:
@@ -257,25 +272,33 @@ def gpus(text: str) -> dict[str, int]:
 
 @lru_cache(maxsize=65536)
 def expanded(text: str) -> tuple[str, ...]:
-    """The nodes that a list such as `n[1-3,07],m2` names."""
+    """The nodes that a list such as `n[1-3,07],r[1-2]m[1-4]` names."""
     if not text:
         return ()
     found: list[str] = []
     for part in re.split(r",(?![^\[]*\])", text):
-        match = _RANGE.fullmatch(part)
-        if match is None:
+        if not _NODES.fullmatch(part):
             raise ValueError(f"no list of nodes: {text!r}")
-        before, ranges, after = match.groups()
-        if ranges is None:
-            found.append(part)
-            continue
-        for one in ranges.split(","):
-            low, _, high = one.partition("-")
-            last = int(high or low)
-            if last - int(low) + len(found) > MOST_NODES:
+        names = [""]
+        for before, ranges in re.findall(r"([^\[]*)(?:\[([^\]]*)\])?", part):
+            most = (MOST_NODES - len(found)) // max(1, len(names))
+            if (ends := _counted(ranges, most) if ranges else [""]) is None:
                 raise ValueError(f"too many nodes in {text!r}")
-            found += [f"{before}{k:0{len(low)}d}{after}" for k in range(int(low), last + 1)]
+            names = [f"{name}{before}{end}" for name in names for end in ends]
+        found += names
     return tuple(found)
+
+
+def _counted(ranges: str, most: int) -> list[str] | None:
+    """The numbers that ranges such as `08-11,20` stand for; None if they are more than `most`."""
+    found: list[str] = []
+    for one in ranges.split(","):
+        low, _, high = one.partition("-")
+        last = int(high or low)
+        if last - int(low) + len(found) > most:
+            return None
+        found += [f"{k:0{len(low)}d}" for k in range(int(low), last + 1)]
+    return found
 
 
 def natural(name: str) -> tuple[Any, ...]:
