@@ -9,11 +9,14 @@ from time import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rota.backends.slurm import said_once
 from rota.backends.slurm.hook import HELD, USER_HELD
 from rota.backends.slurm.slurm_driver import MOST_TASKS, SlurmDriver
 from rota.backends.slurm.tools import Said, SlurmTools
+from rota.core import Job, JobTable
 from rota.errors import BackendError
 
 if TYPE_CHECKING:
@@ -437,3 +440,52 @@ def test_what_was_said_of_jobs_that_are_gone_is_forgotten(monkeypatch: pytest.Mo
     for _ in range(3):
         driver.observe()
     assert (len(said), len(driver._said._said)) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "hints", "sizes"),
+    [
+        (2, "checkpointable=yes,min_nodes=8", (8, 8, 8)),
+        (4, "checkpointable=yes,max_nodes=1", (1, 1, 1)),
+        (4, "checkpointable=yes,min_nodes=2", (4, 2, 4)),
+        (4, "checkpointable=yes,max_nodes=8", (4, 4, 8)),
+        (4, "checkpointable=yes,min_nodes=5,max_nodes=6", (5, 5, 6)),
+        (4, "min_nodes=1,max_nodes=8", (4, 4, 4)), (2, "elastic=yes,max_nodes=1", (2, 2, 2)),
+        (2, "elastic=yes,min_nodes=3", (3, 3, 3)), (2, "elastic=yes,max_nodes=5", (2, 2, 5)),
+    ],
+)  # fmt: skip
+def test_hints_of_one_end_of_the_sizes_agree_with_what_was_submitted(
+    nodes: int, hints: str, sizes: tuple[int, int, int]
+) -> None:
+    (job,) = seen({"comment": f"rota:{hints}", "node_count": nodes})
+    request = job.request
+    assert (request.workers, request.min_workers, request.max_workers) == sizes
+
+
+YES, ENDS = st.sampled_from(["yes", "no"]), st.integers(0, 9)
+
+
+@given(
+    st.fixed_dictionaries({
+        "node_count": st.integers(-5, 1 << 31), "cpus": st.integers(-5, 1 << 31),
+        "time_limit": st.integers(-(1 << 31), 1 << 31),
+        "tres_per_node": st.integers(0, 1 << 70).map("gres:gpu:{}".format),
+        "comment": st.tuples(YES, YES, ENDS, ENDS).map(
+            lambda h: "rota:checkpointable={},elastic={},min_nodes={},max_nodes={}".format(*h)
+        ),
+    }),
+    st.booleans(),
+)  # fmt: skip
+def test_whatever_a_job_asks_for_fits_into_a_snapshot(job: dict[str, Any], whole: bool) -> None:
+    if whole:
+        job["tres_per_job"] = job.pop("tres_per_node")
+    found = seen(job)  # none, if it is left to Slurm
+    table = JobTable.of([
+        Job(
+            workers=one.request.workers, min_workers=one.request.min_workers,
+            max_workers=one.request.max_workers, gpus_per_worker=one.request.gpus_per_worker,
+            cpus_per_worker=one.request.cpus_per_worker, estimate_s=one.request.estimate_s,
+        )
+        for one in found
+    ])  # fmt: skip
+    assert len(table) == len(found)

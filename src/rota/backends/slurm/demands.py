@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from rota.backends.driver import JobRequest
 from rota.backends.slurm.hints import read_hints
 from rota.backends.slurm.hook import HELD, USER_HELD
-from rota.backends.slurm.replies import gpus
+from rota.backends.slurm.replies import MOST_NODES, gpus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rota.backends.slurm.hints import Hints
     from rota.backends.slurm.replies import SlurmJob, SlurmNode
 
+MOST_GPUS: Final = 1024
+"""On one node; a job that asks for more is left to Slurm, which knows no such node either."""
 _NODELIST: Final = re.compile(r"\bnodelist=(\S*)")
 
 
@@ -73,14 +75,9 @@ class Demands:
     def _read(self, job: SlurmJob) -> Demand:
         hints, ignored = read_hints(job.comment)
         kind, each, nodes, left = self._gpus(job)
-        least, most = nodes, nodes
-        if hints.elastic or (hints.checkpointable and job.requeue):
-            least, most = hints.min_nodes or nodes, hints.max_nodes or nodes
-        workers = min(max(nodes, least), most)
-        if hints.elastic:  # its own allocation is as small as it can be, satellites are the rest
-            workers, most = least, max(least, most)
+        workers, least, most = _sizes(nodes, hints, resizes=hints.checkpointable and job.requeue)
         only_on, strange = self._only_on(job)
-        limit_s = job.time_limit_s if isfinite(job.time_limit_s) else nan
+        limit_s = max(0.0, job.time_limit_s) if isfinite(job.time_limit_s) else nan
         request = JobRequest(
             user=job.user, model=hints.model, workers=workers, min_workers=least, max_workers=most,
             gpus_per_worker=each, cpus_per_worker=job.cpus / max(1, nodes), gpu_type=kind,
@@ -104,6 +101,7 @@ class Demands:
                 (job.exclusive, "it wants its nodes for itself alone"),
                 (self.counts_memory and not job.memory_mb > 0, "it wants all memory of its nodes"),
                 (not job.batch, "it is interactive"),
+                (job.least_nodes > MOST_NODES, f"it asks for {job.least_nodes} nodes"),
             ) if holds), "",
         )  # fmt: skip
 
@@ -120,6 +118,8 @@ class Demands:
         if len(asked) > 1:
             return "", 0, nodes, "it asks for several types of GPU"
         for kind, count in asked.items():
+            if count > MOST_GPUS:
+                return "", 0, nodes, f"it asks for {count} GPUs on one node"
             return kind, count, nodes, ""
         return "", 0, nodes, ""
 
@@ -129,6 +129,8 @@ class Demands:
         if len(total) == 1:
             ((kind, count),) = total.items()
             most = self._most.get(kind, 0)
+            if count > MOST_GPUS * MOST_GPUS:
+                return "", 0, job.least_nodes, f"it asks for {count} GPUs"
             if job.most_nodes <= 1 and count <= most:
                 return kind, count, 1, ""
             if most and count % most == 0 and job.least_nodes in (1, count // most):
@@ -156,6 +158,20 @@ class Demands:
             and node.name not in excluded
             and (not wanted or any(every <= node.features for every in wanted))
         )
+
+
+def _sizes(nodes: int, hints: Hints, *, resizes: bool) -> tuple[int, int, int]:
+    """Nodes that a job is to be given, at least and at most; where hints tell one end only, the
+    other is what it was submitted with, or the same.
+    """
+    if hints.elastic:  # its own allocation is as small as it can be, satellites are the rest
+        least = hints.min_nodes or nodes
+        return least, least, max(least, hints.max_nodes)
+    if not resizes:
+        return nodes, nodes, nodes
+    least = hints.min_nodes or min(nodes, hints.max_nodes or nodes)
+    most = hints.max_nodes or max(nodes, least)
+    return min(max(nodes, least), most), least, most
 
 
 def _features(text: str) -> list[frozenset[str]] | None:
