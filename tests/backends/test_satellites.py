@@ -63,6 +63,19 @@ def test_one_that_names_another_users_job_or_no_elastic_one_is_a_job_like_others
     assert f"satellite-of={main} is ignored" in said[0]
 
 
+def test_one_that_follows_itself_or_another_satellite_is_a_job_like_others() -> None:
+    said: list[str] = []
+    follows = {1: 1, 10: 1}
+    found = sort_out(
+        [MAIN, satellite(10)],
+        lambda job: follows[job.job_id],
+        lambda _job: True,
+        lambda _job, text: said.append(text),
+    )
+    assert [job.job_id for job in found.jobs] == [1, 10]
+    assert len(said) == 2
+
+
 def test_growing_starts_idle_satellites_and_shrinking_puts_them_back() -> None:
     idle, there, coming = (
         satellite(10),

@@ -65,7 +65,11 @@ def sort_out(
             continue
         main = by_id.get(number)
         alive = main is not None and main.state not in ENDS
-        if main is not None and alive and (main.user_id != job.user_id or not leads(main)):
+        if (
+            main is not None
+            and alive
+            and (main.user_id != job.user_id or not leads(main) or satellite_of(main))
+        ):
             say(job, f"satellite-of={number} is ignored: that is no elastic job of the same user")
             found.jobs.append(job)
         elif job.state in ENDS:
