@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.backends.fake_cluster import FakeCluster, nodes
 
+from rota.backends import cluster_calls
 from rota.backends.cluster_backend import ClusterBackend
 from rota.backends.driver import NodeSight, Progress
 from rota.backends.job_book import JobBook
@@ -376,6 +377,45 @@ def test_a_full_disk_leaves_memory_and_book_in_agreement_and_jobs_alone(
     assert backend.book.nodes() == ["n1", "n2"]
     assert [job.name for job in backend.book.open_jobs()] == ["j1"]
     assert backend.book.intents()[1].share == ((1, 1, 0),)
+
+
+def test_who_cannot_see_its_cluster_any_more_gives_no_sign_of_life(
+    make: Callable[..., ClusterBackend], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_calls, "SIGHT_S", 0.2)
+    cluster, said, heartbeat = FakeCluster(nodes()), list[str](), Beats()
+    backend = make(cluster, say=said.append, heartbeat=heartbeat)
+    until(backend, lambda _: heartbeat.count > 0)
+
+    def odd() -> None:
+        raise TypeError("unhashable type")
+
+    observe = cluster.observe
+    for wrong in (odd, observe):
+        cluster.observe, cluster.away = wrong, wrong is observe  # type: ignore[method-assign,assignment]
+        until(backend, lambda _: not backend._calls.sees)
+        beats = heartbeat.count
+        for _ in range(5):
+            backend.observe()
+        assert heartbeat.count == beats
+        cluster.observe, cluster.away = observe, False  # type: ignore[method-assign]
+        until(backend, lambda _, beats=beats: heartbeat.count > beats)
+    assert said == [
+        "TypeError('unhashable type'); asked again", "the cluster answers again",
+        "slurmctld is away; asked again", "the cluster answers again",
+    ]  # fmt: skip
+
+
+def test_a_look_that_took_long_is_not_the_last_one_for_minutes() -> None:
+    calls = cluster_calls.ClusterCalls(FakeCluster(nodes()), 2.0)
+    with closing(calls):
+        calls.look(1)
+        done = calls.event(PATIENCE_S)
+        assert done is not None
+        calls._looking = True
+        calls._events.put(replace(done, took_s=30.0))
+        assert calls.event(0.0) is not None
+        assert 29 < calls._due_s - monotonic() <= 30
 
 
 def test_a_notice_that_could_not_be_written_down_is_given_later(

@@ -210,8 +210,8 @@ class ClusterBackend:
 
     def _serve(self, *, look: bool = True) -> None:
         """Take in what has come, look again when it is time, and give orders."""
-        # Whoever cannot write can do nothing: the watchdog shall take over.
-        if self._heartbeat is not None and not (self._blind or self._keeper.failed):
+        # Whoever cannot see or write can do nothing: the watchdog shall take over.
+        if self._heartbeat is not None and self._calls.sees and not self._keeper.failed:
             self._heartbeat.beat()
         while (event := self._calls.event(0.0)) is not None:
             self._heed(event)
@@ -241,8 +241,9 @@ class ClusterBackend:
     def _heed_look(self, event: CallEvent) -> None:
         try:
             sight: ClusterSight = event.result()
-        except (RotaError, OSError) as error:
-            self._say_once("look", f"{error}; asked again")
+        except Exception as error:  # a driver's own, too: the next answer may be another
+            text = str(error) if isinstance(error, RotaError | OSError) else repr(error)
+            self._say_once("look", f"{text}; asked again")
             return
         if self._said.pop("look", None):
             self._say("the cluster answers again")
@@ -333,10 +334,8 @@ class ClusterBackend:
 
     def _is_shown(self, job: ClusterJob) -> bool:
         """Whether policies see a job: what waits for something else, or in vain, is left out."""
-        if self.roll.share(job):
-            return True
         waits = job.sight.managed and not job.sight.waits_for
-        return waits and not self._why.never(job.sight.request)
+        return bool(self.roll.share(job)) or (waits and not self._why.never(job.sight.request))
 
     def _may_stop(self, job: ClusterJob) -> bool:
         request = job.sight.request

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 
 LOOK_PART: Final = 10.0
 """Looks take at most about one part in so many of the time."""
+PAUSE_S: Final = 30.0
+"""But this long after one it is looked again, however long it took: commands wait for half a minute
+until they give up, and then the cluster may be back."""
+SIGHT_S: Final = 60.0
+"""For so long after a look it counts as known how the cluster is."""
 SOON_S: Final = 0.5
 """After a command was answered, it is looked what came of it no later than this."""
 
@@ -44,12 +50,17 @@ class ClusterCalls:
         """Looks are at least `look_s` apart."""
         self._driver, self._look_s = driver, look_s
         self._pool, self._events = Calls(), SimpleQueue[CallEvent]()
-        self._looking, self._due_s = False, monotonic()
+        self._looking, self._due_s, self._saw_s = False, monotonic(), -inf
 
     @property
     def look_due(self) -> bool:
         """Whether it is time to look."""
         return not self._looking and monotonic() >= self._due_s
+
+    @property
+    def sees(self) -> bool:
+        """Whether a look has succeeded lately."""
+        return monotonic() < self._saw_s + SIGHT_S
 
     def look(self, number: int) -> None:
         """Begin to look; the event will have this number."""
@@ -86,7 +97,10 @@ class ClusterCalls:
             return None
         if event.kind == "look":
             self._looking = False
-            self._due_s = monotonic() + max(self._look_s, LOOK_PART * event.took_s)
+            pause_s = max(self._look_s, min(PAUSE_S, LOOK_PART * event.took_s))
+            self._due_s = monotonic() + pause_s
+            if event.call is not None and event.call.exception() is None:
+                self._saw_s = monotonic()
         return event
 
     def close(self) -> None:
