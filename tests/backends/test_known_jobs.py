@@ -227,3 +227,13 @@ def test_damaged_rows_are_an_error_of_the_journal(tmp_path: Path, text: str) -> 
             KnownJobs(book)
         with pytest.raises(JournalError, match="uid 1 shall hold is damaged"):
             book.intents()
+
+
+@pytest.mark.parametrize("table", ["names", "nodes", "intents", "commands"])
+def test_a_table_of_another_kind_is_an_error_of_the_journal(book: JobBook, table: str) -> None:
+    with closing(sqlite3.connect(book.path)) as db, db:
+        db.execute(f"DROP TABLE {table}")
+        db.execute(f"CREATE TABLE {table} (strange TEXT)")
+    with pytest.raises(JournalError, match="Cannot read"):
+        {"names": book.open_jobs, "nodes": book.nodes, "intents": book.intents,
+         "commands": lambda: book.stops_since(0.0)}[table]()  # fmt: skip

@@ -158,14 +158,17 @@ class JobBook:
 
     def last_uid(self) -> int:
         """The largest number that was ever given; 0 if none was."""
-        found: int | None = self._db.execute("SELECT max(uid) FROM names").fetchone()[0]
+        found: int | None = self._rows("SELECT max(uid) FROM names")[0][0]
         return found or 0
 
     def _jobs(self, which: str, *values: object) -> list[KnownJob]:
         """The jobs of some rows."""
+        rows = self._rows(f"SELECT {COLUMNS} FROM names WHERE {which}", *values)
+        return [known_job(*row) for row in rows]
+
+    def _rows(self, query: str, *values: object) -> list[Any]:
         try:
-            rows = self._db.execute(f"SELECT {COLUMNS} FROM names WHERE {which}", values)
-            return [known_job(*row) for row in rows]
+            return self._db.execute(query, values).fetchall()
         except sqlite3.Error as error:
             raise JournalError(f"Cannot read {self.path}: {reason(error)}.") from error
 
@@ -182,8 +185,7 @@ class JobBook:
 
     def nodes(self) -> list[str]:
         """All nodes that were ever there; their place in the list is their number."""
-        rows = self._db.execute("SELECT name FROM nodes ORDER BY number")
-        return [name for (name,) in rows]
+        return [name for (name,) in self._rows("SELECT name FROM nodes ORDER BY number")]
 
     def keep_nodes(self, names: Iterable[str]) -> None:
         """Number further nodes."""
@@ -195,7 +197,7 @@ class JobBook:
 
     def intents(self) -> dict[int, Intent]:
         """What each job shall hold."""
-        rows = self._db.execute("SELECT uid, intent FROM intents")
+        rows = self._rows("SELECT uid, intent FROM intents")
         return {uid: _intent(uid, text) for uid, text in rows}
 
     def keep_intents(self, intents: Iterable[Intent]) -> None:
@@ -227,9 +229,9 @@ class JobBook:
 
     def stops_since(self, time_s: float) -> list[float]:
         """When jobs were stopped since then, oldest first."""
-        rows = self._db.execute(
+        rows = self._rows(
             "SELECT time_s FROM commands WHERE action = 'stop' AND time_s > ? ORDER BY time_s",
-            (time_s,),
+            time_s,
         )
         return [at for (at,) in rows]
 
