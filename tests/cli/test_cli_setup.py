@@ -90,3 +90,14 @@ def test_what_could_not_work_is_refused_and_nothing_is_written(
 def test_a_partition_of_any_name_is_quoted_for_lua(tmp_path: Path) -> None:
     text = render_hook(['a"]] os.execute("x")--'.replace(" ", "")], tmp_path / "beat", 60)
     assert 'a\\"]]os.execute(\\"x\\")--' in text
+
+
+@pytest.mark.parametrize("name", ["", "gpu,long", "a b", "a\nb"])
+@pytest.mark.parametrize("words", [("run", "--backend", "slurm"), ("doctor",)])
+def test_commands_refuse_what_is_no_name_of_one_partition(
+    tmp_path: Path, words: tuple[str, ...], name: str
+) -> None:
+    where = ("--partition", name, "--state", str(tmp_path / "state"))
+    told = CliRunner().invoke(app, [*words, *where])
+    assert "is no name of a partition: give one name" in f"{told.stderr}{told.exception}"
+    assert not (tmp_path / "state").exists()

@@ -43,10 +43,12 @@ def doctor(options: DoctorOptions) -> None:
     is bad, else 0.
     """
     from rota.backends.slurm.checkup import checkup
+    from rota.backends.slurm.hook import check_partitions
     from rota.backends.slurm.tools import SlurmTools
 
     if options.backend != "slurm":
         raise ConfigError(f"There is no check for backend {options.backend!r}; known: slurm.")
+    check_partitions(options.partition or [])
     root = options.state.expanduser().absolute()
     heartbeat = (options.heartbeat or root / "heartbeat").expanduser().absolute()
     found = list(checkup(SlurmTools(), options.partition or [], root, heartbeat))

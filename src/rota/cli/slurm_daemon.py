@@ -41,6 +41,7 @@ def run_on_slurm(options: DaemonOptions, policy: Policy, guard: Guard, say: Spea
     """Schedule the jobs of some partitions until a signal comes; jobs outlive the daemon."""
     from rota.backends.local.private import make_private
     from rota.backends.local.state_dir import JOURNAL
+    from rota.backends.slurm.hook import check_partitions
     from rota.backends.slurm.slurm_driver import SlurmDriver
     from rota.backends.slurm.tools import SlurmTools
     from rota.run.journal_file import lacks_room
@@ -48,6 +49,7 @@ def run_on_slurm(options: DaemonOptions, policy: Policy, guard: Guard, say: Spea
     partitions = frozenset(options.partition or ())
     if not partitions:
         raise ConfigError("Say which jobs rota is to start: --partition NAME; repeat for more.")
+    check_partitions(partitions)
     root = options.state.expanduser().absolute()
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import PurePath
 
 HELD: Final = "rota:held"
@@ -20,6 +20,13 @@ USER_HELD: Final = "rota:user-held"
 """First word of the Comment of a job that its user holds."""
 USER_RELEASED: Final = "rota:user-released"
 """Comment of a job without any other, when its user has released it: hooks cannot clear it."""
+
+
+def check_partitions(names: Iterable[str]) -> None:
+    """Refuse what cannot be the name of one partition."""
+    for name in names:
+        if not name or re.search(r"[\s,]", name):
+            raise ConfigError(f"{name!r} is no name of a partition: give one name, without commas.")
 
 
 def render_hook(
@@ -36,9 +43,7 @@ def render_hook(
     """
     if not partitions:
         raise ConfigError("No partition is managed; name one at least.")
-    for name in partitions:
-        if not name or re.search(r"[\s,]", name):
-            raise ConfigError(f"{name!r} is no name of a partition: give one name, without commas.")
+    check_partitions(partitions)
     if not heartbeat.is_absolute():
         raise ConfigError(f"The heartbeat is at {str(heartbeat)!r}; give a path that begins at /.")
     if timeout_s < 1:
