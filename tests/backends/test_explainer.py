@@ -309,11 +309,14 @@ def test_what_a_job_asks_for_is_told_in_words() -> None:
     ).replace(" (0 to 0)", "")
 
 
-def test_a_number_that_no_table_could_hold_is_unknown(tmp_path: Path, full: FakeCluster) -> None:
+@pytest.mark.parametrize(
+    "job", [f"uid:{'9' * 30}", f"uid:{'9' * 9999}", "9" * 9999, "\udcff", "\0"]
+)
+def test_what_no_table_could_hold_is_unknown(tmp_path: Path, full: FakeCluster, job: str) -> None:
     assert explained(tmp_path, "uid:1").job == "17"
     assert full.jobs
-    with pytest.raises(ConfigError, match=r"knows no job 'uid:9{30}'"):
-        explained(tmp_path, f"uid:{'9' * 30}")
+    with pytest.raises(ConfigError, match="knows no job"):
+        explained(tmp_path, job)
 
 
 def test_in_shadow_wishes_are_on_nodes_that_the_jobs_may_use(

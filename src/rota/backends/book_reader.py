@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from rota.backends.job_book import COLUMNS, known_job
 from rota.errors import JournalError
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rota.backends.job_book import KnownJob
-
-_LARGEST: Final = (1 << 63) - 1
-"""Number in a table of SQLite."""
 
 
 @dataclass(frozen=True)
@@ -32,8 +29,6 @@ class BookReader:
 
     def job(self, uid: int) -> KnownJob | None:
         """The job of that number; None if there is none."""
-        if uid > _LARGEST:
-            return None
         rows = self._rows(f"SELECT {COLUMNS} FROM names WHERE uid = ?", uid)
         return known_job(*rows[0]) if rows else None
 

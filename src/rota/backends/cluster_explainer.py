@@ -33,6 +33,8 @@ UID: Final = "uid:"
 MOST_LISTED: Final = 8
 MOST_NAMES: Final = 1000
 """Names among which one that is not known is looked for."""
+MOST_DIGITS: Final = 18
+"""Of a number that a table can hold."""
 _SHAPED: Final = "any node with room is taken to do, whatever jobs ask of nodes"
 
 
@@ -66,6 +68,7 @@ class ClusterExplainer:
 
     def explain(self, job: str) -> Explanation:
         """All that is known of a job."""
+        job = job.encode(errors="replace").decode()  # a shell hands on bytes that are no text
         left = self._kept.left.get(job)
         known = self._known(job)
         if left is not None and (known is None or known.end):
@@ -82,7 +85,7 @@ class ClusterExplainer:
     def _known(self, job: str) -> KnownJob | None:
         """The job of that name; of several, the only one that is not over."""
         if job.startswith(UID) and (number := job.removeprefix(UID)).isdecimal():
-            return self._book.job(int(number))
+            return self._book.job(int(number)) if len(number) <= MOST_DIGITS else None
         same = self._book.called(job)
         if len(same) > 1:
             there = [one for one in same if not one.end]
