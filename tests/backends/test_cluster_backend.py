@@ -18,6 +18,7 @@ from rota.backends.cluster_backend import ClusterBackend
 from rota.backends.driver import NodeSight, Progress
 from rota.backends.job_book import JobBook
 from rota.backends.preemption_limits import PreemptionLimits
+from rota.backends.reconciler import JobOrder
 from rota.backends.restart_costs import ASSUMED_S
 from rota.core import Draft
 from rota.errors import JournalError
@@ -726,3 +727,35 @@ def test_what_an_elastic_job_had_before_it_grew_counts_as_what_it_was(
     cluster.see("j1", end="done", end_s=time(), place=())
     until(backend, lambda s: not s.jobs.uid.size)
     assert backend.roll.known(1).attained_gpu_s == pytest.approx(long_s, rel=0.01)
+
+
+@pytest.mark.parametrize("first", [1e-308, 1.0, 1.7e308])
+@pytest.mark.parametrize("then", [1e-308, 1.7e308])
+def test_whatever_a_job_says_of_its_progress_policies_count_with_finite_numbers(
+    make: Callable[..., ClusterBackend], first: float, then: float
+) -> None:
+    cluster = FakeCluster(nodes())
+    cluster.submit("j1", gpus_per_worker=1, stoppable=True, model="m")
+    now_s = time()
+    cluster.see("j1", phase="running", place=(("n1", 1, 0),), start_s=now_s - 100)
+    backend = make(cluster)
+    backend.observe()
+    for k, speed in enumerate((first, then)):
+        told = Progress(now_s - 50 + k, 1e308, 1.7e308, speed)
+        cluster.see("j1", progress=told)
+        snapshot = until(backend, lambda _, told=told: backend.jobs[0].sight.progress == told)
+    (row,) = snapshot.jobs.rows
+    for name in ("progress_s", "estimate_s", "remaining_s", "pace"):
+        assert np.isfinite(row[name])
+
+
+def test_stops_that_a_clock_set_back_has_put_into_the_future_count_for_an_hour(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    limits = {"limits": PreemptionLimits(per_hour=2)}
+    backend = make(FakeCluster(nodes()))
+    for k in range(3):
+        backend.book.begin_command(JobOrder(1, "stop"), backend.now_s + 86400.0 * k)
+    backend = make(FakeCluster(nodes()), **limits)
+    assert limits["limits"].left(backend.now_s) == 0
+    assert limits["limits"].left(backend.now_s + 3601.0) == 2

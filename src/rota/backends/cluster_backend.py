@@ -78,7 +78,7 @@ class ClusterBackend:
         self._limits = limits or PreemptionLimits()
         self._began_s, self._clock_s = max(0.0, time() - book.origin_s), monotonic()
         for stop_s in book.stops_since(self._began_s - HOUR_S):
-            self._limits.note(stop_s)
+            self._limits.note(min(stop_s, self._began_s))  # a clock may have been set back since
         self._nodes = NodeTable(book.nodes())
         self._mind = Reconciler()
         self.roll = JobRoll(book, self._nodes, self._mind, passive=passive)

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 OVERDUE: Final = 0.1
 """A job that outlives its estimate is assumed to need this part of its run time again."""
+MOST_S: Final = 1e9
+"""Work of a job, done or in all, whatever it says of itself: policies count with finite numbers."""
+MOST_PACE: Final = 1e6
 RESIZE_S: Final = 1.0
 """What a resize in place costs, until the job tells."""
 
@@ -116,7 +119,7 @@ def _note_run(
     lasted_s = now_s - max(began_s, min(now_s, known.counted_s - origin_s))
     row["attained_gpu_s"] = known.attained_gpu_s + has * int(row["gpus_per_worker"]) * lasted_s
     if progress is not None and known.rate > 0 and measures(job.sight):
-        row["pace"] = max(0.0, progress.samples_per_s / known.rate)
+        row["pace"] = min(max(0.0, progress.samples_per_s / known.rate), MOST_PACE)
     else:
         row["pace"] = row["held_workers"] / row["workers"]
     if job.sight.request.in_place:
@@ -148,7 +151,7 @@ def _note_work(row: Any, job: ClusterJob, ran_s: float) -> None:
     known, told_s = job.known, job.sight.request.estimate_s
     done_s, total_s = ran_s, told_s
     if known.rate > 0 and known.samples > 0:
-        done_s = known.samples / known.rate
-        total_s = known.total / known.rate if known.total > 0 else told_s
+        done_s = min(known.samples / known.rate, MOST_S)
+        total_s = min(known.total / known.rate, MOST_S) if known.total > 0 else told_s
     row["progress_s"], row["estimate_s"] = done_s, max(total_s, done_s)
     row["remaining_s"] = max(total_s - done_s, OVERDUE * done_s)
