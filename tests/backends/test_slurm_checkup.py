@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rota.backends.slurm.check_config import check_config
-from rota.backends.slurm.check_hold import check_hook, check_life, check_rights
+from rota.backends.slurm.check_hold import check_hook, check_life, check_rights, heartbeat_age_s
 from rota.backends.slurm.checkup import checkup
 from rota.backends.slurm.cluster_facts import ClusterFacts, gather, read_config, read_partitions
 from rota.backends.slurm.hook import render_hook
@@ -269,3 +269,11 @@ def test_rights_and_the_clock_are_asked_for(
     assert 490 < facts.ahead_s < 510
     assert facts.unreadable
     assert gather(tools, ["rota"], 64030).may_why == "it is SlurmUser"
+
+
+@pytest.mark.parametrize("text", ["", "nan", "inf", "-inf", "1e400", "garbage", "\xff"])
+def test_a_heartbeat_that_is_no_time_is_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "beat").write_text(text)
+    assert heartbeat_age_s(tmp_path / "beat") is None
+    (tmp_path / "beat").write_text(f"{time() - 5}\n")
+    assert heartbeat_age_s(tmp_path / "beat") == pytest.approx(5, abs=60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from math import isfinite
 from time import time
 from typing import TYPE_CHECKING, Final
 
@@ -208,10 +209,10 @@ def heartbeat_age_s(heartbeat: Path) -> float | None:
     """Seconds since the last sign of life; None if there is none that can be read."""
     try:
         with heartbeat.open("rb") as file:
-            told = file.read(64)
-        return abs(time() - float(told))
+            told = float(file.read(64))
     except (OSError, ValueError):
         return None
+    return abs(time() - told) if isfinite(told) else None
 
 
 def _closed(heartbeat: Path, slurm_user: str) -> Path | None:
