@@ -146,6 +146,39 @@ def test_satellites_that_are_over_are_replaced_but_not_for_ever(
     assert len(read(place, "sbatch.log")) == 2 + MOST_AGAIN
 
 
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"satellites": 5}', '{"satellites": ["-x", null]}']
+)
+def test_a_damaged_list_of_satellites_ends_no_training(place: Path, text: str) -> None:
+    training = script(place / "out", epochs=1)
+    folder = place / "rota-elastic-5"
+    folder.mkdir()
+    (folder / "satellites.json").write_text(text)
+    (place / "bin" / "sbatch").write_text("#!/bin/sh\nexit 1\n")
+    (place / "bin" / "scancel").unlink()
+    command = [sys.executable, "-m", "rota", "elastic-run", "--", *training]
+    where = environ(place)
+    with child(command, cwd=place, env=where, stderr=-1, text=True) as leader:
+        _, said = leader.communicate(timeout=PATIENCE_S)
+    assert leader.returncode == 0
+    assert "the job cannot grow" in said
+
+
+def test_satellites_are_not_cancelled_one_after_the_other_while_slurm_is_away(
+    place: Path,
+) -> None:
+    (place / "bin" / "scancel").write_text(
+        '#!/bin/sh\necho "$@" >> scancel.log\n'
+        'echo "Unable to contact slurm controller" >&2; exit 1\n'
+    )
+    tools = SlurmTools({"PATH": f"{place / 'bin'}:{os.environ['PATH']}"})
+    (place / "satellites.json").write_text('{"satellites": [101, 102, 103]}')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        SatelliteJobs(tools, place / "satellites.json").cancel()
+    assert read(place, "scancel.log") == ["101"]
+
+
 def test_outside_of_a_job_it_says_what_to_do() -> None:
     with pytest.raises(ConfigError, match="submit a script with it by sbatch"):
         own_job({}, SlurmTools())

@@ -106,9 +106,9 @@ class ElasticRun:
             self._submit()
             return self._watch(members)
         finally:
-            self._satellites.cancel()
             agent.kill()
             agent.wait()
+            self._end_satellites()
 
     def _note_signal(self, *_: object) -> None:
         self._terminated = True
@@ -129,16 +129,23 @@ class ElasticRun:
         try:
             self._satellites.cancel()
             count = self._satellites.submit(self._job, self._folder, self._environ)
-        except RotaError as error:
+        except (RotaError, OSError) as error:
             self._say(f"the job cannot grow: {error}")
         else:
             self._say(f"the job may grow by {count} nodes")
+
+    def _end_satellites(self) -> None:
+        """Cancel them; that it fails says nothing about the training."""
+        try:
+            self._satellites.cancel()
+        except (RotaError, OSError) as error:
+            self._say(f"satellites are not cancelled: {error}")
 
     def _renew(self) -> None:
         """Submit satellites anew that have failed, have reached their time limit, or the like."""
         try:
             count = self._satellites.replace_lost(self._job, self._folder, self._environ)
-        except RotaError as error:
+        except (RotaError, OSError) as error:
             self._say(f"satellites that are over are not replaced: {error}")
         else:
             if count:

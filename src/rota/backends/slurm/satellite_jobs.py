@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from rota.backends.slurm.hints import read_hints
 from rota.backends.slurm.replies import gpus
-from rota.errors import BackendError
-from rota.files import read_file, replace_file
+from rota.errors import BackendError, DamagedError
+from rota.files import is_count, read_file, replace_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,12 +76,21 @@ class SatelliteJobs:
         return [n for n in numbers if said.code != 0 or str(n) in there]
 
     def _numbers(self) -> list[int]:
-        return list((read_file(self._path) or {}).get("satellites", []))
+        """Those that were submitted; none if that cannot be read any more."""
+        try:
+            found = (read_file(self._path) or {}).get("satellites")
+        except (DamagedError, OSError):
+            return []
+        return [number for number in found if is_count(number)] if isinstance(found, list) else []
 
     def cancel(self) -> None:
-        """Cancel those that were submitted, in this run or an earlier one."""
+        """Cancel those that were submitted, in this run or an earlier one.
+
+        If Slurm does not answer, rota cancels them when it finds that their job is over.
+        """
         for number in self._numbers():
-            self._tools.cancel(str(number))
+            if self._tools.cancel(str(number)).unanswered:
+                break
         self._path.unlink(missing_ok=True)
 
 
