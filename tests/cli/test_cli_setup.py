@@ -101,3 +101,12 @@ def test_commands_refuse_what_is_no_name_of_one_partition(
     told = CliRunner().invoke(app, [*words, *where])
     assert "is no name of a partition: give one name" in f"{told.stderr}{told.exception}"
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("name", ["nowhere/beat", "folder", "file/beat"])
+def test_a_daemon_that_could_give_no_sign_of_life_does_not_start(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    where = ("--state", str(tmp_path / "state"), "--heartbeat", str(tmp_path / name))
+    told = CliRunner().invoke(app, ["run", "--backend", "slurm", "--partition", "gpu", *where])
+    assert f"{name} cannot be written" in f"{told.stderr}{told.exception}"

@@ -79,7 +79,7 @@ def _schedule(
     from rota.backends.local.daemon_lock import locked
     from rota.backends.local.state_dir import JOURNAL
 
-    partitions = driver.demands.partitions
+    partitions, sign = driver.demands.partitions, _heartbeat(options, root)
     sight = _first_sight(driver, partitions, say)
     _try_out(options, sight, say)
     with ExitStack() as stack:
@@ -95,7 +95,7 @@ def _schedule(
                 "min_run_s": options.min_run}  # fmt: skip
 
         def make(journal: Journal) -> tuple[ClusterBackend, Recorder]:
-            return _backend(options, driver, root, journal, stack, say)
+            return _backend(options, driver, root, sign, journal, stack, say)
 
         backend, recorder = stack.enter_context(journal_of(root / JOURNAL, meta, make, say))
         stack.enter_context(stopped_by_signals(backend))
@@ -146,6 +146,19 @@ def _await_room(root: Path, say: Speaker) -> None:
         sleep(AGAIN_S)
 
 
+def _heartbeat(options: DaemonOptions, root: Path) -> Path | None:
+    """Where to give signs of life; ConfigError where none could be."""
+    if options.shadow:  # the hook must not take rota for a scheduler, and hold jobs for it
+        return None
+    path = (options.heartbeat or root / "heartbeat").expanduser().absolute()
+    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ConfigError(
+            f"--heartbeat {path} cannot be written: name a file in a directory of rota's own, or "
+            "the watchdog takes rota for dead, and the hook holds no jobs for it."
+        )
+    return path
+
+
 def _first_sight(driver: SlurmDriver, partitions: frozenset[str], say: Speaker) -> ClusterSight:
     """What Slurm says first; a controller that is not there yet is waited for."""
     said = ""
@@ -188,8 +201,8 @@ def _try_out(options: DaemonOptions, sight: ClusterSight, say: Speaker) -> None:
 
 
 def _backend(
-    options: DaemonOptions, driver: SlurmDriver, root: Path, journal: Journal, stack: ExitStack,
-    say: Speaker,
+    options: DaemonOptions, driver: SlurmDriver, root: Path, sign: Path | None, journal: Journal,
+    stack: ExitStack, say: Speaker,
 ) -> tuple[ClusterBackend, Recorder]:  # fmt: skip
     from rota.backends.cluster_backend import ClusterBackend
     from rota.backends.heartbeat_file import HeartbeatFile
@@ -201,13 +214,11 @@ def _backend(
 
     # Slurm tells whole seconds: what begins in this one has not begun before the book.
     book = stack.enter_context(closing(JobBook(journal.path, floor(time()) - 1.0)))
-    # In shadow, the hook must not take rota for a scheduler, and hold jobs for it.
-    sign = None if options.shadow else HeartbeatFile(options.heartbeat or root / "heartbeat")
     limits: dict[str, Any] = {"per_hour": options.preempt_rate, "per_job": options.preempt_budget}
     backend = ClusterBackend(
         driver, book, Speeds(root / SPEEDS, say), every_s=options.every, min_run_s=options.min_run,
         passive=options.shadow, drain=options.drain, limits=PreemptionLimits(**limits), say=say,
-        root=root, heartbeat=sign,
+        root=root, heartbeat=None if sign is None else HeartbeatFile(sign),
     )  # fmt: skip
     stack.callback(backend.close)
     return backend, Recorder(journal, backend.roll.facts)
