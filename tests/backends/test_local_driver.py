@@ -12,6 +12,7 @@ from children import eventually
 from elastic_jobs import PATIENCE_S, fork_server, runs
 from local_jobs import asked, elastic, python, site
 
+from rota.backends.book_reader import read_known
 from rota.backends.cluster_backend import ClusterBackend
 from rota.backends.job_book import JobBook
 from rota.backends.local import live_job
@@ -88,12 +89,7 @@ def test_the_backend_for_clusters_of_others_runs_its_jobs(tmp_path: Path) -> Non
         with backend_over(driver, tmp_path, drain=True) as backend:
             check_backend(lambda: backend, patience_s=PATIENCE_S)
         assert [here.store.ended(uid).state for uid in range(1, 5)] == ["done"] * 4
-        assert [known.end for known in known_jobs(tmp_path)] == ["done"] * 4
-
-
-def known_jobs(root: Path) -> list[Any]:
-    with closing(JobBook(root / "book.db", 0.0)) as book:
-        return book.jobs()
+        assert [known.end for known in read_known(tmp_path / "book.db")] == ["done"] * 4
 
 
 def test_that_backend_resizes_an_elastic_job_in_place(tmp_path: Path) -> None:
