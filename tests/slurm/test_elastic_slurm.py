@@ -152,3 +152,19 @@ def test_nobody_makes_a_job_of_another_user_grow_or_end(lab: Lab) -> None:
         lab.until(lambda: all_over(lab, hostile, job), "both are over")
         assert f"satellite-of={job} is ignored" in rota.said
     assert len(runs(lab, job)) == len(runs(lab, hostile)) == 1
+
+
+def test_a_satellite_that_was_cancelled_is_replaced(lab: Lab) -> None:
+    epochs = 800
+    with daemon(lab, "las+elastic", name="again"):
+        job = submit(lab, epochs, 2)
+        lab.until(lambda: size(lab, job) == 2, "it has grown to two nodes")
+        (first,) = satellites(lab, job, "RUNNING")
+        lab.run("scancel", str(first["job_id"]))
+        lab.until(lambda: size(lab, job) == 1, "it goes on alone")
+        lab.until(lambda: size(lab, job) == 2, "it has grown again")
+        (other,) = satellites(lab, job, "RUNNING")
+        assert other["job_id"] != first["job_id"]
+        lab.until(lambda: all_over(lab, job), "it is over")
+    assert len(runs(lab, job)) == 1
+    check_each_sample_once(lab, job, epochs)

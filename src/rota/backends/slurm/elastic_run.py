@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.2
 BEAT_S: Final = 1.0
 """Between two times that it tells how it gets on."""
-RENEW_S: Final = 60.0
+RENEW_S: Final = 30.0
 """Between two looks whether satellites are over and have to be submitted anew."""
 AGENT_S: Final = 60.0
 """Seconds in which the agent must answer."""
