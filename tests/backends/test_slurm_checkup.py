@@ -103,6 +103,7 @@ def test_a_setting_that_is_wrong_is_found(change: dict[str, str], finding: dict[
         ({"jobs": [job(comment="rota:checkpointable=yes,grace=31")]}, {"KillWait": "warn"}),
         ({"jobs": [job(comment="rota:checkpointable=yes,grace=31,signal=USR1")]}, {}),
         ({"jobs": [job(comment="rota:checkpointable=yes,grace=31", partition="other")]}, {}),
+        ({"jobs": [job(comment="rota:checkpointable=yes,grace=31", state="COMPLETED")]}, {}),
     ],
 )  # fmt: skip
 def test_what_is_wrong_beside_settings_is_found(

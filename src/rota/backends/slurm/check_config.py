@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rota.backends.check_result import CheckResult
 from rota.backends.slurm.hints import read_hints
+from rota.backends.slurm.replies import ENDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -208,7 +209,8 @@ def _kill_wait(facts: ClusterFacts) -> CheckResult:
         return CheckResult("warn", "KillWait", "it is not known", "`scontrol show config` has it.")
     late = []
     for job in facts.jobs:
-        if {*job.partition.split(",")} & set(facts.partitions_wanted):
+        ours = {*job.partition.split(",")} & set(facts.partitions_wanted)
+        if ours and job.state not in ENDS:
             hints, _ = read_hints(job.comment)
             if hints.checkpointable and not hints.signal and hints.grace_s > wait_s:
                 late.append(f"{job.call} ({hints.grace_s:g} s)")
