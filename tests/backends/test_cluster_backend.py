@@ -759,3 +759,14 @@ def test_stops_that_a_clock_set_back_has_put_into_the_future_count_for_an_hour(
     backend = make(FakeCluster(nodes()), **limits)
     assert limits["limits"].left(backend.now_s) == 0
     assert limits["limits"].left(backend.now_s + 3601.0) == 2
+
+
+def test_what_jobs_of_one_user_report_says_nothing_of_anothers(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes())
+    for name, user in (("j1", "ann"), ("j2", "bob"), ("j3", "ann")):
+        cluster.submit(name, user=user, model="resnet50")
+    rows = until(make(cluster), lambda snapshot: len(snapshot.jobs) == 3).jobs.rows
+    assert rows["model"][0] == rows["model"][2] != rows["model"][1]
+    assert (rows["model"] >= 0).all()
