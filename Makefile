@@ -46,9 +46,10 @@ test-slurm: $(VENV)/.dev ## Install Slurm, start one on loopback, and run the te
 	$(RUN)/python -m pytest -n 3 --dist loadfile -m slurm tests/slurm
 
 EVENTS ?= 50
-chaos-slurm: $(VENV)/.dev ## Kill rota, nodes and slurmctld, and fill the disk, at random: SEED=0 EVENTS=50; needs root
+POLICY ?= srtf
+chaos-slurm: $(VENV)/.dev ## Kill rota, nodes and slurmctld, and fill the disk, at random: SEED=0 EVENTS=50 POLICY=srtf; needs root
 	sh scripts/install_slurm.sh
-	PYTHONPATH=tests/helpers $(RUN)/python tests/slurm/chaos.py --seed $(SEED) --events $(EVENTS)
+	PYTHONPATH=tests/helpers $(RUN)/python tests/slurm/chaos.py --seed $(SEED) --events $(EVENTS) --policy $(POLICY)
 
 # Code with and without bounds checks must not mix, so it is kept apart; Numba would not notice.
 test-bounds: $(VENV)/.dev ## Run the tests of simulator, core, policies and systems with bounds checks
