@@ -1,4 +1,4 @@
-"""What squeue and sinfo answer in JSON, as records; of several versions of Slurm."""
+"""What squeue, sinfo and slurmrestd answer in JSON, as records; of several versions of Slurm."""
 
 from __future__ import annotations
 
@@ -110,38 +110,51 @@ class SlurmNode:
 
 def read_jobs(text: str) -> list[SlurmJob]:
     """The jobs in an answer of squeue."""
-    return [_job(one) for one in _rows(text, "jobs", "squeue")]
+    return jobs_of(_parsed(text, "squeue --json"), "squeue --json")
 
 
 def read_nodes(text: str) -> list[SlurmNode]:
     """The nodes in an answer of sinfo."""
-    rows = _rows(text, "nodes", "sinfo")
-    return sorted((_node(one) for one in rows), key=lambda node: natural(node.name))
+    return nodes_of(_parsed(text, "sinfo --json"), "sinfo --json")
 
 
-def _rows(text: str, key: str, command: str) -> list[dict[str, Any]]:
+def jobs_of(answer: Any, asked: str) -> list[SlurmJob]:
+    """The jobs in the document that `asked` gave."""
+    return [_job(one, asked) for one in _rows(answer, "jobs", asked)]
+
+
+def nodes_of(answer: Any, asked: str) -> list[SlurmNode]:
+    """The nodes in the document that `asked` gave."""
+    rows = _rows(answer, "nodes", asked)
+    return sorted((_node(one, asked) for one in rows), key=lambda node: natural(node.name))
+
+
+def _parsed(text: str, command: str) -> Any:
     try:
-        answer = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise BackendError(
-            f"{command} --json gave no JSON ({error}); it needs Slurm 21.08 or later with its "
+            f"{command} gave no JSON ({error}); it needs Slurm 21.08 or later with its "
             "JSON serializer (Debian: slurm-wlm has it)."
         ) from None
+
+
+def _rows(answer: Any, key: str, asked: str) -> list[dict[str, Any]]:
     rows = answer.get(key) if isinstance(answer, dict) else None
     if not isinstance(rows, list):
         wrong = answer.get("errors") if isinstance(answer, dict) else None
-        raise BackendError(f"{command} --json listed no {key}{f': {wrong}' if wrong else ''}.")
+        raise BackendError(f"{asked} listed no {key}{f': {wrong}' if wrong else ''}.")
     if strange := [row for row in rows if not isinstance(row, dict)]:
-        raise BackendError(f"{command} --json listed {strange[0]!r} among its {key}.")
+        raise BackendError(f"{asked} listed {strange[0]!r} among its {key}.")
     return rows
 
 
-def _job(row: dict[str, Any]) -> SlurmJob:
+def _job(row: dict[str, Any], asked: str) -> SlurmJob:
     try:
         return _job_of(row)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise BackendError(
-            f"squeue --json describes job {row.get('job_id')!r} in a way that is not known "
+            f"{asked} describes job {row.get('job_id')!r} in a way that is not known "
             f"({type(error).__name__}: {error})."
         ) from error
 
@@ -190,7 +203,7 @@ def _job_of(row: dict[str, Any]) -> SlurmJob:
     )  # fmt: skip
 
 
-def _node(row: dict[str, Any]) -> SlurmNode:
+def _node(row: dict[str, Any], asked: str) -> SlurmNode:
     try:
         kinds = gpus(row.get("gres") or "")
         most = max(kinds, key=lambda kind: kinds[kind], default="")
@@ -212,7 +225,7 @@ def _node(row: dict[str, Any]) -> SlurmNode:
         )  # fmt: skip
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise BackendError(
-            f"sinfo --json describes node {row.get('name')!r} in a way that is not known "
+            f"{asked} describes node {row.get('name')!r} in a way that is not known "
             f"({type(error).__name__}: {error})."
         ) from error
 

@@ -1,4 +1,4 @@
-"""Slurm as a driver: what squeue and sinfo say, and what scontrol and scancel can do."""
+"""Slurm as a driver: what it says of jobs and nodes, and what scontrol and scancel can do."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from rota.backends.slurm.demands import Demands, held_mark, is_touched, is_user_
 from rota.backends.slurm.foreign_jobs import foreign_share
 from rota.backends.slurm.heartbeat import read_heartbeat
 from rota.backends.slurm.hook import HELD, LET_GO
-from rota.backends.slurm.replies import ENDS, array_tasks, read_jobs, read_nodes
+from rota.backends.slurm.replies import ENDS, array_tasks
 from rota.backends.slurm.said_once import SaidOnce
 from rota.backends.slurm.satellites import grown, sort_out, steps_to
+from rota.backends.slurm.slurm_reader import SlurmReader
 from rota.backends.slurm.topology import racks
 from rota.errors import BackendError
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from rota.backends.reconciler import Action, Phase
     from rota.backends.slurm.demands import Demand
     from rota.backends.slurm.replies import SlurmJob, SlurmNode
+    from rota.backends.slurm.rest import Slurmrestd
     from rota.backends.slurm.tools import Said, SlurmTools
 
 _RUNS: Final = ("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING",
@@ -53,10 +55,12 @@ class SlurmDriver:
         partitions: frozenset[str],
         *,
         passive: bool = False,
+        rest: Slurmrestd | None = None,
         say: Callable[[str], None] = lambda _text: None,
     ) -> None:
         """With `passive` a job counts as waiting until it runs, whoever will start it."""
         self._tools, self._passive = tools, passive
+        self._reader = SlurmReader(tools, rest, say)
         self.demands = Demands(partitions)
         self._noticed: dict[str, float] = {}
         self._jobs: dict[str, SlurmJob] = {}  # as last seen, by call
@@ -70,11 +74,10 @@ class SlurmDriver:
     # What there is.
 
     def observe(self) -> ClusterSight:
-        """One squeue and one sinfo; the first time, how Slurm is configured, too."""
+        """All nodes, then all jobs; the first time, how Slurm is configured, too."""
         if self._racks is None:
             self._racks = self._configured()
-        nodes = read_nodes(self._tools.ask("sinfo", "--json"))
-        jobs = read_jobs(self._tools.ask("squeue", "--json"))
+        nodes, jobs = self._reader.look()
         sight = self.sight(jobs, nodes, time())
         if not self._passive:
             self._give_back()
