@@ -150,7 +150,7 @@ def test_a_right_address_is_not_refused() -> None:
         (document("<html>"), "no JSON object: <html>"),
         (document("[" * 100_000), "no JSON object"),
         (document("[]"), "no JSON object: []"),
-        (document("{}"), "slurmrestd listed 7 among its jobs"),
+        (document("{}"), "slurmrestd listed no jobs"),
         (document('{"jobs": [7]}'), "slurmrestd listed 7 among its jobs"),
         (document('{"jobs": [{"job_id": 7}]}'), "slurmrestd describes job 7"),
         (document('{"jobs": [{"job_id": 7, "array_job_id": 1%s}]}' % ("0" * 400)), "job 7"),

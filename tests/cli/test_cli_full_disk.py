@@ -89,7 +89,9 @@ def test_a_disk_that_fills_up_while_a_daemon_starts_does_not_end_it(
             raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(slurm_daemon, "_schedule", schedule)
-    options: Any = SimpleNamespace(partition=["gpu"], state=tmp_path / "state", shadow=False)
+    options: Any = SimpleNamespace(
+        partition=["gpu"], state=tmp_path / "state", shadow=False, slurmrestd=None
+    )
     say: Any = lambda text, **_: said.append(text)  # noqa: E731
     if code == errno.EACCES:
         with pytest.raises(OSError, match=os.strerror(code)):

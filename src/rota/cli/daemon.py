@@ -23,6 +23,7 @@ from rota.cli.daemon_loop import (
 from rota.cli.job_verbs import STATE, State  # noqa: TC001
 from rota.cli.loading import note
 from rota.cli.options import command, duration
+from rota.cli.slurm_rest import RestAddress  # noqa: TC001
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class DaemonOptions:
         list[str] | None,
         typer.Option(metavar="NAME", help="Of Slurm, whose jobs rota starts; repeat for more."),
     ] = None
+    slurmrestd: RestAddress = None
     every: Annotated[float, duration("Between rounds, at most.", "--interval", "--every")] = 10.0
     min_run: Annotated[float, duration("A job is not stopped or moved sooner after its start.")] = (
         0.0

@@ -10,6 +10,7 @@ import typer
 
 from rota.cli.job_verbs import STATE, State  # noqa: TC001
 from rota.cli.options import AsJson, command  # noqa: TC001
+from rota.cli.slurm_rest import RestAddress, slurmrestd  # noqa: TC001
 from rota.cli.table import print_json, print_table
 from rota.dash.units import plural
 from rota.errors import ConfigError
@@ -27,6 +28,7 @@ class DoctorOptions:
         list[str] | None,
         typer.Option(metavar="NAME", help="Whose jobs rota is to start; repeat for more."),
     ] = None
+    slurmrestd: RestAddress = None
     heartbeat: Annotated[
         Path | None,
         typer.Option(metavar="PATH", help="As for `rota run`; STATE/heartbeat."),
@@ -51,7 +53,8 @@ def doctor(options: DoctorOptions) -> None:
     check_partitions(options.partition or [])
     root = options.state.expanduser().absolute()
     heartbeat = (options.heartbeat or root / "heartbeat").expanduser().absolute()
-    found = list(checkup(SlurmTools(), options.partition or [], root, heartbeat))
+    rest = slurmrestd(options.slurmrestd)
+    found = list(checkup(SlurmTools(), options.partition or [], root, heartbeat, rest))
     count = {level: sum(one.level == level for one in found) for level in ("ok", "warn", "bad")}
     if options.as_json:
         print_json({"findings": [asdict(one) for one in found], **count})

@@ -16,6 +16,7 @@ from rota.cli.daemon_loop import (
     policy_named,
     stopped_by_signals,
 )
+from rota.cli.slurm_rest import slurmrestd
 from rota.errors import BackendError, ConfigError, JournalError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def run_on_slurm(options: DaemonOptions, policy: Policy, guard: Guard, say: Spea
     if not partitions:
         raise ConfigError("Say which jobs rota is to start: --partition NAME; repeat for more.")
     check_partitions(partitions)
+    rest = slurmrestd(options.slurmrestd)
     root = options.state.expanduser().absolute()
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -60,7 +62,9 @@ def run_on_slurm(options: DaemonOptions, policy: Policy, guard: Guard, say: Spea
         # The backend does nothing at all: then the journal says who decided, the fallback as well.
         guard = replace(guard, shadow=False)
     _check_journal(root / JOURNAL, shadow=options.shadow)
-    driver = SlurmDriver(SlurmTools(), partitions, passive=options.shadow, say=say)
+    driver = SlurmDriver(
+        SlurmTools(), partitions, passive=options.shadow, rest=rest, say=say
+    )  # fmt: skip
     while True:
         _await_room(root, say)
         try:
