@@ -4,14 +4,14 @@ set -eu
 PATH=$PATH:/usr/sbin:/sbin
 
 missing=
-for program in slurmctld slurmd munged squeue scontrol; do
+for program in slurmctld slurmd slurmrestd munged squeue scontrol; do
    command -v "$program" >/dev/null || missing="$missing $program"
 done
 [ -n "$missing" ] || exit 0
 
 if ! command -v apt-get >/dev/null; then
    echo "There is no$missing here, and no apt-get to install it with: install Slurm 22.05 or later" \
-      "(slurmctld, slurmd and its commands, with lua) and munge yourself." >&2
+      "(slurmctld, slurmd, slurmrestd and its commands, with lua) and munge yourself." >&2
    exit 1
 fi
 as_root=
@@ -25,4 +25,4 @@ fi
 echo "Installing Slurm for its tests (once) …"
 $as_root apt-get update -qq
 $as_root env DEBIAN_FRONTEND=noninteractive \
-   apt-get install -y -qq --no-install-recommends slurm-wlm munge
+   apt-get install -y -qq --no-install-recommends slurm-wlm slurmrestd munge

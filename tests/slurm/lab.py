@@ -1,14 +1,15 @@
 """A private Slurm on this machine: eight nodes with four pretended GPUs each, on loopback.
 
-It needs Debian's slurm-wlm and munge (`scripts/install_slurm.sh`), root or not, and nothing below
-/etc. Several may run at once. Whatever it starts is gone when it ends, however that comes: a
-process of its own, `lab_end.py`, sees to that.
+It needs Debian's slurm-wlm, slurmrestd and munge (`scripts/install_slurm.sh`), root or not, and
+nothing below /etc. Several may run at once. Whatever it starts is gone when it ends, however that
+comes: a process of its own, `lab_end.py`, sees to that.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -186,6 +187,26 @@ class Lab:
         if wait:
             self.until(lambda: self.run("scontrol", "ping"), "slurmctld answers", PATIENCE_S)
 
+    def start_rest(self) -> str:
+        """Start slurmrestd and wait until it listens; its address."""
+        if shutil.which("slurmrestd", path=_PATH) is None:
+            raise LabError("There is no slurmrestd here; run scripts/install_slurm.sh first.")
+        path = self.state / "run" / "rest.sock"
+        path.unlink(missing_ok=True)
+        # As root it would not begin; nor without slurmdbd, unless plugins for that are left out.
+        command = ("env", "SLURMRESTD_SECURITY=disable_user_check", "slurmrestd",
+                   "-f", self.env["SLURM_CONF"])  # fmt: skip
+        listed = self.attempt(*command, "-s", "list").stderr
+        plugins = re.findall(r"(?m)openapi/(?:v[0-9.]+|slurmctld)$", listed)
+        self._spawn("slurmrestd", *command, "-a", "rest_auth/local", "-s", ",".join(plugins),
+                    f"unix:{path}")  # fmt: skip
+        self.until(lambda: _listens(path), "slurmrestd listens")
+        return f"unix:{path}"
+
+    def kill_rest(self) -> None:
+        """Let slurmrestd die; no-op if it is gone."""
+        self._kill("slurmrestd")
+
     # -- what tests do ---------------------------------------------------------------------------
 
     def attempt(
@@ -303,6 +324,13 @@ def _bound(port: int) -> socket.socket | None:
         found.close()
         return None
     return found
+
+
+def _listens(path: Path) -> bool:
+    """Whether somebody listens at a unix socket; OSError if not."""
+    with socket.socket(socket.AF_UNIX) as found:
+        found.connect(str(path))
+    return True
 
 
 def _tail(path: Path, lines: int = 20) -> str:
