@@ -117,7 +117,7 @@ class ClusterBackend:
         allowed = self._limits.left(self.now_s) > 0
         snapshot = snapshot_of(
             self._nodes, jobs, shares, self.now_s, self.book.origin_s,
-            lambda job: (self.roll.user(job), self._speeds.number(_model_of(job))),
+            lambda job: (self.roll.user(job), self._speeds.number(self.roll.model(job))),
             lambda job: not (allowed and self._may_stop(job)), self.roll.restart_s, self.min_run_s,
         )  # fmt: skip
         told = {job.uid for job in jobs if measures(job.sight)}
@@ -346,9 +346,3 @@ class ClusterBackend:
         if self._said.get(about) != text:
             self._said[about] = text
             self._say(text)
-
-
-def _model_of(job: ClusterJob) -> str:
-    """By which speeds are learned: what jobs of one user report says nothing of another's."""
-    request = job.sight.request
-    return f"{request.user}/{request.model}" if request.model else ""

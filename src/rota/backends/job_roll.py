@@ -99,6 +99,11 @@ class JobRoll:
         """The number of a job's user."""
         return self._users.setdefault(job.sight.request.user, len(self._users))
 
+    def model(self, job: ClusterJob) -> str:
+        """By which speeds are learned: what jobs of one user report says nothing of another's."""
+        request = job.sight.request
+        return f"{request.user}/{request.model}" if request.model else ""
+
     def restart_s(self, job: ClusterJob) -> float:
         """Seconds without progress that a stop costs a job."""
         return self._costs.of(job.known, job.sight.request.restart_s)

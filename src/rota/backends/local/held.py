@@ -74,6 +74,11 @@ class Held:
         """The latest time that is written down here."""
         return max(self.settled_s, self.since_s or 0.0, self.started_s or 0.0)
 
+    def attained_by(self, now_s: float) -> float:
+        """GPU-seconds that the job has held by now."""
+        gpus = sum(len(seat.gpus) for seat in self.seats.values())
+        return self.attained_gpu_s + gpus * max(0.0, now_s - self.settled_s)
+
     def rename(self, names: Iterable[str]) -> None:
         """Give members new names in their old seats, so that they are started anew."""
         seats = dict(self.seats)

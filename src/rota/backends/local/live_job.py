@@ -96,11 +96,6 @@ class LiveJob:
         held, told = self.held, self.orders.told
         return bool(held.seats or held.open or told or self._agent.pending or self.cancelled)
 
-    def attained_gpu_s(self, now_s: float) -> float:
-        """GPU-seconds that it has held."""
-        gpus = sum(len(seat.gpus) for seat in self.held.seats.values())
-        return self.held.attained_gpu_s + gpus * max(0.0, now_s - self.held.settled_s)
-
     def leaves(self, seat: Seat, other: LiveJob) -> bool:
         """Whether processes that it is to lose may still be on a seat that `other` gets."""
         if self is other and self.request.kind == "plain":  # which waits for its old processes
@@ -116,7 +111,7 @@ class LiveJob:
         held, each = self.held, self.request.gpus_per_worker
         seats, serial = reseat(held.seats, share, each, others, has, held.serial)
         with self.store.changing(self.uid, self.held):
-            held.attained_gpu_s, held.settled_s = self.attained_gpu_s(now_s), now_s
+            held.attained_gpu_s, held.settled_s = held.attained_by(now_s), now_s
             may_run, hold = self.orders.may_run, self.on_hold
             held.change_seats(seats, serial, now_s, may_run=may_run, preempted=not hold)
         self.meter.unsettle()
@@ -301,7 +296,6 @@ class LiveJob:
     def _conclude(self, end: RunEnd) -> None:
         """A run is over and nothing of it is left; decide whether the job is over, too."""
         held, wanted = self.held, self.held.stop_asked
-        gave_up = self._healing.gave_up
         self.meter.end()
         held.open, held.stop_asked, held.leaving, self._stopping = False, False, {}, False
         self._members, self._stop_by_s = None, float("inf")
@@ -311,12 +305,12 @@ class LiveJob:
             self._end(Ended("done", end.time_s))
         elif self.cancelled:
             self._end(Ended("cancelled", end.time_s))
-        elif end.state == "stopped" and wanted and not gave_up:
+        elif end.state == "stopped" and wanted and not self._healing.gave_up:
             if self.request.kind != "plain":
                 self.trouble = no_state(self.store, self.uid, self.held) or self.trouble
             self._keep()  # waits, or is started again elsewhere
         else:
-            if not gave_up:
+            if not self._healing.gave_up:
                 self.trouble = end.error or "it was stopped, but not by rota"
             self._fail(end)
 
@@ -335,7 +329,8 @@ class LiveJob:
 
     def _end(self, ended: Ended) -> None:
         now_s = ended.time_s
-        self.held.attained_gpu_s, self.held.settled_s = self.attained_gpu_s(now_s), now_s
+        self.held.attained_gpu_s = self.held.attained_by(now_s)
+        self.held.settled_s = now_s
         self.held.seats, self.held.leaving = {}, {}
         self._keep()
         self.store.end(self.uid, ended)

@@ -41,7 +41,7 @@ def snapshot_of(
         if job.fresh:
             continue
         share, held = job.share, job.held
-        row["attained_gpu_s"] = job.attained_gpu_s(now_s)
+        row["attained_gpu_s"] = held.attained_by(now_s)
         row["preemptions"] = held.preemptions
         row["started_s"] = np.nan if held.started_s is None else held.started_s
         _note_work(row, job, now_s)
