@@ -75,6 +75,8 @@ def test_files_that_are_there_are_kept(tmp_path: Path) -> None:
         (("--partition", "g", "--heartbeat", "/var/lib/rota/state/beat"), "beside"),
         (("--partition", "g", "--policy", "a b"), "'a b'"),
         (("--partition", "g", "--policy", "%h"), "'%h'"),
+        (("--partition", "g", "--policy", "srft"), "Did you mean 'srtf'?"),
+        (("--partition", "g", "--fallback", "srft"), "Did you mean 'srtf'?"),
         (("--partition", "g", "--timeout", "0"), "0 s"),
     ],
 )  # fmt: skip

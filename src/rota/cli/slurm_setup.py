@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from rota.cli.loading import named_policies
 from rota.cli.options import AsJson, command, duration  # noqa: TC001
 from rota.cli.table import print_json
 from rota.errors import ConfigError
@@ -76,6 +77,7 @@ def setup(options: SetupOptions) -> None:
     partitions = options.partition or []
     if not partitions:
         raise ConfigError("Say which jobs rota is to start: --partition NAME; `sinfo -s` has them.")
+    named_policies([name for name in (options.policy, options.fallback) if name != "none"])
     made = setup_files(SlurmSetup(
         partitions=partitions, policy=options.policy, fallback=options.fallback, rota=_rota(),
         user=options.user, operators=options.operator or _uid(options.user),
