@@ -582,20 +582,22 @@ def test_what_a_restart_costs_is_measured_or_said_or_assumed_and_never_free(
     make: Callable[..., ClusterBackend],
 ) -> None:
     cluster = FakeCluster(nodes(4))
-    for name, asks in (("j1", {}), ("j2", {}), ("j3", {"restart_s": 7.0}), ("j4", {"model": "x"})):
-        cluster.submit(name, gpus_per_worker=1, **{"model": "m", **asks})
+    several = ({}, {}, {"restart_s": 7.0}, {"model": "x"}, {"user": "bob"})
+    for k, asks in enumerate(several, 1):
+        cluster.submit(f"j{k}", gpus_per_worker=1, **{"model": "m", **asks})
 
     def costs(backend: ClusterBackend) -> list[float]:
         return [float(row["restart_s"]) for row in backend.observe().jobs.rows]
 
     backend = make(cluster)
-    assert costs(backend) == [ASSUMED_S, ASSUMED_S, 7.0, ASSUMED_S]
+    assert costs(backend) == [ASSUMED_S, ASSUMED_S, 7.0, ASSUMED_S, ASSUMED_S]
     decide(backend, j1=((0, 1, 0),))
     until(backend, lambda _: is_running(cluster, "j1"))
     told_s = cluster.jobs["j1"].sight.start_s + 3.0
     cluster.see("j1", progress=Progress(time_s=told_s, samples=1.0))
     until(backend, lambda _: backend.roll.known(1).starts == 1)
-    assert costs(make(cluster)) == [pytest.approx(cost) for cost in (3.0, 3.0, 7.0, 3.0)]
+    learned = (3.0, 3.0, 7.0, 3.0, ASSUMED_S)  # of one user's jobs, for that user's
+    assert costs(make(cluster)) == [pytest.approx(cost) for cost in learned]
 
 
 def test_a_job_that_is_resized_is_left_alone_for_its_least_run_time_from_then_on(

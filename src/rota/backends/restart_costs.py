@@ -17,14 +17,17 @@ LEAST_S: Final = 1.0
 
 
 class RestartCosts:
-    """Seconds from the start of a run until it trains, learned from all jobs that tell."""
+    """Seconds from the start of a run until it trains, learned from a user's jobs that tell.
+
+    What the jobs of one user tell says nothing about those of another.
+    """
 
     JOBS: Final = 10_000
     """Jobs of the past that count, the latest; more of them would only delay a start."""
 
     def __init__(self, known: Iterable[KnownJob]) -> None:
         """`known` are jobs of the past."""
-        self._by_model: dict[str, tuple[int, float]] = {}
+        self._by_model: dict[tuple[str, str], tuple[int, float]] = {}  # by user and model
         for job in known:
             if job.starts:
                 self._add(job, job.starts, job.starting_s)
@@ -36,20 +39,27 @@ class RestartCosts:
         self._add(job, 1, took_s)
 
     def of(self, job: KnownJob, hint_s: float) -> float:
-        """Of one job: its own mean, what its user says (NaN: nothing), its model's, that of all."""
+        """Of one job: its own mean, what its user says (NaN: nothing), or that of other jobs.
+
+        These are its user's jobs of the same model or, where there are none, all of them.
+        """
         if job.starts:
             return max(LEAST_S, job.starting_s / job.starts)
         if isfinite(hint_s):
             return max(LEAST_S, hint_s)
-        model = str(job.listing.get("model", ""))
-        for name in dict.fromkeys((model, "")):
-            count, total_s = self._by_model.get(name, (0, 0.0))
+        for key in _keys(job):
+            count, total_s = self._by_model.get(key, (0, 0.0))
             if count:
                 return max(LEAST_S, total_s / count)
         return ASSUMED_S
 
     def _add(self, job: KnownJob, starts: int, took_s: float) -> None:
-        """Count for its model, and for all, which is "" here."""
-        for name in {str(job.listing.get("model", "")), ""}:
-            count, total_s = self._by_model.get(name, (0, 0.0))
-            self._by_model[name] = count + starts, total_s + took_s
+        for key in _keys(job):
+            count, total_s = self._by_model.get(key, (0, 0.0))
+            self._by_model[key] = count + starts, total_s + took_s
+
+
+def _keys(job: KnownJob) -> Iterable[tuple[str, str]]:
+    """Its user with its model, and its user with any."""
+    user, model = (str(job.listing.get(what, "")) for what in ("user", "model"))
+    return dict.fromkeys(((user, model), (user, "")))
