@@ -112,6 +112,9 @@ def test_nobody_is_stopped_before_the_least_run_time(tmp_path: Path) -> None:
         assert len(Guarded(Grows(), Guard()).rule(snapshot, 1).plan) == 1
         here.job(uid).held.since_s -= 601.0
         assert len(Guarded(Stops(), Guard()).rule(here.backend.observe(), 1).plan) == 1
+        # It counts anew from a resize, as in the simulator.
+        here.give({uid: [(0, 2)]})
+        assert "runs until" in Guarded(Stops(), Guard()).rule(here.backend.observe(), 1).trouble
 
 
 def test_the_queue_says_why_a_job_was_stopped(

@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.backends.slurm import said_once
+from rota.backends.slurm.forgotten_runs import TOLD_S
 from rota.backends.slurm.hook import HELD, USER_HELD
+from rota.backends.slurm.replies import read_jobs, read_nodes
 from rota.backends.slurm.slurm_driver import MOST_TASKS, SlurmDriver
 from rota.backends.slurm.tools import Said, SlurmTools
 from rota.core import Job, JobTable
@@ -489,3 +491,26 @@ def test_whatever_a_job_asks_for_fits_into_a_snapshot(job: dict[str, Any], whole
         for one in found
     ])  # fmt: skip
     assert len(table) == len(found)
+
+
+def test_a_run_that_slurm_has_forgotten_is_over_before_the_job_is_started_again() -> None:
+    """A controller that was killed lists a job as waiting, while a node may still run it."""
+    driver, tools = made(
+        {"job_state": "RUNNING", "nodes": "n1", "start_time": NOW_S, "priority": 9}
+    )
+    row = tools.jobs[0]
+
+    def waits(at_s: float, **facts: Any) -> tuple[str, str]:
+        answer = json.dumps({"jobs": [{**row, **facts}]})
+        (job,) = driver.sight(
+            read_jobs(answer), read_nodes(json.dumps({"nodes": [NODE]})), at_s
+        ).jobs
+        return job.phase, job.waits_for
+
+    pending = {"job_state": "PENDING", "nodes": "", "start_time": 0, "priority": 0}
+    assert waits(NOW_S) == ("running", "")
+    phase, why = waits(NOW_S + 2.0, **pending)
+    assert (phase, "forgotten" in why) == ("waiting", True)
+    assert waits(NOW_S + TOLD_S + 1.0, **pending) == ("waiting", "")
+    assert waits(NOW_S + 100.0) == ("running", "")
+    assert waits(NOW_S + 102.0, **pending, restart_cnt=1) == ("waiting", "")  # put back in line

@@ -65,9 +65,9 @@ class DaemonOptions:
     ] = None
     slurmrestd: RestAddress = None
     every: Annotated[float, duration("Between rounds, at most.", "--interval", "--every")] = 10.0
-    min_run: Annotated[float, duration("A job is not stopped or moved sooner after its start.")] = (
-        0.0
-    )
+    min_run: Annotated[
+        float, duration("A job is not stopped or moved sooner after its start or last change.")
+    ] = 0.0
     deadline: Annotated[float, duration("For a policy, in each round.")] = 30.0
     history: Annotated[
         str | None, typer.Option(help="Past jobs for policies that learn from them.")

@@ -141,7 +141,8 @@ def _check_pins(plan: Plan, snapshot: Snapshot, policy: Policy) -> None:
             until = "it has ended" if row["min_run_s"] == inf else f"{row['min_run_s']:g} s"
             raise PolicyError(
                 f"Policy {name_of(policy)!r} stops, moves or resizes job {row['uid']} "
-                f"{snapshot.time_s - row['since_s']:g} s after its start; it runs until {until}."
+                f"{snapshot.time_s - row['since_s']:g} s after its start or last change; it runs "
+                f"until {until}."
             )
 
 

@@ -38,6 +38,8 @@ class Held:
     """Whether its agent was told to end that run: then it has not failed when it is stopped."""
     started_s: float | None = None
     since_s: float | None = None
+    changed_s: float | None = None
+    """When it was last moved or resized, in its present run or before."""
     settled_s: float = 0.0
     """Up to when `attained_gpu_s` was counted."""
     attained_gpu_s: float = 0.0
@@ -72,7 +74,9 @@ class Held:
 
     def latest_s(self) -> float:
         """The latest time that is written down here."""
-        return max(self.settled_s, self.since_s or 0.0, self.started_s or 0.0)
+        return max(
+            self.settled_s, self.since_s or 0.0, self.started_s or 0.0, self.changed_s or 0.0
+        )
 
     def attained_by(self, now_s: float) -> float:
         """GPU-seconds that the job has held by now."""
@@ -100,6 +104,8 @@ class Held:
         if self.seats and not seats:
             self.preemptions += preempted
             self.ran_s += now_s - (self.since_s or now_s)
+        if self.seats and seats and seats.keys() != self.seats.keys():
+            self.changed_s = now_s
         if not self.seats:
             self.since_s = now_s
             self.started_s = now_s if self.started_s is None else self.started_s

@@ -50,7 +50,8 @@ def snapshot_of(
         if not job.request.resumes:
             row["min_run_s"] = np.inf  # it would begin again
         row["status"], row["share_at"], row["share_len"] = RUNNING, len(entries), len(share)
-        row["since_s"] = now_s if held.since_s is None else held.since_s
+        since_s = now_s if held.since_s is None else held.since_s
+        row["since_s"] = since_s if held.changed_s is None else max(since_s, held.changed_s)
         row["held_workers"] = sum(workers for _, workers, _ in share)
         row["held_servers"] = sum(servers for _, _, servers in share)
         row["pace"] = pace(job)

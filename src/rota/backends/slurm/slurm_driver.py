@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rota.backends.driver import Answer, ClusterSight, JobSight, NodeSight
 from rota.backends.slurm.demands import Demands, held_mark, is_touched, is_user_held, own_nodes
 from rota.backends.slurm.foreign_jobs import foreign_share
+from rota.backends.slurm.forgotten_runs import ForgottenRuns
 from rota.backends.slurm.heartbeat import read_heartbeat
 from rota.backends.slurm.hook import HELD, LET_GO
 from rota.backends.slurm.replies import ENDS, array_tasks
@@ -68,6 +69,7 @@ class SlurmDriver:
         self._racks: dict[str, int] | None = None
         self._left: list[SlurmJob] = []  # jobs of our partitions that Slurm is to start itself
         self._why_left: dict[str, str] = {}
+        self._runs = ForgottenRuns()
         self._satellites: dict[int, list[SlurmJob]] = {}  # by the number of the job they follow
         self._orphans: list[SlurmJob] = []
 
@@ -110,6 +112,7 @@ class SlurmDriver:
         seen: dict[str, SlurmJob] = {}
         self._left, self._why_left = [], {}
         self._said.astray(ours)
+        self._runs.see(jobs, _RUNS, now_s)
         parted = sort_out(jobs, lambda job: self.demands.of(job).hints.satellite_of,
                           self._is_elastic, self._said.about_job)  # fmt: skip
         self._satellites, self._orphans = parted.by_main, parted.orphans
@@ -172,8 +175,14 @@ class SlurmDriver:
             start_s=job.start_s if phase in ("running", "stopping") or end else nan,
             saved=saved_s is not None and saved_s >= self._noticed.get(job.call, inf),
             managed=managed, progress=progress, end=end, end_s=job.end_s if end else inf,
-            waits_for=_waits_for(job, now_s) if phase == "waiting" and not end else "",
+            waits_for=self._waits_for(job, now_s) if phase == "waiting" and not end else "",
         )  # fmt: skip
+
+    def _waits_for(self, job: SlurmJob, now_s: float) -> str:
+        """What a waiting job waits for beside room; "" if for nothing else."""
+        if self._runs.may_go_on(job):
+            return "Slurm has forgotten that it ran a moment ago; it may still run"
+        return _waits_for(job, now_s)
 
     def _phase(self, job: SlurmJob) -> Phase:
         if job.state == "PENDING" or job.state.startswith(("REQUEUE", "SPECIAL")):
