@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, sleep, time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chaos_job import SCRIPT, faults, idle_runs, read_book
 from chaos_story import WEIGHTS, told_by
@@ -32,6 +32,7 @@ from lab import Lab
 from lab_files import LabSetup
 
 import rota.backends.slurm
+from rota.backends.book_reader import read_book as read_commands_of
 from rota.backends.slurm.replies import gpus
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ QUIET_S: Final = 330.0
 ASTRAY_S: Final = 30.0
 """Nothing has happened for so long: an administrator looks after Slurm."""
 SETTINGS: Final = "RequeueExit=143"
+ALONE: Final = "twice by Slurm alone"
 WATCHDOG: Final = Path(rota.backends.slurm.__file__).with_name("failopen.sh")
 
 
@@ -227,15 +229,21 @@ class Chaos:
         )
 
     def judge(self) -> dict[str, list[str]]:
-        """Jobs that are lost, that ran twice, and that are stuck, each with what is wrong."""
+        """Jobs that are lost, that ran twice, and that are stuck, each with what is wrong.
+
+        One that Slurm started and forgot, with neither rota nor the watchdog in it, is named apart.
+        """
         sleep(2.0)  # the last script ends a little after its last line
         states = {job["name"]: job for job in self.lab.jobs().values()}
-        found: dict[str, list[str]] = {"lost": [], "twice": [], "stuck": []}
+        found: dict[str, list[str]] = {"lost": [], "twice": [], "stuck": [], ALONE: []}
         for work in self.story.works:
             book = read_book(self.lab.work, work.name)
             self.counts["runs"] += sum(line.what == "began" for line in book)
             self.counts["idle"] += idle_runs(book)
-            found["twice"] += [f"{work.name}: {wrong}" for wrong in faults(book)]
+            wrong = [f"{work.name}: {one}" for one in faults(book)]
+            found[ALONE if wrong and self._is_none_of_ours(states.get(work.name)) else "twice"] += (
+                wrong
+            )
             if any(line.what == "ended" for line in book):
                 continue
             job = states.get(work.name, {})
@@ -246,6 +254,16 @@ class Chaos:
                     f"{job.get('state_description')}")  # fmt: skip
             found["stuck" if waits else "lost"].append(said)
         return found
+
+    def _is_none_of_ours(self, job: dict[str, Any] | None) -> bool:
+        """Whether rota has never given a command for a job, nor marked it, nor the watchdog."""
+        if job is None or job.get("admin_comment"):
+            return False
+        journal = read_commands_of(self.disk / "rota" / "journal.db")
+        if journal is None:
+            return False
+        known = journal.called(str(job["job_id"]))
+        return not any(journal.commands(one.uid) for one in known)
 
 
 @contextmanager
@@ -278,6 +296,8 @@ def unleash(seed: int, events: int, policy: str, keep: Path | None = None) -> li
                     for name in ("log", "work", "disk"):
                         shutil.copytree(lab.state / name, keep / name, dirs_exist_ok=True)
         chaos.tell(seed, found, log.read_text().count("jobs go back"))
+    for one in found.pop(ALONE):
+        print(f"{ALONE}: {one}")
     return chaos.troubles + [f"{what}: {one}" for what, every in found.items() for one in every]
 
 
