@@ -35,8 +35,7 @@ CRITIC: Final = "critic."
 _WERE_CRITIC: Final = ("value.", "straight.")
 """How they begin in format 1."""
 _KEY: Final = "rota"
-_CHECKSUM: Final = "sha256"
-"""Where the checksum is, beside the text; files of earlier versions have none."""
+"""Of the JSON text in the header; the checksum follows on a line of its own, but in old files."""
 _MOST_HEADER: Final = 10_000_000
 _PICKLES: Final = (b"\x80", b"PK\x03\x04")
 """How pickles begin, bare or in the zip archive that torch.save writes."""
@@ -47,7 +46,7 @@ def write(path: Path, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
     """Write arrays and a JSON text into one file, all at once."""
     text = json.dumps({"format": FORMAT, **facts}, allow_nan=False)
     plain = {name: np.require(array, requirements="C") for name, array in arrays.items()}
-    content = _encode(plain, {_KEY: text, _CHECKSUM: _checksum(text, plain)})
+    content = _encode(plain, {_KEY: f"{text}\n{_checksum(text, plain)}"})
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,8 +69,8 @@ def write(path: Path, facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
 def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The JSON text and the arrays of a file written by `write`."""
     content = _content(path)
-    texts = _texts(path, content)
-    facts, number = _facts(path, texts)
+    text, checksum = _text(path, content)
+    facts, number = _facts(path, text)
     try:
         arrays = _decode(content)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
@@ -79,7 +78,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             f"{path}: The checkpoint is truncated or damaged, or its numbers are of a type that is "
             f"not read ({error}); copy or train it again."
         ) from None
-    if texts.get(_CHECKSUM) not in (None, _checksum(texts[_KEY], arrays)):
+    if checksum not in ("", _checksum(text, arrays)):
         raise CheckpointError(
             f"{path}: The checkpoint is damaged: its content is not what was written (the SHA-256 "
             "of its weights is another); copy or train it again."
@@ -118,8 +117,8 @@ def _content(path: Path) -> bytes:
     return content
 
 
-def _texts(path: Path, content: bytes) -> dict[str, str]:
-    """The texts in the header, looked at before anything else is decoded."""
+def _text(path: Path, content: bytes) -> tuple[str, str]:
+    """The JSON text and the checksum, if any, looked at before anything else is decoded."""
     length = int.from_bytes(content[:8], "little") if len(content) >= 8 else 0
     if not content:
         raise CheckpointError(f"{path}: The file is empty. {_HINT}")
@@ -131,20 +130,22 @@ def _texts(path: Path, content: bytes) -> dict[str, str]:
             f"alone should have {length:,}; copy or train it again."
         )
     try:
-        texts = json.loads(content[8 : 8 + length])["__metadata__"]
-        return {key: str(texts[key]) for key in (_KEY, _CHECKSUM) if key in texts}
-    except (ValueError, KeyError, TypeError, RecursionError):
+        text, _, checksum = json.loads(content[8 : 8 + length])["__metadata__"][_KEY].partition(
+            "\n"
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise _unnamed(path) from None
+    return text, checksum
 
 
 def _unnamed(path: Path) -> CheckpointError:
     return CheckpointError(f"{path}: The file holds weights, but not what they are for. {_HINT}")
 
 
-def _facts(path: Path, texts: Mapping[str, str]) -> tuple[dict[str, Any], int]:
+def _facts(path: Path, text: str) -> tuple[dict[str, Any], int]:
     """What the JSON text says, and its format."""
     try:
-        facts = json.loads(texts[_KEY])
+        facts = json.loads(text)
         number = facts.pop("format")
         if isinstance(number, bool):
             raise TypeError
