@@ -31,6 +31,8 @@ class BentCluster(FakeCluster):
         if self.how == "unknown node":
             jobs = [replace(job, place=tuple(("n9", w, s) for _, w, s in job.place))
                     for job in jobs]  # fmt: skip
+        if self.how == "no node":
+            return ClusterSight(sight.time_s, jobs, [replace(n, up=False) for n in sight.nodes])
         late_s = 1e6 if self.how == "another clock" else 0.0
         return ClusterSight(sight.time_s - late_s, jobs, sight.nodes)
 
@@ -73,6 +75,7 @@ def test_a_driver_that_keeps_the_contract_passes() -> None:
         ("another name", "job j1 was to be waiting"),
         ("unknown node", "which no look lists"),
         ("another clock", "a look was made at"),
+        ("no node", "no node is up"),
         ("elsewhere", "it was to get"),
         ("twice ends it", "job j1 was to be waiting"),
         ("deaf", "was cancelled and is not over"),

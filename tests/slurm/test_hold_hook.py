@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from time import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -213,3 +214,7 @@ def test_an_error_in_the_hook_loses_no_job(lab: Lab) -> None:
         assert said_by_hook(lab).count("the job is left alone") == 2
     finally:
         script.write_text(good)
+        # Slurm loads it again only if it is newer, in seconds, than when it was loaded last.
+        later_s = time() + 2.0
+        os.utime(script, (later_s, later_s))
+    assert is_held(lab, lab.submit(SLEEP, uid=NOBODY))

@@ -37,8 +37,7 @@ def check_driver(driver: Driver, submit: Callable[[], str], *, patience_s: float
     name = submit()
     job = _until(driver, name, ("waiting",), patience_s)
     _require(job.managed, f"job {name} is not ours, though it was submitted to be.")
-    node = next(one for one in driver.observe().nodes if one.up)
-    place = ((node.name, job.request.workers, 0),)
+    place = ((_node_that_is_up(driver, patience_s), job.request.workers, 0),)
     for _ in range(2):  # from waiting, and again after a stop
         _twice(driver, "start", name, place)
         job = _until(driver, name, ("running",), patience_s)
@@ -95,6 +94,15 @@ def _seen(driver: Driver, name: str) -> JobSight | None:
     sight = driver.observe()
     check_sight(sight)
     return next((job for job in sight.jobs if job.name == name), None)
+
+
+def _node_that_is_up(driver: Driver, patience_s: float) -> str:
+    give_up_s = monotonic() + patience_s
+    while monotonic() < give_up_s:
+        if up := [node.name for node in driver.observe().nodes if node.up]:
+            return up[0]
+        sleep(LOOK_S)
+    raise AssertionError("Driver: no node is up, so that no job can be started.")
 
 
 def _until(driver: Driver, name: str, phases: tuple[str, ...], patience_s: float) -> JobSight:
