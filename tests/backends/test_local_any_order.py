@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rota.backends.local.held import Held
 
 NODES, GPUS, JOBS, STEPS = 2, 3, 5, 120
+SEEDS = [*range(30), *(pytest.param(k, marks=pytest.mark.slow) for k in range(30, 200))]
 
 
 class Clock:
@@ -94,7 +95,7 @@ class World(Site):
         self.backend._push()
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_any_order(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     agents, clock, rng = FakeAgents(), Clock(), random.Random(seed)
     monkeypatch.setattr(agent_calls, "ElasticJob", agents)
