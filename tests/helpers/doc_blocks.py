@@ -25,6 +25,8 @@ SMALLER = [
      r"\1 --set clone.samples=200 --set clone.again=0 --set ppo.steps=16 --set ppo.minibatches=1"),
     (r"^(rota train .* dl2\b(?!-onepass).*)",
      r"\1 --set clone.samples=200 --set ppo.steps=16 --set ppo.minibatches=1"),
+    (r"^(rota train .* das-paper\b.*)",
+     r"\1 --set clone.samples=200 --set clone.clusters=2 --set ppo.steps=16"),
     (r"^rota adapt table \S+", "rota adapt table tiny --processes 1 --out small.db"),
     (r"^rota adapt train\b", "rota adapt train --episodes 32"),
     (r"^rota traces convert ", "rota traces convert --force "),

@@ -162,13 +162,19 @@ class ElasticRun:
             if monotonic() >= due_s:
                 due_s = monotonic() + BEAT_S
                 status = self._beat()
-                if status is not None and members.poll() and not (status.active or status.waiting):
+                if members.poll() is not None and self._is_alone(status):
                     raise JobError("No member could start; see above what they have printed.")
             sleep(LOOK_S)
         self._beat()
         # What scripts do after the training, such as saving the network, belongs to the job.
         members.wait(GRACE_S if self._stopping else None)
         return result
+
+    def _is_alone(self, status: Status | None) -> bool:
+        """Whether there is no member but those on the job's own nodes, and none has trained yet."""
+        if status is None or status.state != "starting":
+            return False
+        return not set(status.waiting) - {member.name for member in self._spec.members}
 
     def _stop(self) -> None:
         self._stopping = True
