@@ -237,3 +237,26 @@ def test_a_table_of_another_kind_is_an_error_of_the_journal(book: JobBook, table
     with pytest.raises(JournalError, match="Cannot read"):
         {"names": book.open_jobs, "nodes": book.nodes, "intents": book.intents,
          "commands": lambda: book.stops_since(0.0)}[table]()  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [None, "soon", b"x", -1.0, float("inf")])
+def test_a_book_that_does_not_say_since_when_it_counts_is_called_damaged(
+    book: JobBook, value: Any
+) -> None:
+    with closing(sqlite3.connect(book.path)) as db, db:
+        db.execute("UPDATE origin SET time_s = ?", (value,))
+    for reads in (lambda: JobBook(book.path, T), lambda: read_book(book.path)):
+        with pytest.raises(JournalError, match="counts seconds is damaged"):
+            reads()
+
+
+def test_a_job_is_not_journaled_before_its_number_is_in_the_book(book: JobBook) -> None:
+    roll = roll_of(book)
+    sight = ClusterSight(T + 20, [running("a")], nodes())
+    roll.see(sight, lambda *_: ("failed", T), forget_rows=False)
+    with pytest.raises(JournalError, match="Job a is not in the journal's tables"):
+        roll.listing(1)
+    roll.write()
+    assert roll.listing(1).job_id == "1"
+    look(roll, [ended(running("a"), 30)], 40)
+    assert roll.listing(1).job_id == "1"

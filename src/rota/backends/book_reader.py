@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rota.backends.job_book import COLUMNS, known_job
+from rota.backends.job_book import COLUMNS, known_job, read_origin
 from rota.errors import JournalError
 from rota.run.journal_file import reason
 
@@ -65,11 +65,11 @@ def read_book(path: Path) -> BookReader | None:
         if not _has_tables(db):
             return None
         nodes = db.execute("SELECT name FROM nodes ORDER BY number").fetchall()
-        origin = db.execute("SELECT time_s FROM origin").fetchone()
+        origin_s = read_origin(db)
         latest = db.execute(f"SELECT {COLUMNS} FROM names ORDER BY uid DESC LIMIT 1")
         for row in latest:
             known_job(*row)  # which says so if the tables are damaged
-    return BookReader(path, [name for (name,) in nodes], origin[0] if origin else 0.0)
+    return BookReader(path, [name for (name,) in nodes], origin_s)
 
 
 def read_known(path: Path) -> Iterator[KnownJob]:

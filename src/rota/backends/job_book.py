@@ -98,9 +98,9 @@ class JobBook:
                     self._db.execute(f"CREATE INDEX IF NOT EXISTS {index}")
                 if self._db.execute("SELECT time_s FROM origin").fetchone() is None:
                     self._db.execute("INSERT INTO origin VALUES (?)", (now_s,))
+            self.origin_s = read_origin(self._db)
         except sqlite3.Error as error:
             raise JournalError(f"Cannot go on with {path}: {reason(error)}.") from error
-        self.origin_s: float = self._db.execute("SELECT time_s FROM origin").fetchone()[0]
 
     def _bring_up_to_date(self) -> None:
         """Tables of an earlier version do not say which jobs are over, and hold their intents."""
@@ -242,6 +242,15 @@ class JobBook:
                 "UPDATE commands SET outcome = ?, said = ?, took_s = ? WHERE id = ?",
                 (outcome, said, took_s, number),
             )
+
+
+def read_origin(db: sqlite3.Connection) -> float:
+    """The Unix time from which seconds are counted; JournalError if what is there is none."""
+    row = db.execute("SELECT time_s FROM origin").fetchone()
+    origin_s = row[0] if row else None
+    if not isinstance(origin_s, float) or not 0 <= origin_s < inf:
+        raise JournalError(f"The time from which it counts seconds is damaged: {origin_s!r}.")
+    return origin_s
 
 
 def _intent(uid: int, text: str) -> Intent:

@@ -13,6 +13,7 @@ from rota.backends.reconciler import Intent, Seen, Traits
 from rota.backends.restart_costs import RestartCosts
 from rota.backends.watched_jobs import WatchedJobs, WatchedRoll
 from rota.core.layout import FINISH, GIVE_UP, KILL
+from rota.errors import JournalError
 from rota.run.job_facts import Listing, Measured
 from rota.run.why import stopped_for
 
@@ -292,6 +293,9 @@ class JobRoll:
     def listing(self, uid: int) -> Listing:
         """What a job asked for when it came."""
         known = self._every[uid]
+        if not self._every.in_book(uid):
+            # The next daemon would give its number to another job, which the journal took for it.
+            raise JournalError(f"Job {known.name} is not in the journal's tables of jobs yet.")
         return Listing(
             job_id=str(uid), submit_s=max(0.0, known.submit_s - self._book.origin_s),
             **known.listing,

@@ -26,6 +26,7 @@ class KnownJobs:
         self._next = book.last_uid() + 1
         self._over: dict[int, float] = {}  # Unix time at which each was listed last
         self._unwritten: set[int] = set()
+        self._new: set[int] = set()  # of these, the ones that were never written
 
     def __getitem__(self, uid: int) -> KnownJob:
         """What is remembered of a job; KeyError if it was never known."""
@@ -41,6 +42,7 @@ class KnownJobs:
         self._remember(job)
         self.open.add(job.uid)
         self._unwritten.add(job.uid)
+        self._new.add(job.uid)
 
     def note(self, uid: int) -> None:
         """Something has changed that has to outlast the daemon."""
@@ -51,6 +53,10 @@ class KnownJobs:
         self.open.discard(uid)
         self._over[uid] = time_s
         self._unwritten.add(uid)
+
+    def in_book(self, uid: int) -> bool:
+        """Whether the book knows of a job; after a crash, its number is not given again."""
+        return uid not in self._new
 
     def find(self, name: str, submit_s: float, time_s: float) -> int | None:
         """The uid of a job that is listed at a Unix time, if it is in memory."""
@@ -96,6 +102,7 @@ class KnownJobs:
         if self._unwritten:
             self._book.keep_jobs([self._jobs[uid] for uid in sorted(self._unwritten)])
             self._unwritten.clear()
+            self._new.clear()
 
     def _remember(self, job: KnownJob) -> None:
         self._jobs[job.uid] = job

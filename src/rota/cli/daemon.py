@@ -101,9 +101,11 @@ class DaemonOptions:
     state: State = STATE
 
     def __post_init__(self) -> None:
-        for name, least in (("every", 0.1), ("deadline", 0.05)):
-            if not (given := getattr(self, name)) >= least:
-                raise ConfigError(f"--{name} {given:g} is too short; give {least:g}s or more.")
+        for name, given, least in (
+            ("--interval", self.every, 0.1), ("--deadline", self.deadline, 0.05),
+        ):  # fmt: skip
+            if not given >= least:
+                raise ConfigError(f"{name} {given:g} is too short; give {least:g}s or more.")
 
     @property
     def deciders(self) -> Deciders:
