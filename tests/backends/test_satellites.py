@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rota.backends.slurm.hook import HELD, USER_HELD
 from rota.backends.slurm.replies import SlurmJob
 from rota.backends.slurm.satellite_jobs import satellite_words
-from rota.backends.slurm.satellites import nodes_of, sort_out, steps_to
+from rota.backends.slurm.satellites import NO_MAIN, nodes_of, sort_out, steps_to
 
 MAIN = SlurmJob(job_id=1, user_id=7, state="RUNNING", nodes=("n1",))
 
@@ -28,7 +28,7 @@ def sorted_out(*jobs: SlurmJob, main: int = 1) -> tuple[list[int], dict[int, lis
     found = sort_out(
         jobs,
         lambda job: main if job.job_id >= 10 else 0,
-        lambda job: job.job_id == 1,
+        lambda _job, main: "" if main.job_id == 1 else NO_MAIN,
         lambda _job, text: said.append(text),
     )
     numbers = {key: [one.job_id for one in own] for key, own in found.by_main.items()}
@@ -69,7 +69,7 @@ def test_one_that_follows_itself_or_another_satellite_is_a_job_like_others() -> 
     found = sort_out(
         [MAIN, satellite(10)],
         lambda job: follows[job.job_id],
-        lambda _job: True,
+        lambda _job, _main: "",
         lambda _job, text: said.append(text),
     )
     assert [job.job_id for job in found.jobs] == [1, 10]

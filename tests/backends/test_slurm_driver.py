@@ -405,6 +405,34 @@ def test_a_resize_starts_and_stops_satellites_and_never_touches_the_job_itself()
     assert all("jobid=7" not in words for words in tools.given)
 
 
+@pytest.mark.parametrize(
+    "more",
+    [{"tres_per_node": "gres:gpu:4"}, {"node_count": 2, "cpus": 4}, {"cpus": 3},
+     {"memory_per_node": 4096}, {"array_job_id": 8, "array_task_string": "0-99"},
+     {"array_job_id": 8, "array_task_id": 3}, {"tres_per_node": "gres:gpu:v100:1"}],
+)  # fmt: skip
+def test_one_that_takes_more_than_a_node_of_its_job_waits_in_line_like_any_job(
+    more: dict[str, Any],
+) -> None:
+    said: list[str] = []
+    main = {**ELASTIC, **RUNNING, "memory_per_node": 2048, "tres_per_node": "gres:gpu:a100:2"}
+    own = {"memory_per_node": 2048, "tres_per_node": "gres:gpu:a100:2"}
+    driver, tools = made(main, follower(8, **{**own, **more}), follower(9, **own),
+                         select="CR_CORE_MEMORY", say=said.append)  # fmt: skip
+    job, *others = driver.observe().jobs
+    assert all(one.name.startswith("8") and one.managed for one in others)
+    assert others
+    assert said[0].startswith("job 8") and "satellite-of=7 is ignored: it" in said[0]
+    driver.carry_out("resize", job, (("n1", 1, 0), ("n2", 1, 0), ("n3", 1, 0)))
+    assert {words[-1] for words in tools.given if words[1] == "release"} == {"9"}
+
+
+def test_what_is_left_to_slurm_is_no_satellite_of_anything() -> None:
+    driver, tools = made(follower(8, partition="free"), follower(9, shared="none"))
+    assert driver.observe().jobs == []
+    assert [words for words in tools.given if words[0] == "scancel"] == []
+
+
 def test_satellites_whose_job_is_over_are_ended_and_take_their_room_until_then() -> None:
     over = {**ELASTIC, "job_state": "COMPLETED", "end_time": NOW_S}
     there = {"job_state": "RUNNING", "nodes": "n2", "start_time": NOW_S, "priority": 8,

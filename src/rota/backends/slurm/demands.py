@@ -72,6 +72,11 @@ class Demands:
             self._known[key] = self._read(job)
         return self._known[key]
 
+    def satellite_of(self, job: SlurmJob) -> int:
+        """The number of the job that one follows, or 0; what is left to Slurm follows none."""
+        demand = self.of(job)
+        return 0 if demand.left else demand.hints.satellite_of
+
     def _read(self, job: SlurmJob) -> Demand:
         hints, ignored = read_hints(job.comment)
         kind, each, nodes, left = self._gpus(job)

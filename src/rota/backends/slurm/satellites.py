@@ -8,7 +8,8 @@ puts it back on hold to let it shrink. Policies see one job, with all these node
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from math import ceil
+from typing import TYPE_CHECKING, Final, Literal
 
 from rota.backends.slurm.demands import is_user_held
 from rota.backends.slurm.hook import HELD
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from rota.backends.driver import JobRequest, Place
+    from rota.backends.slurm.demands import Demand
     from rota.backends.slurm.replies import SlurmJob
+
+NO_MAIN: Final = "that is no elastic job of the same user"
+MEGABYTE_GB: Final = 1 / 1024
+"""Satellites are submitted with whole megabytes."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +54,13 @@ class Sorted:
 def sort_out(
     jobs: Sequence[SlurmJob],
     satellite_of: Callable[[SlurmJob], int],
-    leads: Callable[[SlurmJob], bool],
+    misfit: Callable[[SlurmJob, SlurmJob], str],
     say: Callable[[SlurmJob, str], None],
 ) -> Sorted:
     """Part satellites from other jobs; one that names a job of another user is a job like others.
 
-    `satellite_of` gives the number of the job that a job follows, or 0; `leads` says whether a job
-    is one that may have satellites.
+    `satellite_of` gives the number of the job that a job follows, or 0; `misfit` says why the first
+    job cannot be a further node of the second, "" if it can.
     """
     found = Sorted()
     by_id = {job.job_id: job for job in jobs}
@@ -65,12 +71,12 @@ def sort_out(
             continue
         main = by_id.get(number)
         alive = main is not None and main.state not in ENDS
-        if (
-            main is not None
-            and alive
-            and (main.user_id != job.user_id or not leads(main) or satellite_of(main))
-        ):
-            say(job, f"satellite-of={number} is ignored: that is no elastic job of the same user")
+        wrong = ""
+        if main is not None and alive:
+            stranger = main.user_id != job.user_id or satellite_of(main)
+            wrong = NO_MAIN if stranger else misfit(job, main)
+        if wrong:
+            say(job, f"satellite-of={number} is ignored: {wrong}")
             found.jobs.append(job)
         elif job.state in ENDS:
             continue
@@ -82,6 +88,29 @@ def sort_out(
             if job.nodes:
                 found.strays.append(job)
     return found
+
+
+def misfit(job: SlurmJob, demand: Demand, main: SlurmJob, of_main: Demand) -> str:
+    """Why a job cannot be a further node of another job of its user; "" if it can.
+
+    Policies decide about nodes as the main job has them: one that takes more would come to GPUs
+    for which nobody has weighed it against others.
+    """
+    own, asked = demand.request, of_main.request
+    if not asked.in_place or of_main.left:
+        return NO_MAIN
+    if job.array_id or own.workers != 1:
+        return "it is not one job of one node"
+    # Slurm rounds CPUs up to whole cores when a job starts.
+    cpus = own.cpus_per_worker if job.state == "PENDING" else 0.0
+    if (
+        own.gpus_per_worker > asked.gpus_per_worker
+        or (asked.gpu_type and own.gpu_type != asked.gpu_type)
+        or cpus > ceil(asked.cpus_per_worker)
+        or own.memory_gb_per_worker > asked.memory_gb_per_worker + MEGABYTE_GB
+    ):
+        return f"it asks for other resources than job {main.call} has on each node"
+    return ""
 
 
 def nodes_of(satellites: Iterable[SlurmJob]) -> list[str]:

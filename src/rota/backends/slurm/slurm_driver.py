@@ -17,7 +17,7 @@ from rota.backends.slurm.heartbeat import read_heartbeat
 from rota.backends.slurm.hook import HELD, LET_GO
 from rota.backends.slurm.replies import ENDS, array_tasks
 from rota.backends.slurm.said_once import SaidOnce
-from rota.backends.slurm.satellites import grown, sort_out, steps_to
+from rota.backends.slurm.satellites import grown, misfit, sort_out, steps_to
 from rota.backends.slurm.slurm_reader import SlurmReader
 from rota.backends.slurm.topology import racks
 from rota.errors import BackendError
@@ -113,8 +113,7 @@ class SlurmDriver:
         self._left, self._why_left = [], {}
         self._said.astray(ours)
         self._runs.see(jobs, _RUNS, now_s)
-        parted = sort_out(jobs, lambda job: self.demands.of(job).hints.satellite_of,
-                          self._is_elastic, self._said.about_job)  # fmt: skip
+        parted = sort_out(jobs, self.demands.satellite_of, self._misfit, self._said.about_job)
         self._satellites, self._orphans = parted.by_main, parted.orphans
         strays = {job.job_id for job in parted.strays}
         for job in (*parted.jobs, *parted.strays):
@@ -204,9 +203,8 @@ class SlurmDriver:
         for text in said:
             self._said.about_job(job, text)
 
-    def _is_elastic(self, job: SlurmJob) -> bool:
-        demand = self.demands.of(job)
-        return demand.request.in_place and not demand.left
+    def _misfit(self, job: SlurmJob, main: SlurmJob) -> str:
+        return misfit(job, self.demands.of(job), main, self.demands.of(main))
 
     def fate(self, name: str, submit_s: float) -> tuple[str, float]:
         """What accounting says, where there is any; else it is taken to be done."""
