@@ -156,6 +156,13 @@ def test_the_nodes_that_rota_has_chosen_are_not_taken_for_the_users_own() -> Non
     assert seen(fields)[0].request.must_have == {"n1"}
 
 
+def test_a_job_whose_list_of_nodes_is_odd_can_be_taken_back_all_the_same() -> None:
+    driver, tools = made({"required_nodes": "n[1;", "admin_comment": "", "priority": 9})
+    (job,) = driver.observe().jobs
+    assert driver.carry_out("withdraw", job, ()).outcome == "done"
+    assert tools.given[0][-1] == f"AdminComment={HELD} nodelist="
+
+
 def test_memory_counts_only_where_slurm_counts_it() -> None:
     asks = {"memory_per_node": 2048}
     assert seen(asks)[0].request.memory_gb_per_worker == 0.0

@@ -52,6 +52,7 @@ def test_the_recorded_answers_are_understood() -> None:
         ("n[1-2,5],m7", ("n1", "n2", "n5", "m7")), ("n[08-11]", ("n08", "n09", "n10", "n11")),
         ("rack1-n[1-2]x", ("rack1-n1x", "rack1-n2x")),
         ("r[1-2]n[3,05]x,a", ("r1n3x", "r1n05x", "r2n3x", "r2n05x", "a")), ("n[2-1]m[1-2]", ()),
+        ("n1 n2\tn3", ("n1", "n2", "n3")), (",n1,,n2,", ("n1", "n2")), ("n[1-,3]", ("n1", "n3")),
     ],
 )  # fmt: skip
 def test_lists_of_nodes_are_expanded(text: str, names: tuple[str, ...]) -> None:
@@ -70,6 +71,12 @@ def test_a_list_that_names_too_many_nodes_is_refused(text: str) -> None:
 def test_a_list_with_odd_brackets_is_none(text: str) -> None:
     with pytest.raises(ValueError, match="no list of nodes"):
         expanded(text)
+
+
+def test_a_list_that_a_user_has_written_oddly_hides_no_other_job() -> None:
+    rows = [{**JOB, "required_nodes": "n[1", "excluded_nodes": "n[2"}, {**JOB, "job_id": 8}]
+    odd, other = read_jobs(json.dumps({"jobs": rows}))
+    assert (odd.required, odd.excluded, other.job_id) == (("n[1",), ("n[2",), 8)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -192,3 +193,16 @@ def test_the_driver_keeps_the_contract_of_drivers(lab: Lab) -> None:
         return str(lab.submit(COUNTING.format(steps=100_000), "--gres=gpu:1", hints))
 
     check_driver(driver, submit, patience_s=300.0)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as an ordinary user")
+@pytest.mark.parametrize(("odd", "nodes"), [("n[1-]", ["n1"]), ("n1 n2", ["n1", "n2"])])
+def test_a_list_of_nodes_that_a_user_writes_oddly_stops_nobodys_job(
+    lab: Lab, odd: str, nodes: list[str]
+) -> None:
+    job = lab.submit(COUNTING.format(steps=2), uid=NOBODY)
+    lab.run("scontrol", "update", f"jobid={job}", f"excnodelist={odd}", uid=NOBODY)
+    with daemon(lab, "srtf", name="odd"):
+        other = lab.submit(COUNTING.format(steps=2))
+        lab.until(lambda: all_over(lab, job, other), "both are over")
+    assert runs(lab, job)[0] not in nodes

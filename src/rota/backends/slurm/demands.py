@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MOST_GPUS: Final = 1024
 """On one node; a job that asks for more is left to Slurm, which knows no such node either."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _NODELIST: Final = re.compile(r"\bnodelist=(\S*)")
 
 
@@ -207,4 +208,4 @@ def is_user_held(job: SlurmJob) -> bool:
 
 def held_mark(job: SlurmJob) -> str:
     """The mark with which a job waits for rota; it remembers the nodes that its user has named."""
-    return f"{HELD} nodelist={','.join(own_nodes(job))}"
+    return f"{HELD} nodelist={','.join(filter(_NAME.fullmatch, own_nodes(job)))}"

@@ -25,7 +25,7 @@ ENDS: Final = {
 }  # fmt: skip
 """States of jobs that are over, and what that means."""
 _GPU: Final = re.compile(r"gpu(?::(?P<kind>[A-Za-z0-9_.-]+?))?(?::(?P<count>\d+))?(?:\([^)]*\))?")
-_NODES: Final = re.compile(r"(?:[^\[\],]|\[[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*\])*")
+_NODES: Final = re.compile(r"(?:[^\[\],]|\[[0-9]+(?:-[0-9]*)?(?:,[0-9]+(?:-[0-9]*)?)*\])*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +180,8 @@ def _job_of(row: dict[str, Any]) -> SlurmJob:
         priority=number(row.get("priority"), 0),
         partition=_text(row.get("partition")),
         nodes=expanded(_text(row.get("nodes"))),
-        required=expanded(_text(row.get("required_nodes"))),
-        excluded=expanded(_text(row.get("excluded_nodes"))), features=_text(row.get("features")),
+        required=_named(_text(row.get("required_nodes"))),
+        excluded=_named(_text(row.get("excluded_nodes"))), features=_text(row.get("features")),
         dependency=_text(row.get("dependency")), reservation=_text(row.get("resv_name")),
         licenses=_text(row.get("licenses")),
         submit_s=number(row.get("submit_time"), 0), eligible_s=number(row.get("eligible_time"), 0),
@@ -283,13 +283,25 @@ def gpus(text: str) -> dict[str, int]:
     return found
 
 
+def _named(text: str) -> tuple[str, ...]:
+    """The nodes that a job's user names; what cannot be read is a node that is not there.
+
+    Users' words must not make the answer about all jobs unreadable.
+    """
+    try:
+        return expanded(text)
+    except ValueError:
+        return (text,)
+
+
 @lru_cache(maxsize=65536)
 def expanded(text: str) -> tuple[str, ...]:
-    """The nodes that a list such as `n[1-3,07],r[1-2]m[1-4]` names."""
-    if not text:
-        return ()
+    """The nodes that a list such as `n[1-3,07],r[1-2]m[1-4]` names.
+
+    Slurm also takes blanks for commas, and `n[1-]` for `n1`; what a user changes stays written so.
+    """
     found: list[str] = []
-    for part in re.split(r",(?![^\[]*\])", text):
+    for part in filter(None, re.split(r"[,\s](?![^\[]*\])", text)):
         if not _NODES.fullmatch(part):
             raise ValueError(f"no list of nodes: {text!r}")
         names = [""]
