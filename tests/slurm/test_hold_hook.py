@@ -172,6 +172,32 @@ def test_a_job_that_its_user_holds_stays_so_in_another_partition(lab: Lab) -> No
     lab.until(runs(lab, job), "the job runs")
 
 
+@pytest.mark.parametrize("to", ["rota", "free,rota"])
+def test_nobody_gets_around_rota_by_a_job_that_comes_from_another_partition(
+    lab: Lab, to: str
+) -> None:
+    job = lab.submit(SLEEP, "-p", "free", "--begin=now+1hour", uid=NOBODY)
+    move = ("scontrol", "update", f"jobid={job}", f"partition={to}", "starttime=now")
+    assert "permission denied" in lab.attempt(*move, uid=NOBODY).stderr
+    assert lab.jobs()[job]["partition"] == "free"
+    lab.run("scontrol", "update", f"jobid={job}", "nice=5", uid=NOBODY)  # all else is as ever
+    lab.beat(age_s=lab.setup.hook_timeout_s + 60)
+    lab.run(*move, uid=NOBODY)
+    lab.until(runs(lab, job), "the job runs")
+
+
+@pytest.mark.parametrize("more", [[], ["nice=5"], ["priority=0"]])
+def test_a_job_that_leaves_the_managed_partition_and_comes_back_is_held_again(
+    lab: Lab, more: list[str]
+) -> None:
+    job = lab.submit(SLEEP, "--begin=now+1hour", uid=NOBODY)
+    lab.run("scontrol", "update", f"jobid={job}", "partition=free", uid=NOBODY)
+    assert not is_held(lab, job)
+    lab.run("scontrol", "update", f"jobid={job}", "partition=rota", *more, uid=NOBODY)
+    assert is_held(lab, job)
+    assert lab.jobs()[job]["comment"] == ("rota:user-held" if more == ["priority=0"] else "")
+
+
 def test_rota_can_place_and_release_what_is_held(lab: Lab) -> None:
     job = lab.submit(SLEEP, *TWO_NODES, uid=NOBODY)
     lab.run("scontrol", "update", f"jobid={job}", "NumNodes=2-2", "ReqNodeList=n3,n7")

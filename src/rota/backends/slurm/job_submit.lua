@@ -25,6 +25,7 @@ local OPERATORS = { 0 }
 local HELD = "rota:held"
 local USER_HELD = "rota:user-held"
 local RELEASED = "rota:user-released"
+local MOVE = "rota starts the jobs of this partition in their turn: submit the job there anew"
 local NO_VAL = 4294967294
 local INFINITE = 4294967295
 
@@ -99,8 +100,12 @@ end
 local function modify(job_desc, job_rec, uid)
    -- Who may change a job and does not own it is an administrator.
    if uid ~= job_rec.user_id or operators[uid] then return end
-   if job_rec.job_state ~= 0 or not starts_with_word(job_rec.admin_comment or "", HELD) then
-      return  -- it runs, or was never rota's, or was let go
+   if job_rec.job_state ~= 0 then return end  -- it runs
+   local enters = not is_managed(job_rec.partition) and is_managed(job_desc.partition)
+   if not starts_with_word(job_rec.admin_comment or "", HELD) then
+      -- It was never rota's, or was let go. What comes in by such a move cannot be marked, and would
+      -- be started before all that wait.
+      return enters and is_alive() and MOVE or nil
    end
    local is_held = job_rec.priority == 0
    local user_held = is_user_held(job_rec.comment)
@@ -124,14 +129,22 @@ local function modify(job_desc, job_rec, uid)
    elseif user_held and job_desc.comment ~= nil then
       job_desc.comment = with_user_hold(job_desc.comment)
    end
+   if enters and alive then
+      job_desc.priority = 0
+      is_held = true
+   end
    if is_held and (alive or user_held) then job_desc.nice = NO_VAL end
 end
 
--- Whatever goes wrong here, the job goes its way as if there were no script.
+-- Whatever goes wrong here, the job goes its way as if there were no script. What is returned is
+-- why a request is refused.
 local function guarded(what, ...)
-   local fine, trouble = pcall(what, ...)
+   local fine, said = pcall(what, ...)
    if not fine then
-      pcall(slurm.log_error, "rota: %s; the job is left alone", tostring(trouble))
+      pcall(slurm.log_error, "rota: %s; the job is left alone", tostring(said))
+   elseif said ~= nil then
+      pcall(slurm.log_user, "%s", said)
+      return slurm.ESLURM_ACCESS_DENIED or slurm.ERROR  -- 22.05 does not show users the words
    end
    return slurm.SUCCESS
 end
