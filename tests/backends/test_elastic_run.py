@@ -14,7 +14,7 @@ from children import PATIENCE_S, child, eventually
 from elastic_jobs import SOURCE, Trial, script
 
 from rota.backends.slurm.elastic_member import gpus_here, names_of
-from rota.backends.slurm.elastic_run import beat_of, own_job
+from rota.backends.slurm.elastic_run import beat_of, own_folder, own_job
 from rota.backends.slurm.satellite_jobs import MOST_AGAIN, SatelliteJobs
 from rota.backends.slurm.tools import SlurmTools
 from rota.elastic import ElasticJob, Status
@@ -181,6 +181,32 @@ def test_satellites_are_not_cancelled_one_after_the_other_while_slurm_is_away(
         patch.chdir(place)
         SatelliteJobs(tools, place / "satellites.json").cancel()
     assert read(place, "scancel.log") == ["101"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of somebody else's")
+def test_a_folder_that_somebody_else_has_made_is_not_trained_in(place: Path) -> None:
+    folder = place / "rota-elastic-5"
+    folder.mkdir(mode=0o777)
+    os.chown(folder, 65534, 65534)
+    command = [sys.executable, "-m", "rota", "elastic-run", "--", "true"]
+    with child(command, cwd=place, env=environ(place), stderr=-1, text=True) as leader:
+        _, said = leader.communicate(timeout=PATIENCE_S)
+    assert leader.returncode == 1
+    assert "belongs to somebody else (user 65534); submit the job from" in said
+    assert list(folder.iterdir()) == []
+
+
+def test_into_the_folder_of_a_job_only_its_user_can_put_files(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        assert own_folder(tmp_path / "a").stat().st_mode & 0o777 == 0o755
+        (tmp_path / "b").mkdir(mode=0o775)
+    finally:
+        os.umask(before)
+    assert own_folder(tmp_path / "b").stat().st_mode & 0o777 == 0o755
+    (tmp_path / "link").symlink_to("b")
+    with pytest.raises(OSError, match="link"):
+        own_folder(tmp_path / "link")
 
 
 def test_outside_of_a_job_it_says_what_to_do() -> None:

@@ -16,6 +16,7 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -65,7 +66,7 @@ class ElasticRun:
     ) -> None:
         self._environ, self._tools, self._say = environ, tools, say
         self._job = own_job(environ, tools)
-        root = Path(folder_name(self._job.job_id)).absolute()
+        root = own_folder(Path(folder_name(self._job.job_id)).absolute())
         run = int(environ.get("SLURM_RESTART_COUNT", "0"))
         self._folder, self._park = root / f"run-{run}", root / f"parked-{run}"
         self._satellites = SatelliteJobs(tools, root / "satellites.json")
@@ -212,6 +213,28 @@ def beat_of(status: Status, gpus: int, now_s: float, saved: float) -> dict[str, 
     if saved == saved:
         facts["saved"] = saved
     return facts
+
+
+def own_folder(path: Path) -> Path:
+    """Make a folder into which nobody else can put anything, or JobError.
+
+    In a working directory that others may write to, such as /tmp, somebody else might have made it
+    before: whoever owns it could have the job's secret, and the state of its training, written to
+    files of his.
+    """
+    path.mkdir(mode=0o755, exist_ok=True)
+    number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        facts = os.fstat(number)
+        if facts.st_uid != os.geteuid():
+            raise JobError(
+                f"{path} belongs to somebody else (user {facts.st_uid}); submit the job from a "
+                "folder in which only you may write."
+            )
+        os.fchmod(number, stat.S_IMODE(facts.st_mode) & ~0o022)
+    finally:
+        os.close(number)
+    return path
 
 
 def saved_s(park: Path) -> float:
