@@ -429,7 +429,8 @@ def test_one_that_takes_more_than_a_node_of_its_job_waits_in_line_like_any_job(
     job, *others = driver.observe().jobs
     assert all(one.name.startswith("8") and one.managed for one in others)
     assert others
-    assert said[0].startswith("job 8") and "satellite-of=7 is ignored: it" in said[0]
+    assert said[0].startswith("job 8")
+    assert "satellite-of=7 is ignored: it" in said[0]
     driver.carry_out("resize", job, (("n1", 1, 0), ("n2", 1, 0), ("n3", 1, 0)))
     assert {words[-1] for words in tools.given if words[1] == "release"} == {"9"}
 
