@@ -24,6 +24,13 @@ def test_hints_are_read() -> None:
     )  # fmt: skip
 
 
+def test_nobody_keeps_others_waiting_for_nodes_by_a_grace_without_end() -> None:
+    hints, ignored = read_hints("rota:signal=USR1,grace=3000d,heartbeat=yes")
+    assert (hints.grace_s, hints.signal, hints.heartbeat) == (600.0, "USR1", True)
+    assert ignored == ["its grace is cut to 600 s: others wait for its nodes"]
+    assert read_hints("rota:signal=USR1,grace=10m")[1] == []
+
+
 @pytest.mark.parametrize("text", ["", "my job", "rotax:model=a", "Rota:model=a"])
 def test_a_comment_that_is_not_for_rota_says_nothing(text: str) -> None:
     hints, ignored = read_hints(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, nan
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,8 @@ _WORD: Final = re.compile(r"[A-Za-z0-9_.+/-]{1,64}")
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)?")
 _UNITS: Final = {None: 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 MOST_S: Final = 10 * 365 * 86400.0
+MOST_GRACE_S: Final = 600.0
+"""From notice to stop: for so long jobs that were given its nodes wait for them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +73,9 @@ def read_hints(comment: str) -> tuple[Hints, list[str]]:
         ignored.append(f"min_nodes={hints.min_nodes} is above max_nodes={hints.max_nodes}")
         found.pop("min_nodes"), found.pop("max_nodes")
         hints = Hints(**found)  # type: ignore[arg-type]
+    if hints.grace_s > MOST_GRACE_S:
+        ignored.append(f"its grace is cut to {MOST_GRACE_S:g} s: others wait for its nodes")
+        hints = replace(hints, grace_s=MOST_GRACE_S)
     return hints, ignored
 
 
