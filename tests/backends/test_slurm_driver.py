@@ -121,6 +121,7 @@ def test_a_job_that_slurm_holds_since_it_could_not_launch_it_is_started_again(
 @pytest.mark.parametrize(
     "fields",
     [{"het_job_id": 7}, {"resv_name": "maint"}, {"licenses": "matlab:1"}, {"shared": "none"},
+     {"shared": "user"}, {"shared": ["mcs"]},
      {"batch_flag": False}, {"tres_per_task": "gres:gpu:1"}, {"features": "a100*2"},
      {"tres_per_node": "gres:gpu:a100:1,gres:gpu:v100:1"}],
 )  # fmt: skip
@@ -138,6 +139,17 @@ def test_jobs_of_other_partitions_are_not_touched_but_take_their_room() -> None:
     (job,) = driver.observe().jobs
     assert (job.managed, job.place, job.request.gpus_per_worker) == (False, (("n1", 3, 0),), 1)
     assert tools.given == []
+
+
+@pytest.mark.parametrize("partition", ["rota", "free"])
+def test_nothing_is_started_beside_a_job_that_wants_no_others_on_its_nodes(partition: str) -> None:
+    fields = {"job_state": "RUNNING", "nodes": "n2", "start_time": NOW_S, "partition": partition}
+    driver, tools = made({**fields, "shared": "user"})
+    assert [node.up for node in driver.observe().nodes] == [True, False, True]
+    tools.jobs[0]["shared"] = None
+    assert all(node.up for node in driver.observe().nodes)
+    tools.jobs[0] |= {"shared": "none", "job_state": "COMPLETED"}
+    assert all(node.up for node in driver.observe().nodes)
 
 
 def test_features_exclusions_and_lists_of_nodes_bind_a_job() -> None:

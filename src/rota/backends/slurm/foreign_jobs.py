@@ -5,11 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rota.backends.slurm.replies import gpus
+from rota.backends.slurm.replies import ENDS, gpus
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rota.backends.driver import JobRequest, Place
     from rota.backends.slurm.replies import SlurmJob
+
+
+def shut_nodes(jobs: Iterable[SlurmJob]) -> set[str]:
+    """Nodes on which nobody, or only some user, can start jobs beside one that is there."""
+    return {
+        node
+        for job in jobs
+        if job.exclusive and job.state not in ENDS and job.state != "PENDING"
+        for node in job.nodes
+    }
 
 
 def foreign_share(job: SlurmJob, request: JobRequest, names: set[str]) -> tuple[JobRequest, Place]:

@@ -24,6 +24,8 @@ ENDS: Final = {
     "OUT_OF_MEMORY": "failed", "DEADLINE": "failed",
 }  # fmt: skip
 """States of jobs that are over, and what that means."""
+_ALONE: Final = frozenset(("none", "user", "mcs"))
+"""Ways to share nodes that keep some or all others from them."""
 _GPU: Final = re.compile(r"gpu(?::(?P<kind>[A-Za-z0-9_.-]+?))?(?::(?P<count>\d+))?(?:\([^)]*\))?")
 _NODES: Final = re.compile(r"(?:[^\[\],]|\[[0-9]+(?:-[0-9]*)?(?:,[0-9]+(?:-[0-9]*)?)*\])*")
 
@@ -73,6 +75,7 @@ class SlurmJob:
     requeue: bool = True
     batch: bool = True
     exclusive: bool = False
+    """It wants its nodes for itself, or for its user, alone."""
     work_dir: str = ""
     gpus_per_node: str = ""
     """As it was asked for, such as `gres:gpu:a100:2`."""
@@ -266,7 +269,7 @@ def _state(value: Any) -> str:
 
 
 def _exclusive(value: Any) -> bool:
-    return "none" in value if isinstance(value, list) else value == "none"
+    return not _ALONE.isdisjoint(value if isinstance(value, list) else [value])
 
 
 def gpus(text: str) -> dict[str, int]:

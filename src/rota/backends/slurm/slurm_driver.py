@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from rota.backends.driver import Answer, ClusterSight, JobSight, NodeSight
 from rota.backends.slurm.demands import Demands, held_mark, is_touched, is_user_held, own_nodes
-from rota.backends.slurm.foreign_jobs import foreign_share
+from rota.backends.slurm.foreign_jobs import foreign_share, shut_nodes
 from rota.backends.slurm.forgotten_runs import ForgottenRuns
 from rota.backends.slurm.heartbeat import read_heartbeat
 from rota.backends.slurm.hook import HELD, LET_GO
@@ -23,7 +23,7 @@ from rota.backends.slurm.topology import racks
 from rota.errors import BackendError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from rota.backends.driver import Place
     from rota.backends.reconciler import Action, Phase
@@ -136,7 +136,8 @@ class SlurmDriver:
         for call, at_s in list(self._noticed.items()):
             if call not in seen and now_s - at_s > NOTICED_S:
                 self._noticed.pop(call, None)
-        nodes_seen = [_node(node, self._racks or {}) for node in ours]
+        shut = shut_nodes(jobs)
+        nodes_seen = [_node(node, self._racks or {}, shut) for node in ours]
         return ClusterSight(now_s, found, nodes_seen, self._why_left)
 
     def _job(self, job: SlurmJob, demand: Demand, now_s: float, names: set[str]) -> JobSight:
@@ -339,10 +340,10 @@ def _is_held_by_others(job: SlurmJob) -> bool:
     return job.priority == 0 and not ours and not is_user_held(job)
 
 
-def _node(node: SlurmNode, racks: Mapping[str, int]) -> NodeSight:
-    shut = any(_SHUT.search(flag) for flag in node.flags)
+def _node(node: SlurmNode, racks: Mapping[str, int], shut: Collection[str]) -> NodeSight:
+    closed = node.name in shut or any(_SHUT.search(flag) for flag in node.flags)
     return NodeSight(
         name=node.name, gpus=max(0, node.gpus - node.gpus_astray), gpu_type=node.gpu_type,
         cpus=float(node.cpus), memory_gb=node.memory_mb / 1024, rack=racks.get(node.name, 0),
-        up=node.state in _USABLE and not shut,
+        up=node.state in _USABLE and not closed,
     )  # fmt: skip
