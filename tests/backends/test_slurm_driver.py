@@ -175,6 +175,16 @@ def test_a_job_whose_list_of_nodes_is_odd_can_be_taken_back_all_the_same() -> No
     assert tools.given[0][-1] == f"AdminComment={HELD} nodelist="
 
 
+def test_no_job_is_shown_with_more_nodes_than_there_are_for_it() -> None:
+    def sizes(more: str, **fields: Any) -> tuple[int, int, int]:
+        request = seen({"comment": f"rota:{more},max_nodes=65536", **fields}, nodes=4)[0].request
+        return request.workers, request.min_workers, request.max_workers
+
+    assert sizes("checkpointable=yes") == (1, 1, 4)
+    assert sizes("elastic=yes", excluded_nodes="n3") == (1, 1, 3)
+    assert sizes("checkpointable=yes,min_nodes=2", node_count=6) == (6, 2, 6)
+
+
 def test_memory_counts_only_where_slurm_counts_it() -> None:
     asks = {"memory_per_node": 2048}
     assert seen(asks)[0].request.memory_gb_per_worker == 0.0
@@ -507,7 +517,7 @@ def test_what_was_said_of_jobs_that_are_gone_is_forgotten(monkeypatch: pytest.Mo
 def test_hints_of_one_end_of_the_sizes_agree_with_what_was_submitted(
     nodes: int, hints: str, sizes: tuple[int, int, int]
 ) -> None:
-    (job,) = seen({"comment": f"rota:{hints}", "node_count": nodes})
+    (job,) = seen({"comment": f"rota:{hints}", "node_count": nodes}, nodes=8)
     request = job.request
     assert (request.workers, request.min_workers, request.max_workers) == sizes
 

@@ -83,6 +83,9 @@ class Demands:
         kind, each, nodes, left = self._gpus(job)
         workers, least, most = _sizes(nodes, hints, resizes=hints.checkpointable and job.requeue)
         only_on, strange = self._only_on(job)
+        # Policies and what is learned of speed have a place for each size that a job may have.
+        places = len(self._nodes if only_on is None else only_on)
+        most = max(workers, least, min(most, places))
         limit_s = max(0.0, job.time_limit_s) if isfinite(job.time_limit_s) else nan
         request = JobRequest(
             user=job.user, model=hints.model, workers=workers, min_workers=least, max_workers=most,
