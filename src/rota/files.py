@@ -35,19 +35,24 @@ BAD_ARRAYS: Final = (
 """What reading arrays from a damaged file of numpy's (npz, a zip archive) may raise."""
 
 
-def replace_file(path: Path, facts: dict[str, Any]) -> None:
+def replace_file(path: Path, facts: dict[str, Any], mode: int = 0o600) -> None:
     """Write a JSON file, as `replace_bytes` does."""
-    replace_bytes(path, [json.dumps(facts).encode()])
+    replace_bytes(path, [json.dumps(facts).encode()], mode)
 
 
-def replace_bytes(path: Path, pieces: Iterable[Any]) -> None:
+def replace_bytes(path: Path, pieces: Iterable[Any], mode: int = 0o600) -> None:
     """Write a file that others see whole or not at all, and only its owner can read.
 
-    When this returns, contents and name are on the disk (fsync) and survive a loss of power.
+    Another `mode` lets others read it, too. When this returns, contents and name are on the disk
+    (fsync) and survive a loss of power.
     """
     part = path.with_suffix(".part")
     try:
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+        # In a folder that others may write to, a link may lie in its place.
+        number = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(number, "wb") as file:
+            if mode != 0o600:
+                os.fchmod(file.fileno(), mode)
             for piece in pieces:
                 file.write(piece)
             file.truncate()  # last: space reserved by `reserve_file` is overwritten first

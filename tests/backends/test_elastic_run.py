@@ -80,7 +80,9 @@ def test_a_training_gains_and_loses_a_satellite_and_ends_them_all(place: Path) -
     assert len(read(place, "sbatch.log")) == 2
     assert "--comment=rota:satellite-of=5" in read(place, "sbatch.log")[0]
     assert read(place, "scancel.log") == ["101", "102"]
-    told = json.loads((place / "rota-heartbeat-5.json").read_text())
+    beat = place / "rota-heartbeat-5.json"
+    assert beat.stat().st_mode & 0o777 == 0o644  # rota runs under another account
+    told = json.loads(beat.read_text())
     assert told["samples"] == told["total"] == sum(run.taken().values())
 
 

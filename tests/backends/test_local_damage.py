@@ -305,3 +305,13 @@ def test_a_passing_lack_of_means_is_no_damage(
         poor.append(False)
         here.until(lambda: here.backend.jobs)
         assert here.job(uid)
+
+
+def test_no_file_is_written_through_a_link_that_lies_in_its_place(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("precious")
+    (tmp_path / "x.part").symlink_to("other")
+    with pytest.raises(OSError, match="symbolic link"):
+        replace_file(tmp_path / "x.json", {"a": 1})
+    assert (tmp_path / "other").read_text() == "precious"
+    replace_file(tmp_path / "x.json", {"a": 1})  # the link is gone
+    assert read_file(tmp_path / "x.json") == {"a": 1}

@@ -192,7 +192,8 @@ class ElasticRun:
                 status = replace(self._told, state=status.state, samples=status.samples)
             self._told = status
             facts = beat_of(status, len(gpus_here(self._environ)), time(), saved_s(self._park))
-            replace_file(Path(heartbeat_name(self._job.call)).absolute(), facts)
+            # rota runs under an account of its own, and has to read it.
+            replace_file(Path(heartbeat_name(self._job.call)).absolute(), facts, 0o644)
         except (JobError, OSError):
             return None
         return status
