@@ -86,7 +86,8 @@ def test_a_training_gains_and_loses_a_satellite_and_ends_them_all(place: Path) -
     assert told["samples"] == told["total"] == sum(run.taken().values())
 
 
-def test_a_training_that_is_stopped_goes_on_in_the_next_run(place: Path) -> None:
+@pytest.mark.parametrize("restarts", ["1", "0"])  # a controller that was killed forgets runs
+def test_a_training_that_is_stopped_goes_on_in_the_next_run(place: Path, restarts: str) -> None:
     training = script(place / "out", epochs=6, pace_s=0.05)
     command = [sys.executable, "-m", "rota", "elastic-run", "--", *training]
     root = place / "rota-elastic-5"
@@ -97,9 +98,10 @@ def test_a_training_that_is_stopped_goes_on_in_the_next_run(place: Path) -> None
         leader.send_signal(signal.SIGTERM)
         assert leader.wait(PATIENCE_S) == 0
     assert run.job.observe().state == "stopped"
-    with child(command, cwd=place, env=environ(place, SLURM_RESTART_COUNT="1")) as leader:
+    with child(command, cwd=place, env=environ(place, SLURM_RESTART_COUNT=restarts)) as leader:
         assert leader.wait(PATIENCE_S) == 0
     assert set(run.taken().values()) == {1}
+    assert (root / "run-1").is_dir()
     assert len(read(place, "scancel.log")) == 4
 
 

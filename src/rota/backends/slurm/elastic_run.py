@@ -20,6 +20,7 @@ import stat
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from itertools import count
 from math import nan
 from pathlib import Path
 from time import monotonic, sleep, time
@@ -67,7 +68,7 @@ class ElasticRun:
         self._environ, self._tools, self._say = environ, tools, say
         self._job = own_job(environ, tools)
         root = own_folder(Path(folder_name(self._job.job_id)).absolute())
-        run = int(environ.get("SLURM_RESTART_COUNT", "0"))
+        run = _next_run(root, int(environ.get("SLURM_RESTART_COUNT", "0")))
         self._folder, self._park = root / f"run-{run}", root / f"parked-{run}"
         self._satellites = SatelliteJobs(tools, root / "satellites.json")
         self._elastic = ElasticJob(self._folder)
@@ -78,12 +79,12 @@ class ElasticRun:
 
     def _specified(self, command: tuple[str, ...], resume: Path | None) -> JobSpec:
         nodes = expanded(self._environ["SLURM_JOB_NODELIST"])
-        count = max(1, len(gpus_here(self._environ)))
+        each = max(1, len(gpus_here(self._environ)))
         env = {} if resume is None else {ENV_RESUME: str(resume)}
         members = [
             Member(name, env=env, outside=True)
             for node in nodes
-            for name in names_of(self._environ, node, count)
+            for name in names_of(self._environ, node, each)
         ]
         return JobSpec(
             command=command, members=tuple(members), env={ENV_PARK: str(self._park)},
@@ -236,6 +237,11 @@ def own_folder(path: Path) -> Path:
     finally:
         os.close(number)
     return path
+
+
+def _next_run(root: Path, restarts: int) -> int:
+    """The number of this run: a controller that was killed may count one twice."""
+    return next(run for run in count(restarts) if not (root / f"run-{run}").exists())
 
 
 def saved_s(park: Path) -> float:
