@@ -280,8 +280,9 @@ def test_others_go_first_when_a_cluster_does_not_start_what_it_was_told_to(
     backend = make(cluster)
     backend._mind.start_s = 0.2
     decide(backend, j1=((0, 1, 0),))
-    snapshot = until(backend, lambda s: s.jobs.uid.tolist() == [3])  # j2 asks for the same as j1
-    assert not backend._mind.share(1)
+    snapshot = until(backend, lambda _: not backend._mind.share(1))
+    assert snapshot.jobs.uid.tolist() == [3]  # j2 asks for the same as j1
+    until(backend, lambda _: cluster.jobs["j1"].sight.phase == "waiting")
     assert "it, or one like it, had nodes" in backend.roll.jobs[2].sight.waits_for
     assert make_policy("fifo").decide(snapshot).diff(snapshot).job.tolist() == [0]
     until(backend, lambda s: s.jobs.uid.tolist() == [1, 2, 3])

@@ -40,6 +40,8 @@ class SlowStarts:
             if until_s <= now_s:  # of those that are late together, one counts
                 aside_s = min(2 * aside_s, MOST_S)
                 self._late[sight.request] = now_s + aside_s, aside_s
+                for job in jobs.values():  # the next round comes before the next look
+                    job.sight = self._with_wait(job.sight, now_s)
 
     def told(self, sight: ClusterSight, now_s: float) -> ClusterSight:
         """The same, but that waiting jobs which are set aside wait for that, too."""
@@ -53,7 +55,8 @@ class SlowStarts:
 
     def _with_wait(self, job: JobSight, now_s: float) -> JobSight:
         until_s, _ = self._late.get(job.request, (now_s, 0.0))
-        if until_s <= now_s or job.phase != "waiting" or job.waits_for or job.end:
+        is_to_wait = job.managed and job.phase in ("waiting", "starting") and not job.end
+        if until_s <= now_s or not is_to_wait or job.waits_for:
             return job
         minutes = ceil((until_s - now_s) / 60)
         return replace(
