@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from math import nan
@@ -116,6 +117,19 @@ def test_a_script_that_never_trains_fails_the_job_at_once_and_says_why(
     assert printed in said
     # Not from the agent, which waits two minutes for members that it has not started itself.
     assert "No member could start; see above what they have printed." in said
+
+
+def test_a_training_whose_folder_is_removed_fails_at_once(place: Path) -> None:
+    training = script(place / "out", epochs=100_000, pace_s=0.05)
+    command = [sys.executable, "-m", "rota", "elastic-run", "--", *training]
+    folder = place / "rota-elastic-5" / "run-0"
+    with child(command, cwd=place, env=environ(place), stderr=-1, text=True) as leader:
+        eventually((folder / "agent.json").exists)
+        eventually(lambda: ElasticJob(folder).observe().step > 3)
+        shutil.rmtree(folder.parent)
+        _, said = leader.communicate(timeout=PATIENCE_S)
+    assert leader.returncode == 1
+    assert "agent was killed, or could not write its result" in said
 
 
 def test_a_job_that_may_not_submit_jobs_trains_on_its_own_nodes(place: Path) -> None:

@@ -30,7 +30,7 @@ from rota.backends.slurm.elastic_member import gpus_here, names_of
 from rota.backends.slurm.heartbeat import heartbeat_name
 from rota.backends.slurm.replies import expanded, read_jobs
 from rota.backends.slurm.satellite_jobs import SatelliteJobs, folder_name
-from rota.elastic.job import ElasticJob
+from rota.elastic.job import AGENT_KILLED, ElasticJob
 from rota.elastic.member_forkserver import die_with_parent
 from rota.elastic.parking import ENV_PARK, ENV_RESUME, MANIFEST, parked
 from rota.elastic.protocol import AGENT_FILE, ENDED, JOB_FILE, JobSpec, Member
@@ -106,7 +106,7 @@ class ElasticRun:
                 "--kill-on-bad-exit=0", sys.executable, "-m", module, str(self._folder),
             )  # fmt: skip
             self._submit()
-            return self._watch(members)
+            return self._watch(members, agent)
         finally:
             agent.kill()
             agent.wait()
@@ -153,7 +153,9 @@ class ElasticRun:
             if count:
                 self._say(f"{count} satellites are over; as many were submitted anew")
 
-    def _watch(self, members: subprocess.Popen[bytes]) -> Result:
+    def _watch(
+        self, members: subprocess.Popen[bytes], agent: subprocess.Popen[bytes]
+    ) -> Result:  # fmt: skip
         due_s, renew_s = 0.0, monotonic() + RENEW_S
         while (result := self._elastic.result) is None:
             if self._terminated and not self._stopping:
@@ -168,6 +170,8 @@ class ElasticRun:
                     raise JobError("No member could start; see above what they have printed.")
             sleep(LOOK_S)
         self._beat()
+        if result.error == AGENT_KILLED:
+            agent.kill()  # if its folder was removed it lives, but nobody would hear how it ends
         # What scripts do after the training, such as saving the network, belongs to the job.
         members.wait(GRACE_S if self._stopping else None)
         return result
