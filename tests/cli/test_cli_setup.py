@@ -50,7 +50,8 @@ def test_the_command_of_the_unit_is_one_that_rota_knows(tmp_path: Path) -> None:
     (start,) = [line for line in text.splitlines() if line.startswith("ExecStart=")]
     words = start.partition("=")[2].split()
     told = CliRunner().invoke(app, [*words[words.index("run") :], "--every", "0"])
-    assert "--interval 0 is too short" in f"{told.stderr}{told.exception}"  # all else was understood
+    # All else was understood.
+    assert "--interval 0 is too short" in f"{told.stderr}{told.exception}"
 
 
 def test_files_that_are_there_are_kept(tmp_path: Path) -> None:
