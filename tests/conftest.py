@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from importlib import import_module
@@ -37,6 +38,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     In the end they would be waited for.
     """
     items.sort(key=lambda item: not item.nodeid.startswith(WAITING))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what stays: all tests, torch, Numba."""
+    gc.collect()
+    gc.freeze()
 
 
 # -- how many kernels were compiled, over all workers of a run -----------------------------------

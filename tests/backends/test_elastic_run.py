@@ -168,14 +168,25 @@ def test_satellites_that_are_over_are_replaced_but_not_for_ever(
     assert len(read(place, "sbatch.log")) == 2 + MOST_AGAIN
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"satellites": 5}', '{"satellites": ["-x", null]}']
-)
-def test_a_damaged_list_of_satellites_ends_no_training(place: Path, text: str) -> None:
+DAMAGED = ("", "{", "[]", '{"satellites": 5}', '{"satellites": ["-x", null]}')
+
+
+@pytest.mark.parametrize("text", DAMAGED)
+def test_of_a_damaged_list_no_satellite_is_cancelled(place: Path, text: str) -> None:
+    (place / "satellites.json").write_text(text)
+    tools = SlurmTools({"PATH": f"{place / 'bin'}:{os.environ['PATH']}"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        SatelliteJobs(tools, place / "satellites.json").cancel()
+    assert read(place, "scancel.log") == []
+    assert not (place / "satellites.json").exists()
+
+
+def test_a_damaged_list_of_satellites_ends_no_training(place: Path) -> None:
     training = script(place / "out", epochs=1)
     folder = place / "rota-elastic-5"
     folder.mkdir()
-    (folder / "satellites.json").write_text(text)
+    (folder / "satellites.json").write_text(DAMAGED[-1])
     (place / "bin" / "sbatch").write_text("#!/bin/sh\nexit 1\n")
     (place / "bin" / "scancel").unlink()
     command = [sys.executable, "-m", "rota", "elastic-run", "--", *training]

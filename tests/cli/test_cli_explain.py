@@ -6,7 +6,8 @@ import json
 import shutil
 import signal
 import sqlite3
-from contextlib import closing
+from contextlib import closing, redirect_stdout
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 
 
 def told(sh: Shell, job: str) -> dict[str, Any]:
-    """A job as `rota explain --json` has it."""
-    return dict(json.loads(sh("explain", job, "--json").stdout))
+    """A job as `rota explain --json` has it, without starting a process each time it is asked."""
+    with redirect_stdout(StringIO()) as out:
+        assert run(["explain", job, "--json", "--state", str(sh.state)]) == 0
+    return dict(json.loads(out.getvalue()))
 
 
 def tiers(sh: Shell, job: str) -> list[str]:

@@ -9,6 +9,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+from functools import cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -365,9 +366,10 @@ def kernels() -> dict[str, Any]:
     return found
 
 
-def imported_by(path: Path) -> Iterator[Path]:
+@cache
+def imported_by(path: Path) -> list[Path]:
     """The files of the package that a file imports, by its syntax tree."""
-    tree = ast.parse(path.read_text())
+    tree, files = ast.parse(path.read_text()), []
     for_types = {
         id(node) for top in tree.body
         if isinstance(top, ast.If) and "TYPE_CHECKING" in ast.unparse(top.test)
@@ -380,7 +382,8 @@ def imported_by(path: Path) -> Iterator[Path]:
         for module in [names[0]] if file_of(names[0]) not in (None, PACKAGE) else names[1:]:
             found = file_of(module)
             if found:
-                yield found
+                files.append(found)
+    return files
 
 
 def file_of(module: str) -> Path | None:
@@ -407,6 +410,16 @@ def test_a_kernel_s_stamp_covers_every_module_that_it_imports() -> None:
         assert not {p for p in missing if p.name != "__init__.py"}, name
 
 
+@cache
+def taken_from(path: Path) -> list[tuple[Path, set[str]]]:
+    """The files of the package from which a file imports names, and these names."""
+    return [
+        (source, {alias.asname or alias.name for alias in node.names})
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module and (source := file_of(node.module))
+    ]
+
+
 def test_a_kernel_s_stamp_covers_every_name_that_its_code_reads() -> None:
     for name, kernel in kernels().items():
         made_of = Ingredients(kernel)
@@ -414,13 +427,9 @@ def test_a_kernel_s_stamp_covers_every_name_that_its_code_reads() -> None:
         for function in made_of.functions:
             origin = Path(function.__code__.co_filename)
             assert origin in files, name
-            tree = ast.parse(origin.read_text())
-            for node in ast.walk(tree):
-                if not isinstance(node, ast.ImportFrom) or node.module is None:
-                    continue
-                read = {a.asname or a.name for a in node.names} & set(function.__code__.co_names)
-                source = file_of(node.module)
-                if read and source and source.name != "__init__.py":
+            for source, taken in taken_from(origin):
+                read = taken & set(function.__code__.co_names)
+                if read and source.name != "__init__.py":
                     assert source in files, (name, function.__name__, read)
 
 
