@@ -12,6 +12,7 @@ from lab import NOBODY
 
 from rota.backends.slurm.slurm_driver import SlurmDriver
 from rota.backends.slurm.tools import SlurmTools
+from rota.errors import BackendError
 from rota.run.reader import read_journal
 from rota.testing import check_driver
 
@@ -182,6 +183,19 @@ def test_what_is_asked_for_wrongly_is_said_clearly(lab: Lab) -> None:
     assert done.returncode != 0
     assert "gpuu" in done.stderr
     assert json.loads(lab.run("squeue", "--json"))["errors"] == []
+
+
+def test_a_controller_that_hangs_is_not_taken_for_one_without_jobs(lab: Lab) -> None:
+    job = lab.submit(SLEEP.format(seconds=1000), "--gres=gpu:1")
+    driver = SlurmDriver(SlurmTools(lab.env), frozenset({"rota"}))
+    assert [one.name for one in driver.observe().jobs] == [str(job)]
+    lab.pause_ctld()
+    try:
+        with pytest.raises(BackendError, match="listed no nodes"):
+            driver.observe()
+    finally:
+        lab.pause_ctld(pause=False)
+    assert [one.name for one in driver.observe().jobs] == [str(job)]
 
 
 def test_the_driver_keeps_the_contract_of_drivers(lab: Lab) -> None:

@@ -140,9 +140,9 @@ def _parsed(text: str, command: str) -> Any:
 
 
 def _rows(answer: Any, key: str, asked: str) -> list[dict[str, Any]]:
-    rows = answer.get(key) if isinstance(answer, dict) else None
-    if not isinstance(rows, list):
-        wrong = answer.get("errors") if isinstance(answer, dict) else None
+    rows, wrong = (answer.get(key), answer.get("errors")) if isinstance(answer, dict) else (None, 0)
+    # Where no controller answers, squeue and sinfo of 22.05 list nothing and end with code 0.
+    if wrong or not isinstance(rows, list):
         raise BackendError(f"{asked} listed no {key}{f': {wrong}' if wrong else ''}.")
     if strange := [row for row in rows if not isinstance(row, dict)]:
         raise BackendError(f"{asked} listed {strange[0]!r} among its {key}.")
