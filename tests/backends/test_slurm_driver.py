@@ -98,6 +98,7 @@ def test_without_an_estimate_the_time_limit_counts_and_none_is_none() -> None:
         ({"eligible_time": 2 * NOW_S}, "its begin time has not come"),
         ({"comment": f"{USER_HELD} mine"}, "its user holds it"),
         ({"admin_comment": ""}, "it is held, and not by rota"),
+        ({"state_reason": "JobHeldAdmin"}, "it is held, and not by rota"),
     ],
 )  # fmt: skip
 def test_what_a_job_waits_for_beside_room_is_said(fields: dict[str, Any], why: str) -> None:

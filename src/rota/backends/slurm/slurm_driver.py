@@ -337,7 +337,9 @@ def _is_held_by_others(job: SlurmJob) -> bool:
 
     Slurm itself holds what it could not launch; where rota starts jobs, it tries again elsewhere.
     """
-    ours = job.mark.startswith(HELD) or job.said == LAUNCH_FAILED
+    if job.said == LAUNCH_FAILED:
+        return False
+    ours = job.mark.startswith(HELD) and job.reason != "JobHeldAdmin"
     return job.priority == 0 and not ours and not is_user_held(job)
 
 
