@@ -465,6 +465,39 @@ def test_hints_of_one_end_of_the_sizes_agree_with_what_was_submitted(
     assert (request.workers, request.min_workers, request.max_workers) == sizes
 
 
+@pytest.mark.parametrize(
+    ("fields", "nodes", "cpus"),
+    [
+        ({"node_count": 2, "tasks": 1, "cpus": 2}, 1, 2.0),  # -c2
+        ({"node_count": 2, "tasks": 4, "cpus": 16}, 1, 16.0),  # -n4 -c4
+        ({"node_count": 3, "max_nodes": 2, "tasks": 3, "cpus": 24}, 2, 12.0),  # -n3 -c8 -N2
+        ({"node_count": 2, "max_nodes": 4, "tasks": 4, "cpus": 16}, 2, 8.0),  # -N2-4
+        ({"node_count": 2, "tasks": 4, "cpus": 64}, 2, 32.0),  # -n4 -c16 on nodes of 32
+        ({"node_count": 2, "tasks": 3, "cpus": 60}, 3, 20.0),  # -n3 -c20: none has room for two
+        ({"node_count": 2, "tasks": 40, "cpus": 40}, 2, 20.0),
+        ({"node_count": 4, "tasks": 8, "cpus": 8, "tasks_per_node": 2}, 4, 2.0),
+        ({"node_count": 4, "tasks": 4, "cpus": 4}, 4, 1.0),  # scontrol update NumNodes=4
+        ({"node_count": 3, "tasks": 2, "cpus": 8, "memory_per_cpu": 12288}, 2, 4.0),
+    ],
+)  # fmt: skip
+def test_a_job_of_tasks_gets_no_more_nodes_than_it_asks_for_whatever_slurm_guesses(
+    fields: dict[str, Any], nodes: int, cpus: float
+) -> None:
+    """A waiting job's number of nodes is Slurm's guess, by how full nodes were at submission."""
+    asked = {"max_nodes": 0, "memory_per_node": 1024, **fields}
+    if "memory_per_cpu" in fields:
+        del asked["memory_per_node"]
+    (job,) = seen(asked, nodes=4, select="CR_CORE_MEMORY")
+    request = job.request
+    assert (request.workers, request.cpus_per_worker) == (nodes, cpus)
+
+
+def test_gpus_in_all_are_laid_out_whatever_slurm_guesses() -> None:
+    asked = {"tres_per_node": "", "tres_per_job": "gres:gpu:4", "tasks": 4, "cpus": 16}
+    (job,) = seen({"node_count": 2, "max_nodes": 0, **asked})
+    assert (job.managed, job.request.workers, job.request.gpus_per_worker) == (True, 1, 4)
+
+
 YES, ENDS = st.sampled_from(["yes", "no"]), st.integers(0, 9)
 
 

@@ -108,6 +108,15 @@ def test_a_job_is_resized_by_a_requeue(lab: Lab) -> None:
     assert len(runs(lab, job)) >= 2
 
 
+def test_jobs_of_tasks_get_the_nodes_that_they_need_and_no_more(lab: Lab) -> None:
+    asked = {"-n1 -c2": 1, "-n4 -c4": 1, "-n3 -c8 -N2": 2, "-n3 -c20": 3, "-n4": 1}
+    with daemon(lab, "fifo-skip"):
+        jobs = {lab.submit(COUNTING.format(steps=3), "--gres=gpu:1", *words.split()): count
+                for words, count in asked.items()}  # fmt: skip
+        lab.until(lambda: all_over(lab, *jobs), "all are over")
+    assert {job: lab.jobs()[job]["node_count"] for job in jobs} == jobs
+
+
 def test_a_killed_daemon_is_followed_by_one_that_goes_on(lab: Lab) -> None:
     with daemon(lab, "srtf", name="killed") as rota:
         jobs = [

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from math import isfinite, nan
+from dataclasses import dataclass, field, replace
+from math import ceil, isfinite, nan
 from typing import TYPE_CHECKING, Final
 
 from rota.backends.driver import JobRequest
@@ -49,7 +49,8 @@ class Demands:
 
     def see(self, nodes: Sequence[SlurmNode]) -> None:
         """Take in the nodes on which jobs may be."""
-        facts = [(one.name, one.gpus, one.gpu_type, one.features, one.partitions) for one in nodes]
+        facts = [(one.name, one.gpus, one.gpu_type, one.cpus, one.memory_mb, one.features,
+                  one.partitions) for one in nodes]  # fmt: skip
         if facts == self._facts:
             return
         self._nodes, self._facts, self._most = nodes, facts, {"": 0}
@@ -62,7 +63,8 @@ class Demands:
     def of(self, job: SlurmJob) -> Demand:
         """What a job asks for."""
         key = (job.comment, job.gpus_per_node, job.gpus_per_job, job.gpus_other,
-               job.least_nodes, job.most_nodes, job.cpus, job.memory_mb, job.features, job.excluded,
+               job.least_nodes, job.most_nodes, job.sized, job.tasks, job.tasks_per_node, job.cpus,
+               job.memory_mb, job.cpu_memory_mb, job.features, job.excluded,
                own_nodes(job), job.partition, job.user, job.time_limit_s, job.requeue, job.batch,
                job.het_id, job.reservation, job.exclusive, job.licenses)  # fmt: skip
         if key not in self._known:
@@ -74,9 +76,11 @@ class Demands:
 
     def _read(self, job: SlurmJob) -> Demand:
         hints, ignored = read_hints(job.comment)
+        only_on, strange = self._only_on(job)
+        if not job.sized:
+            job = self._sized(job, only_on)
         kind, each, nodes, left = self._gpus(job)
         workers, least, most = _sizes(nodes, hints, resizes=hints.checkpointable and job.requeue)
-        only_on, strange = self._only_on(job)
         limit_s = max(0.0, job.time_limit_s) if isfinite(job.time_limit_s) else nan
         request = JobRequest(
             user=job.user, model=hints.model, workers=workers, min_workers=least, max_workers=most,
@@ -104,6 +108,26 @@ class Demands:
                 (job.least_nodes > MOST_NODES, f"it asks for {job.least_nodes} nodes"),
             ) if holds), "",
         )  # fmt: skip
+
+    def _sized(self, job: SlurmJob, only_on: frozenset[str] | None) -> SlurmJob:
+        """A job that asks for tasks, on as few nodes as have room for them.
+
+        Slurm 22.05 guesses one node too many where tasks want several CPUs, two for a single task.
+        """
+        each, fit = ceil(job.cpus / job.tasks), 1
+        for node in self._nodes:
+            if only_on is None or node.name in only_on:
+                here = node.cpus // each
+                if self.counts_memory and job.cpu_memory_mb > 0:
+                    here = int(min(here, node.memory_mb // (job.cpu_memory_mb * each)))
+                fit = max(fit, here)
+        if job.tasks_per_node > 0:
+            fit = min(fit, job.tasks_per_node)
+        nodes = max(ceil(job.tasks / fit), job.least_nodes - (each > 1))
+        memory_mb = job.memory_mb
+        if job.cpu_memory_mb > 0:
+            memory_mb = job.cpu_memory_mb * ceil(job.cpus / nodes)
+        return replace(job, least_nodes=nodes, most_nodes=nodes, memory_mb=memory_mb)
 
     def _memory_gb(self, job: SlurmJob) -> float:
         return job.memory_mb / 1024 if self.counts_memory and job.memory_mb > 0 else 0.0

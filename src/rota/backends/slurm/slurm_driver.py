@@ -337,10 +337,8 @@ def _is_held_by_others(job: SlurmJob) -> bool:
 
     Slurm itself holds what it could not launch; where rota starts jobs, it tries again elsewhere.
     """
-    if job.said == LAUNCH_FAILED:
-        return False
     ours = job.mark.startswith(HELD) and job.reason != "JobHeldAdmin"
-    return job.priority == 0 and not ours and not is_user_held(job)
+    return job.priority == 0 and not (ours or job.said == LAUNCH_FAILED or is_user_held(job))
 
 
 def _node(node: SlurmNode, racks: Mapping[str, int]) -> NodeSight:
