@@ -144,9 +144,9 @@ def test_what_is_no_answer_is_said_to_be_none(text: str) -> None:
 def test_an_answer_without_a_controller_does_not_say_that_there_is_nothing() -> None:
     """What squeue and sinfo of 22.05 print, with exit code 0, when slurmctld does not answer."""
     errors = '"errors": [{"error": "Unspecified error", "error_number": -1}]'
-    with pytest.raises(BackendError, match="listed no jobs.*Unspecified error"):
+    with pytest.raises(BackendError, match=r"listed no jobs.*Unspecified error"):
         read_jobs(f'{{{errors}, "jobs": []}}')
-    with pytest.raises(BackendError, match="listed no nodes.*Unspecified error"):
+    with pytest.raises(BackendError, match=r"listed no nodes.*Unspecified error"):
         read_nodes(f'{{{errors}, "nodes": []}}')
 
 

@@ -117,6 +117,21 @@ def test_jobs_of_tasks_get_the_nodes_that_they_need_and_no_more(lab: Lab) -> Non
     assert {job: lab.jobs()[job]["node_count"] for job in jobs} == jobs
 
 
+def test_a_job_that_slurm_never_starts_does_not_keep_nodes_from_others(lab: Lab) -> None:
+    whole = ("-N8", "--gres=gpu:4")
+    lab.run("scontrol", "update", "partitionname=rota", "maxtime=10")
+    try:
+        with daemon(lab, "fifo") as rota:
+            first = lab.submit(SLEEP.format(seconds=1000), *whole, "-t", "100")
+            other = lab.submit(COUNTING.format(steps=3), *whole, "-t", "1")
+            lab.until(lambda: all_over(lab, other), "the other one is over")
+            assert "Slurm does not start it (PartitionTimeLimit)" in rota.said
+            lab.run("scontrol", "update", f"jobid={first}", "timelimit=5")
+            lab.until(lambda: state_of(lab, first) == "RUNNING", "the first one runs")
+    finally:
+        lab.run("scontrol", "update", "partitionname=rota", "maxtime=infinite")
+
+
 def test_a_killed_daemon_is_followed_by_one_that_goes_on(lab: Lab) -> None:
     with daemon(lab, "srtf", name="killed") as rota:
         jobs = [

@@ -20,6 +20,8 @@ from rota.backends.slurm.said_once import SaidOnce
 from rota.backends.slurm.satellites import grown, sort_out, steps_to
 from rota.backends.slurm.slurm_reader import SlurmReader
 from rota.backends.slurm.topology import racks
+from rota.backends.slurm.unstarted import Unstarted
+from rota.backends.slurm.waiting import is_held_by_others, waits_for
 from rota.errors import BackendError
 
 if TYPE_CHECKING:
@@ -40,7 +42,6 @@ _SHUT: Final = re.compile(
 )
 FRESH_S: Final = 60.0
 """Since a requeue, which a job is given as its time of submission; its old run may take as long."""
-LAUNCH_FAILED: Final = "launch failed requeued held"
 NOTICED_S: Final = 3600.0
 """Seconds for which it is remembered that a job which is not listed was given notice."""
 MOST_TASKS: Final = 64
@@ -69,7 +70,7 @@ class SlurmDriver:
         self._racks: dict[str, int] | None = None
         self._left: list[SlurmJob] = []  # jobs of our partitions that Slurm is to start itself
         self._why_left: dict[str, str] = {}
-        self._runs = ForgottenRuns()
+        self._runs, self._unstarted = ForgottenRuns(), Unstarted(self._said.about_job)
         self._satellites: dict[int, list[SlurmJob]] = {}  # by the number of the job they follow
         self._orphans: list[SlurmJob] = []
 
@@ -113,6 +114,7 @@ class SlurmDriver:
         self._left, self._why_left = [], {}
         self._said.astray(ours)
         self._runs.see(jobs, _RUNS, now_s)
+        self._unstarted.see(jobs, now_s)
         parted = sort_out(jobs, lambda job: self.demands.of(job).hints.satellite_of,
                           self._is_elastic, self._said.about_job)  # fmt: skip
         self._satellites, self._orphans = parted.by_main, parted.orphans
@@ -176,13 +178,14 @@ class SlurmDriver:
             saved=saved_s is not None and saved_s >= self._noticed.get(job.call, inf),
             managed=managed, progress=progress, end=end, end_s=job.end_s if end else inf,
             waits_for=self._waits_for(job, now_s) if phase == "waiting" and not end else "",
+            refused=self._unstarted.why(job, now_s) if phase == "starting" else "",
         )  # fmt: skip
 
     def _waits_for(self, job: SlurmJob, now_s: float) -> str:
         """What a waiting job waits for beside room; "" if for nothing else."""
         if self._runs.may_go_on(job):
             return "Slurm has forgotten that it ran a moment ago; it may still run"
-        return _waits_for(job, now_s)
+        return waits_for(job, now_s) or self._unstarted.why(job, now_s)
 
     def _phase(self, job: SlurmJob) -> Phase:
         if job.state == "PENDING" or job.state.startswith(("REQUEUE", "SPECIAL")):
@@ -198,7 +201,7 @@ class SlurmDriver:
         said = list(demand.ignored)
         if self._is_left(job, demand):
             said.append(f"it is left to Slurm: {demand.left}")
-        elif not demand.left and job.state == "PENDING" and _is_held_by_others(job):
+        elif not demand.left and job.state == "PENDING" and is_held_by_others(job):
             said.append("it is held, and not by rota: `scontrol release` it; jobs that rota's hook "
                         "holds are marked (`rota setup` writes it)")  # fmt: skip
         for text in said:
@@ -317,28 +320,6 @@ def _split(job: SlurmJob, active: int) -> Iterator[SlurmJob]:
     most = min(MOST_TASKS, max(0, job.array_most - active) if job.array_most else MOST_TASKS)
     for task in islice(array_tasks(job.array_tasks), most):
         yield replace(job, array_task=task, array_tasks="")
-
-
-def _waits_for(job: SlurmJob, now_s: float) -> str:
-    """What a waiting job waits for beside room; "" if for nothing else."""
-    if job.dependency:
-        return f"it depends on {job.dependency}"
-    if job.eligible_s > now_s + 1 and not job.restarts:
-        return "its begin time has not come"
-    if job.priority == 0 and is_user_held(job):
-        return "its user holds it"
-    if _is_held_by_others(job):
-        return "it is held, and not by rota"
-    return ""
-
-
-def _is_held_by_others(job: SlurmJob) -> bool:
-    """Whether it is held by neither rota's hook nor its user: by an administrator, say.
-
-    Slurm itself holds what it could not launch; where rota starts jobs, it tries again elsewhere.
-    """
-    ours = job.mark.startswith(HELD) and job.reason != "JobHeldAdmin"
-    return job.priority == 0 and not (ours or job.said == LAUNCH_FAILED or is_user_held(job))
 
 
 def _node(node: SlurmNode, racks: Mapping[str, int]) -> NodeSight:
