@@ -229,6 +229,20 @@ def test_a_long_array_is_shown_task_by_task_and_not_whole() -> None:
     assert names == ["7_1", "7_0"]
 
 
+@pytest.mark.parametrize(
+    "held", [{"comment": USER_HELD}, {"state_reason": "JobHeldAdmin"}, {"dependency": "after:3"}]
+)
+def test_a_task_that_is_held_does_not_keep_the_rest_of_its_array_waiting(
+    held: dict[str, Any],
+) -> None:
+    rest = {"array_job_id": 7, "array_task_string": "1-9", "array_max_tasks": 1}
+    task = {"job_id": 8, "array_job_id": 7, "array_task_id": 0}
+    assert [job.name for job in seen(rest, task)] == ["7_0"]
+    assert [(job.name, bool(job.waits_for)) for job in seen(rest, {**task, **held})] == [
+        ("7_1", False), ("7_0", True)
+    ]  # fmt: skip
+
+
 def test_a_start_sets_the_size_which_running_jobs_refuse_then_nodes_and_then_releases() -> None:
     driver, tools = made(
         {"node_count": 2, "cpus": 8, "comment": "rota:checkpointable=yes,min_nodes=1,max_nodes=3"}

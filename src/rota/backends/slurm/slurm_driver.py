@@ -25,7 +25,7 @@ from rota.backends.slurm.waiting import is_held_by_others, waits_for
 from rota.errors import BackendError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rota.backends.driver import Place
     from rota.backends.reconciler import Action, Phase
@@ -108,13 +108,13 @@ class SlurmDriver:
         ours = [node for node in nodes if node.partitions & self.demands.partitions]
         self.demands.see(ours)
         names = {node.name for node in ours}
-        active = _active_tasks(jobs)
         found: list[JobSight] = []
         seen: dict[str, SlurmJob] = {}
         self._left, self._why_left = [], {}
         self._said.astray(ours)
         self._runs.see(jobs, _RUNS, now_s)
         self._unstarted.see(jobs, now_s)
+        active = _active_tasks(job for job in jobs if not self._is_put_off(job, now_s))
         parted = sort_out(jobs, lambda job: self.demands.of(job).hints.satellite_of,
                           self._is_elastic, self._said.about_job)  # fmt: skip
         self._satellites, self._orphans = parted.by_main, parted.orphans
@@ -186,6 +186,11 @@ class SlurmDriver:
         if self._runs.may_go_on(job):
             return "Slurm has forgotten that it ran a moment ago; it may still run"
         return waits_for(job, now_s) or self._unstarted.why(job, now_s)
+
+    def _is_put_off(self, job: SlurmJob, now_s: float) -> bool:
+        """Whether a job waits for something that rota cannot give it."""
+        held = job.state == "PENDING" and job.priority == 0
+        return held and bool(waits_for(job, now_s) or self._unstarted.why(job, now_s))
 
     def _phase(self, job: SlurmJob) -> Phase:
         if job.state == "PENDING" or job.state.startswith(("REQUEUE", "SPECIAL")):
@@ -303,8 +308,8 @@ def _answer(said: Said) -> Answer:
     return Answer("unknown" if said.unanswered else "refused", said.line)
 
 
-def _active_tasks(jobs: list[SlurmJob]) -> dict[int, int]:
-    """Tasks of every array that were split off and are not over."""
+def _active_tasks(jobs: Iterable[SlurmJob]) -> dict[int, int]:
+    """Tasks of every array that were split off and are not over, among these jobs."""
     found: dict[int, int] = {}
     for job in jobs:
         if job.array_task >= 0 and job.state not in ENDS:
