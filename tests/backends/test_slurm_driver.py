@@ -251,7 +251,7 @@ def test_a_start_sets_the_size_which_running_jobs_refuse_then_nodes_and_then_rel
     answer = driver.carry_out("start", job, (("n1", 1, 0), ("n3", 1, 0), ("n2", 1, 0)))
     size, where, release = tools.given
     assert answer.outcome == "done"
-    assert size == ("scontrol", "update", "jobid=7", f"AdminComment={HELD} nodelist=",
+    assert size == ("scontrol", "update", "jobid=7", f"AdminComment={HELD} nodelist= nodes=2/3",
                     "NumNodes=3-3", "NumCPUs=12")  # fmt: skip
     assert where == ("scontrol", "update", "jobid=7", "ReqNodeList=n1,n3,n2", "StartTime=now")
     assert release == ("scontrol", "release", "7")
@@ -477,6 +477,39 @@ def test_hints_of_one_end_of_the_sizes_agree_with_what_was_submitted(
     (job,) = seen({"comment": f"rota:{hints}", "node_count": nodes})
     request = job.request
     assert (request.workers, request.min_workers, request.max_workers) == sizes
+
+
+def test_a_job_that_was_resized_remembers_with_how_many_nodes_it_was_submitted() -> None:
+    hints = {"comment": "rota:checkpointable=yes,max_nodes=8", "max_nodes": 2, "node_count": 2}
+    driver, tools = made({**hints, "cpus": 8, "tasks": 4, "tasks_per_node": 2}, nodes=8)
+    (job,) = driver.observe().jobs
+    driver.carry_out("start", job, tuple((f"n{k}", 1, 0) for k in range(1, 7)))
+    mark = f"{HELD} nodelist= nodes=2/6"
+    assert tools.given[0] == (
+        "scontrol", "update", "jobid=7", f"AdminComment={mark}", "NumNodes=6-6", "NumCPUs=24",
+        "NumTasks=12",
+    )  # fmt: skip
+    grown = {**hints, "admin_comment": mark, "node_count": 6, "max_nodes": 6, "cpus": 24}
+    driver, tools = made({**grown, "job_state": "RUNNING", "nodes": "n[1-6]", "start_time": NOW_S})
+    (job,) = driver.observe().jobs
+    request = job.request
+    assert (request.workers, request.min_workers, request.max_workers) == (2, 2, 8)
+    assert request.cpus_per_worker == 4.0
+    driver.carry_out("stop", job, ())
+    assert tools.given[0] == ("scontrol", "update", "jobid=7", f"AdminComment={mark}")
+    (job,) = seen({**grown, "node_count": 3, "max_nodes": 3})  # its user has changed it since
+    assert (job.request.workers, job.request.min_workers) == (3, 3)
+
+
+def test_a_job_whose_gpus_are_asked_for_in_all_keeps_its_size() -> None:
+    said: list[str] = []
+    asked = {"tres_per_node": "", "tres_per_job": "gres:gpu:8", "tasks": 1, "max_nodes": 0}
+    hints = "rota:checkpointable=yes,min_nodes=1,max_nodes=4"
+    (job,) = seen({**asked, "comment": hints}, say=said.append)
+    request = job.request
+    assert (request.workers, request.min_workers, request.max_workers) == (2, 2, 2)
+    assert request.stoppable
+    assert "its GPUs are asked for in all" in said[0]
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,18 @@ def test_a_job_that_slurm_never_starts_does_not_keep_nodes_from_others(lab: Lab)
         lab.run("scontrol", "update", "partitionname=rota", "maxtime=infinite")
 
 
+def test_a_job_with_tasks_per_node_that_has_grown_shrinks_to_what_it_was(lab: Lab) -> None:
+    hints = "--comment=rota:checkpointable=yes,max_nodes=8,estimate=10m,restart=1s"
+    script = COUNTING.format(steps=100_000)
+    job = lab.submit(script, "-N2", "--ntasks-per-node=2", "--gres=gpu:4", hints)
+    with daemon(lab, "las+elastic", "--min-run", "2s"):
+        lab.until(lambda: "n[1-8]" in runs(lab, job), "it has all nodes")
+        rigid = [lab.submit(COUNTING.format(steps=40), "-N3", "--gres=gpu:4") for _ in range(2)]
+        lab.until(lambda: all(runs(lab, one) for one in rigid), "it has made room for both")
+        lab.until(lambda: all_over(lab, *rigid), "both are over")
+    assert ledger(lab, job)[-1][0] != "ended"
+
+
 def test_a_killed_daemon_is_followed_by_one_that_goes_on(lab: Lab) -> None:
     with daemon(lab, "srtf", name="killed") as rota:
         jobs = [

@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 MOST_GPUS: Final = 1024
 """On one node; a job that asks for more is left to Slurm, which knows no such node either."""
 _NODELIST: Final = re.compile(r"\bnodelist=(\S*)")
+_SIZE: Final = re.compile(r" nodes=(\d{1,7})/(\d{1,7})\b")
+_IN_ALL: Final = (
+    "min_nodes and max_nodes are ignored: its GPUs are asked for in all; ask for them per node, as "
+    "with --gres"
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class Demand:
     left: str = ""
     ignored: tuple[str, ...] = ()
     """Hints that were not understood."""
+    asked: int = 1
+    """Nodes that it was submitted with."""
 
 
 @dataclass
@@ -65,8 +72,9 @@ class Demands:
         key = (job.comment, job.gpus_per_node, job.gpus_per_job, job.gpus_other,
                job.least_nodes, job.most_nodes, job.sized, job.tasks, job.tasks_per_node, job.cpus,
                job.memory_mb, job.cpu_memory_mb, job.features, job.excluded,
-               own_nodes(job), job.partition, job.user, job.time_limit_s, job.requeue, job.batch,
-               job.het_id, job.reservation, job.exclusive, job.licenses)  # fmt: skip
+               own_nodes(job), own_size(job), job.partition, job.user, job.time_limit_s,
+               job.requeue, job.batch, job.het_id, job.reservation, job.exclusive,
+               job.licenses)  # fmt: skip
         if key not in self._known:
             if len(self._known) > 100_000:
                 self._known.clear()
@@ -80,7 +88,11 @@ class Demands:
         if not job.sized:
             job = self._sized(job, only_on)
         kind, each, nodes, left = self._gpus(job)
-        workers, least, most = _sizes(nodes, hints, resizes=hints.checkpointable and job.requeue)
+        if job.gpus_per_job and (hints.min_nodes or hints.max_nodes) and not hints.elastic:
+            ignored.append(_IN_ALL)
+            hints = replace(hints, min_nodes=0, max_nodes=0)
+        asked = nodes if job.gpus_per_job else own_size(job)
+        workers, least, most = _sizes(asked, hints, resizes=hints.checkpointable and job.requeue)
         limit_s = max(0.0, job.time_limit_s) if isfinite(job.time_limit_s) else nan
         request = JobRequest(
             user=job.user, model=hints.model, workers=workers, min_workers=least, max_workers=most,
@@ -91,7 +103,7 @@ class Demands:
             notice_s=hints.grace_s if hints.signal else 0.0, only_on=only_on,
             must_have=frozenset(own_nodes(job)), apart=True, in_place=hints.elastic,
         )  # fmt: skip
-        return Demand(request, hints, self._left(job) or left or strange, tuple(ignored))
+        return Demand(request, hints, self._left(job) or left or strange, tuple(ignored), asked)
 
     def _left(self, job: SlurmJob) -> str:
         """Why rota does not place a job like this, if it does not."""
@@ -224,6 +236,19 @@ def is_user_held(job: SlurmJob) -> bool:
     return job.comment.split(" ", 1)[0] == USER_HELD
 
 
-def held_mark(job: SlurmJob) -> str:
-    """The mark with which a job waits for rota; it remembers the nodes that its user has named."""
-    return f"{HELD} nodelist={','.join(own_nodes(job))}"
+def own_size(job: SlurmJob) -> int:
+    """The nodes that a job was submitted with, however many rota has given it since.
+
+    What somebody else has set since rota did counts as asked for.
+    """
+    found = _SIZE.search(job.mark)
+    return int(found[1]) if found and int(found[2]) == job.least_nodes else job.least_nodes
+
+
+def held_mark(job: SlurmJob, asked: int, given: int) -> str:
+    """The mark with which a job waits for rota; it remembers the nodes that its user has named.
+
+    And how many it was submitted with, if it has been given others.
+    """
+    size = f" nodes={asked}/{given}" if asked != given else ""
+    return f"{HELD} nodelist={','.join(own_nodes(job))}{size}"

@@ -279,9 +279,15 @@ class SlurmDriver:
             own = own_nodes(slurm_job)
             nodes.sort(key=lambda name: name not in own)
             nodes = nodes[: max(job.request.min_workers, len(own))]
-        size = {"AdminComment": held_mark(slurm_job), "NumNodes": f"{len(nodes)}-{len(nodes)}"}
+        mark = held_mark(slurm_job, self.demands.of(slurm_job).asked, len(nodes))
+        size = {"AdminComment": mark, "NumNodes": f"{len(nodes)}-{len(nodes)}"}
         if len(nodes) != slurm_job.least_nodes:
-            size["NumCPUs"] = str(round(job.request.cpus_per_worker * len(nodes)))
+            cpus = job.request.cpus_per_worker * len(nodes)
+            size["NumCPUs"] = str(round(cpus))
+            # As many tasks on each node as before: Slurm never starts a job whose tasks do not fit.
+            tasks = round(slurm_job.tasks * cpus / slurm_job.cpus)
+            if tasks > len(nodes):
+                size["NumTasks"] = str(tasks)
         said = self._tools.update(slurm_job.call, size)
         if said.code == 0:
             # Right after a requeue a node takes a new start for the old one, and the job fails.
@@ -296,7 +302,8 @@ class SlurmDriver:
 
     def _in_turn(self, job: SlurmJob, verb: tuple[str, ...]) -> Answer:
         """Mark a job as held by rota first: without the mark, nobody would ever release it."""
-        said = self._tools.update(job.call, {"AdminComment": held_mark(job)})
+        mark = held_mark(job, self.demands.of(job).asked, job.least_nodes)
+        said = self._tools.update(job.call, {"AdminComment": mark})
         if said.code == 0:
             said = self._tools.control(verb, job.call)
         return _answer(said)
