@@ -105,6 +105,19 @@ def test_what_a_job_waits_for_beside_room_is_said(fields: dict[str, Any], why: s
     assert seen(fields)[0].waits_for == why
 
 
+def test_a_job_whose_failed_dependency_was_dropped_is_not_taken_for_held_by_somebody() -> None:
+    failed = {"state_reason": "JobHeldAdmin", "dependency": "afterok:3(failed)"}
+    driver, tools = made(failed)
+    assert "it depends on" in driver.observe().jobs[0].waits_for
+    tools.jobs[0]["dependency"] = ""
+    for _ in range(2):
+        assert driver.observe().jobs[0].waits_for == ""
+    tools.jobs[0]["state_reason"] = "JobHeldUser"
+    driver.observe()
+    tools.jobs[0]["state_reason"] = "JobHeldAdmin"
+    assert driver.observe().jobs[0].waits_for == "it is held, and not by rota"
+
+
 @pytest.mark.parametrize("mark", ["", "rota:let-go", HELD])
 @pytest.mark.parametrize("said", ["launch failed requeued held", "launch_failed_requeued_held"])
 def test_a_job_that_slurm_holds_since_it_could_not_launch_it_is_started_again(

@@ -21,7 +21,7 @@ from rota.backends.slurm.satellites import grown, sort_out, steps_to
 from rota.backends.slurm.slurm_reader import SlurmReader
 from rota.backends.slurm.topology import racks
 from rota.backends.slurm.unstarted import Unstarted
-from rota.backends.slurm.waiting import is_held_by_others, waits_for
+from rota.backends.slurm.waiting import Waiting
 from rota.errors import BackendError
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ class SlurmDriver:
         self._left: list[SlurmJob] = []  # jobs of our partitions that Slurm is to start itself
         self._why_left: dict[str, str] = {}
         self._runs, self._unstarted = ForgottenRuns(), Unstarted(self._said.about_job)
+        self._waiting = Waiting()
         self._satellites: dict[int, list[SlurmJob]] = {}  # by the number of the job they follow
         self._orphans: list[SlurmJob] = []
 
@@ -114,6 +115,7 @@ class SlurmDriver:
         self._said.astray(ours)
         self._runs.see(jobs, _RUNS, now_s)
         self._unstarted.see(jobs, now_s)
+        self._waiting.see(jobs)
         active = _active_tasks(job for job in jobs if not self._is_put_off(job, now_s))
         parted = sort_out(jobs, lambda job: self.demands.of(job).hints.satellite_of,
                           self._is_elastic, self._said.about_job)  # fmt: skip
@@ -185,12 +187,12 @@ class SlurmDriver:
         """What a waiting job waits for beside room; "" if for nothing else."""
         if self._runs.may_go_on(job):
             return "Slurm has forgotten that it ran a moment ago; it may still run"
-        return waits_for(job, now_s) or self._unstarted.why(job, now_s)
+        return self._waiting.why(job, now_s) or self._unstarted.why(job, now_s)
 
     def _is_put_off(self, job: SlurmJob, now_s: float) -> bool:
         """Whether a job waits for something that rota cannot give it."""
         held = job.state == "PENDING" and job.priority == 0
-        return held and bool(waits_for(job, now_s) or self._unstarted.why(job, now_s))
+        return held and bool(self._waiting.why(job, now_s) or self._unstarted.why(job, now_s))
 
     def _phase(self, job: SlurmJob) -> Phase:
         if job.state == "PENDING" or job.state.startswith(("REQUEUE", "SPECIAL")):
@@ -206,7 +208,7 @@ class SlurmDriver:
         said = list(demand.ignored)
         if self._is_left(job, demand):
             said.append(f"it is left to Slurm: {demand.left}")
-        elif not demand.left and job.state == "PENDING" and is_held_by_others(job):
+        elif not demand.left and job.state == "PENDING" and self._waiting.is_held_by_others(job):
             said.append("it is held, and not by rota: `scontrol release` it; jobs that rota's hook "
                         "holds are marked (`rota setup` writes it)")  # fmt: skip
         for text in said:
