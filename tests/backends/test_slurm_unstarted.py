@@ -72,6 +72,19 @@ def test_a_job_that_asks_for_something_else_is_tried_at_once(change: dict[str, o
     assert not seen.why(other, NOW_S + SURE_S)
 
 
+def test_a_job_that_slurm_holds_as_impossible_is_not_released_again_and_again() -> None:
+    seen, held = Unstarted(lambda _job, _text: None), replace(HELD, reason="BadConstraints")
+    seen.see([held], NOW_S)
+    assert not seen.why(held, NOW_S)  # nobody has tried it yet
+    for pause_s in (AGAIN_S, 2 * AGAIN_S):
+        seen.told(held)
+        seen.see([held], NOW_S)
+        seen.see([held], NOW_S + pause_s - 1)
+        assert "(BadConstraints)" in seen.why(held, NOW_S + pause_s - 1)
+        seen.see([held], NOW_S + pause_s)
+        assert not seen.why(held, NOW_S + pause_s)
+
+
 def test_what_others_start_or_what_runs_is_not_watched() -> None:
     seen = Unstarted(lambda _job, _text: None)
     assert not tried(seen, replace(released("PartitionDown"), mark="rota:let-go"), NOW_S, SURE_S)

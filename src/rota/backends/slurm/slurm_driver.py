@@ -300,6 +300,7 @@ class SlurmDriver:
             said = self._tools.update(slurm_job.call, where)
         if said.code == 0:
             said = self._tools.control(("release",), slurm_job.call)
+            self._unstarted.told(slurm_job)
         return _answer(said)
 
     def _in_turn(self, job: SlurmJob, verb: tuple[str, ...]) -> Answer:

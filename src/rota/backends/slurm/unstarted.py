@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Final
 from rota.backends.slurm.demands import is_touched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection
 
     from rota.backends.slurm.replies import SlurmJob
 
 SOON: Final = frozenset({"", "None", "Priority", "Resources", "BeginTime", "Cleaning", "Prolog",
                          "Dependency", "JobHeldUser", "JobHeldAdmin"})  # fmt: skip
 """Reasons of released jobs that say nothing against a start; all others last."""
+IMPOSSIBLE: Final = "BadConstraints"
+"""The reason with which Slurm holds a released job itself: it could not run on these nodes ever."""
 SURE_S: Final = 5.0
 """Seconds after which a reason that lasts is believed."""
 LONGEST_S: Final = 240.0
@@ -52,14 +54,23 @@ class Unstarted:
     """Which jobs Slurm does not start, why, and when that is tried again."""
 
     say: Callable[[SlurmJob, str], None]
+    _told: set[str] = field(default_factory=set)  # jobs that were released since they were seen
     _tries: dict[str, _Try] = field(default_factory=dict)
 
-    def see(self, jobs: Iterable[SlurmJob], now_s: float) -> None:
+    def told(self, job: SlurmJob) -> None:
+        """A job was released; Slurm may hold it again before anybody looks."""
+        self._told.add(job.call)
+
+    def see(self, jobs: Collection[SlurmJob], now_s: float) -> None:
         """These jobs are listed; one that runs, is gone or asks for something else begins anew."""
         before, self._tries = self._tries, {}
+        self._told.intersection_update({job.call for job in jobs})
         for job in jobs:
             found = before.get(job.call)
-            if job.state != "PENDING" or (found is None and not _is_released(job)):
+            if job.state != "PENDING":
+                self._told.discard(job.call)
+                continue
+            if found is None and not _is_released(job) and job.call not in self._told:
                 continue
             shape = (job.partition, job.time_limit_s, job.features, job.excluded, job.cpus)
             if found is None or found.shape != shape:
@@ -69,6 +80,8 @@ class Unstarted:
 
     def _follow(self, found: _Try, job: SlurmJob, now_s: float) -> None:
         if not _is_released(job):
+            if job.reason == IMPOSSIBLE and job.call in self._told:
+                self._put_off(found, job, now_s, 0.0)
             found.since_s = found.barred_s = inf
             return
         found.since_s = min(found.since_s, max(now_s, job.eligible_s))
@@ -76,9 +89,14 @@ class Unstarted:
         late = now_s - found.since_s >= LONGEST_S
         if now_s < found.again_s or not (late or now_s - found.barred_s >= SURE_S):
             return
-        took_s, found.reason = now_s - found.since_s, job.said or job.reason
-        found.again_s = now_s + max(took_s * MOST_PART,
-                                    min(AGAIN_S * 2**found.tries, MOST_AGAIN_S))  # fmt: skip
+        self._put_off(found, job, now_s, now_s - found.since_s)
+
+    def _put_off(self, found: _Try, job: SlurmJob, now_s: float, took_s: float) -> None:
+        """A try has failed, which took so long."""
+        self._told.discard(job.call)
+        found.reason = job.said or job.reason
+        pause_s = min(AGAIN_S * 2**found.tries, MOST_AGAIN_S)
+        found.again_s = now_s + max(took_s * MOST_PART, pause_s)
         found.tries = min(found.tries + 1, 10)
         self.say(job, f"Slurm does not start it ({found.reason}), though nodes are free for it; it "
                       "is tried again later")  # fmt: skip
