@@ -136,7 +136,8 @@ def test_a_job_that_slurm_holds_since_it_could_not_launch_it_is_started_again(
     "fields",
     [{"het_job_id": 7}, {"resv_name": "maint"}, {"licenses": "matlab:1"}, {"shared": "none"},
      {"batch_flag": False}, {"tres_per_task": "gres:gpu:1"}, {"features": "a100*2"},
-     {"tres_per_node": "gres:gpu:a100:1,gres:gpu:v100:1"}],
+     {"tres_per_node": "gres:gpu:a100:1,gres:gpu:v100:1"}, {"shared": "user"},
+     {"shared": ["mcs"]}, {"contiguous": True}],
 )  # fmt: skip
 def test_what_rota_cannot_place_is_given_back_to_slurm(fields: dict[str, Any]) -> None:
     driver, tools = made(fields)

@@ -74,7 +74,7 @@ class Demands:
                job.memory_mb, job.cpu_memory_mb, job.features, job.excluded,
                own_nodes(job), own_size(job), job.partition, job.user, job.time_limit_s,
                job.requeue, job.batch, job.het_id, job.reservation, job.exclusive,
-               job.licenses)  # fmt: skip
+               job.contiguous, job.licenses)  # fmt: skip
         if key not in self._known:
             if len(self._known) > 100_000:
                 self._known.clear()
@@ -114,7 +114,8 @@ class Demands:
                 (job.het_id, "it is part of a heterogeneous job"),
                 (job.reservation, "it has a reservation"),
                 (job.licenses, "it needs licenses"),
-                (job.exclusive, "it wants its nodes for itself alone"),
+                (job.exclusive, "it wants its nodes for itself or its user alone"),
+                (job.contiguous, "it wants nodes that are neighbours"),
                 (self.counts_memory and not job.memory_mb > 0, "it wants all memory of its nodes"),
                 (not job.batch, "it is interactive"),
                 (job.least_nodes > MOST_NODES, f"it asks for {job.least_nodes} nodes"),

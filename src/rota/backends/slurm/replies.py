@@ -24,6 +24,7 @@ ENDS: Final = {
     "OUT_OF_MEMORY": "failed", "DEADLINE": "failed",
 }  # fmt: skip
 """States of jobs that are over, and what that means."""
+_ALONE: Final = ("none", "user", "mcs")
 _GPU: Final = re.compile(r"gpu(?::(?P<kind>[A-Za-z0-9_.-]+?))?(?::(?P<count>\d+))?(?:\([^)]*\))?")
 _NODES: Final = re.compile(r"(?:[^\[\],]|\[[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*\])*")
 
@@ -82,6 +83,8 @@ class SlurmJob:
     requeue: bool = True
     batch: bool = True
     exclusive: bool = False
+    contiguous: bool = False
+    """It wants nodes that are neighbours."""
     work_dir: str = ""
     gpus_per_node: str = ""
     """As it was asked for, such as `gres:gpu:a100:2`."""
@@ -209,7 +212,7 @@ def _job_of(row: dict[str, Any]) -> SlurmJob:
         restarts=restarts, requeue=bool(row.get("requeue", True)),
         # Requeued jobs may seem to have no script (22.05); but those without are never requeued.
         batch=bool(row.get("batch_flag", True)) or restarts > 0,
-        exclusive=_exclusive(row.get("shared")),
+        exclusive=_exclusive(row.get("shared")), contiguous=bool(row.get("contiguous")),
         work_dir=_text(row.get("current_working_directory")),
         gpus_per_node=_text(row.get("tres_per_node")), gpus_per_job=_text(row.get("tres_per_job")),
         gpus_other=" ".join(filter(None, others)),
@@ -280,7 +283,8 @@ def _state(value: Any) -> str:
 
 
 def _exclusive(value: Any) -> bool:
-    return "none" in value if isinstance(value, list) else value == "none"
+    """Whether a job shares its nodes with nobody, or with nobody but its user or its group."""
+    return any(word in (value if isinstance(value, list) else [value]) for word in _ALONE)
 
 
 def gpus(text: str) -> dict[str, int]:
