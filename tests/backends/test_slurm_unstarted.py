@@ -85,6 +85,19 @@ def test_a_job_that_slurm_holds_as_impossible_is_not_released_again_and_again() 
         assert not seen.why(held, NOW_S + pause_s)
 
 
+def test_what_one_task_has_met_puts_off_the_others_of_its_array_until_one_runs() -> None:
+    seen = Unstarted(lambda _job, _text: None)
+    tried = replace(released("PartitionDown"), array_id=7, array_task=0)
+    rest, other = replace(HELD, array_id=7, array_tasks="1-9"), replace(HELD, job_id=8)
+    for now_s in (NOW_S, NOW_S + SURE_S):
+        seen.see([tried, rest, other], now_s)
+    assert "(PartitionDown)" in seen.why(rest, NOW_S + SURE_S)
+    assert not seen.why(other, NOW_S + SURE_S)
+    runs = replace(tried, state="RUNNING", nodes=("n1",))
+    seen.see([runs, rest, other], NOW_S + SURE_S + 1)
+    assert not seen.why(rest, NOW_S + SURE_S + 1)
+
+
 def test_what_others_start_or_what_runs_is_not_watched() -> None:
     seen = Unstarted(lambda _job, _text: None)
     assert not tried(seen, replace(released("PartitionDown"), mark="rota:let-go"), NOW_S, SURE_S)

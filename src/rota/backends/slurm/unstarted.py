@@ -56,6 +56,7 @@ class Unstarted:
     say: Callable[[SlurmJob, str], None]
     _told: set[str] = field(default_factory=set)  # jobs that were released since they were seen
     _tries: dict[str, _Try] = field(default_factory=dict)
+    _arrays: dict[int, _Try] = field(default_factory=dict)  # what the last task that failed has met
 
     def told(self, job: SlurmJob) -> None:
         """A job was released; Slurm may hold it again before anybody looks."""
@@ -65,6 +66,8 @@ class Unstarted:
         """These jobs are listed; one that runs, is gone or asks for something else begins anew."""
         before, self._tries = self._tries, {}
         self._told.intersection_update({job.call for job in jobs})
+        tried = {job.array_id for job in jobs} - {job.array_id for job in jobs if job.nodes}
+        self._arrays = {number: one for number, one in self._arrays.items() if number in tried}
         for job in jobs:
             found = before.get(job.call)
             if job.state != "PENDING":
@@ -95,6 +98,8 @@ class Unstarted:
         """A try has failed, which took so long."""
         self._told.discard(job.call)
         found.reason = job.said or job.reason
+        if job.array_id:
+            self._arrays[job.array_id] = found
         pause_s = min(AGAIN_S * 2**found.tries, MOST_AGAIN_S)
         found.again_s = now_s + max(took_s * MOST_PART, pause_s)
         found.tries = min(found.tries + 1, 10)
@@ -102,8 +107,13 @@ class Unstarted:
                       "is tried again later")  # fmt: skip
 
     def why(self, job: SlurmJob, now_s: float) -> str:
-        """Why a job shall not be started now; "" if nothing speaks against it."""
+        """Why a job shall not be started now; "" if nothing speaks against it.
+
+        The tasks of an array ask for the same: what one has met stands in the way of all that wait.
+        """
         found = self._tries.get(job.call)
+        if job.priority == 0 and (found is None or now_s >= found.again_s):
+            found = self._arrays.get(job.array_id)
         if found is None or now_s >= found.again_s:
             return ""
         return f"Slurm did not start it ({found.reason}); it is tried again after a while"
