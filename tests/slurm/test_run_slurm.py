@@ -224,14 +224,14 @@ def test_what_is_asked_for_wrongly_is_said_clearly(lab: Lab) -> None:
 def test_a_controller_that_hangs_is_not_taken_for_one_without_jobs(lab: Lab) -> None:
     job = lab.submit(SLEEP.format(seconds=1000), "--gres=gpu:1")
     driver = SlurmDriver(SlurmTools(lab.env), frozenset({"rota"}))
-    assert [one.name for one in driver.observe().jobs] == [str(job)]
+    assert str(job) in [one.name for one in driver.observe().jobs]
     lab.pause_ctld()
     try:
         with pytest.raises(BackendError, match="listed no nodes"):
             driver.observe()
     finally:
         lab.pause_ctld(pause=False)
-    assert [one.name for one in driver.observe().jobs] == [str(job)]
+    assert str(job) in [one.name for one in driver.observe().jobs]
 
 
 def test_the_driver_keeps_the_contract_of_drivers(lab: Lab) -> None:
