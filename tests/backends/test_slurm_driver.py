@@ -143,7 +143,12 @@ def test_what_rota_cannot_place_is_given_back_to_slurm(fields: dict[str, Any]) -
     driver, tools = made(fields)
     assert driver.observe().jobs == []
     verbs = [words[1] for words in tools.given]
-    assert verbs == ["update", "release"]
+    assert verbs == ["update", "release", "update"]
+    assert tools.given[-1][-1] == "AdminComment=rota:let-go"
+    tools.given.clear()
+    tools.answer = Said(1, "", "Requested partition configuration not available now")
+    driver.observe()
+    assert not [words for words in tools.given if "let-go" in words[-1]]  # tried again later
 
 
 def test_jobs_of_other_partitions_are_not_touched_but_take_their_room() -> None:

@@ -100,9 +100,11 @@ class SlurmDriver:
             self._tools.cancel(job.call)
         for job in self._left:
             if job.priority == 0 and job.mark.startswith(HELD):
-                said = self._tools.update(job.call, {"AdminComment": LET_GO, "StartTime": "now"})
+                said = self._tools.update(job.call, {"StartTime": "now"})
                 if said.code == 0:
-                    self._tools.control(("release",), job.call)
+                    said = self._tools.control(("release",), job.call)
+                if said.code == 0:  # last: until then it is tried again
+                    self._tools.update(job.call, {"AdminComment": LET_GO})
 
     def sight(self, jobs: list[SlurmJob], nodes: list[SlurmNode], now_s: float) -> ClusterSight:
         """What these answers say."""
