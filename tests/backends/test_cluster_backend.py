@@ -507,6 +507,28 @@ def test_a_job_whose_nodes_cannot_be_had_any_more_is_decided_anew_at_once(
         until(backend, lambda _: cluster.jobs["j1"].sight.phase == "waiting")
 
 
+def test_a_start_that_the_cluster_refuses_is_taken_back_and_its_nodes_are_free_for_others(
+    make: Callable[..., ClusterBackend],
+) -> None:
+    cluster = FakeCluster(nodes(1))
+    cluster.submit("j1", gpus_per_worker=4)
+    cluster.lazy = True
+    backend = make(cluster)
+    decide(backend, j1=((0, 1, 0),))
+    until(backend, lambda _: cluster.jobs["j1"].sight.phase == "starting")
+    why = "Slurm did not start it (PartitionDown)"
+    cluster.see("j1", refused=why)
+    until(backend, lambda _: cluster.jobs["j1"].sight.phase == "waiting")
+    cluster.see("j1", refused="", waits_for=why)
+    cluster.submit("j2", gpus_per_worker=4)
+    cluster.lazy = False
+    snapshot = until(backend, lambda snapshot: snapshot.jobs.uid.tolist() == [2])
+    assert snapshot.nodes["free"].tolist() == [4]
+    decide(backend, j2=((0, 1, 0),))
+    until(backend, lambda _: is_running(cluster, "j2"))
+    assert [action for action, *_ in cluster.done] == ["start", "withdraw", "start"]
+
+
 def test_a_job_that_leaves_its_nodes_one_by_one_makes_room_for_others(
     make: Callable[..., ClusterBackend],
 ) -> None:

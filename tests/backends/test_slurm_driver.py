@@ -98,10 +98,24 @@ def test_without_an_estimate_the_time_limit_counts_and_none_is_none() -> None:
         ({"eligible_time": 2 * NOW_S}, "its begin time has not come"),
         ({"comment": f"{USER_HELD} mine"}, "its user holds it"),
         ({"admin_comment": ""}, "it is held, and not by rota"),
+        ({"state_reason": "JobHeldAdmin"}, "it is held, and not by rota"),
     ],
 )  # fmt: skip
 def test_what_a_job_waits_for_beside_room_is_said(fields: dict[str, Any], why: str) -> None:
     assert seen(fields)[0].waits_for == why
+
+
+def test_a_job_whose_failed_dependency_was_dropped_is_not_taken_for_held_by_somebody() -> None:
+    failed = {"state_reason": "JobHeldAdmin", "dependency": "afterok:3(failed)"}
+    driver, tools = made(failed)
+    assert "it depends on" in driver.observe().jobs[0].waits_for
+    tools.jobs[0]["dependency"] = ""
+    for _ in range(2):
+        assert driver.observe().jobs[0].waits_for == ""
+    tools.jobs[0]["state_reason"] = "JobHeldUser"
+    driver.observe()
+    tools.jobs[0]["state_reason"] = "JobHeldAdmin"
+    assert driver.observe().jobs[0].waits_for == "it is held, and not by rota"
 
 
 @pytest.mark.parametrize("mark", ["", "rota:let-go", HELD])
@@ -123,13 +137,18 @@ def test_a_job_that_slurm_holds_since_it_could_not_launch_it_is_started_again(
     [{"het_job_id": 7}, {"resv_name": "maint"}, {"licenses": "matlab:1"}, {"shared": "none"},
      {"shared": "user"}, {"shared": ["mcs"]},
      {"batch_flag": False}, {"tres_per_task": "gres:gpu:1"}, {"features": "a100*2"},
-     {"tres_per_node": "gres:gpu:a100:1,gres:gpu:v100:1"}],
+     {"tres_per_node": "gres:gpu:a100:1,gres:gpu:v100:1"}, {"contiguous": True}],
 )  # fmt: skip
 def test_what_rota_cannot_place_is_given_back_to_slurm(fields: dict[str, Any]) -> None:
     driver, tools = made(fields)
     assert driver.observe().jobs == []
     verbs = [words[1] for words in tools.given]
-    assert verbs == ["update", "release"]
+    assert verbs == ["update", "release", "update"]
+    assert tools.given[-1][-1] == "AdminComment=rota:let-go"
+    tools.given.clear()
+    tools.answer = Said(1, "", "Requested partition configuration not available now")
+    driver.observe()
+    assert not [words for words in tools.given if "let-go" in words[-1]]  # tried again later
 
 
 def test_jobs_of_other_partitions_are_not_touched_but_take_their_room() -> None:
@@ -257,6 +276,20 @@ def test_a_long_array_is_shown_task_by_task_and_not_whole() -> None:
     assert names == ["7_1", "7_0"]
 
 
+@pytest.mark.parametrize(
+    "held", [{"comment": USER_HELD}, {"state_reason": "JobHeldAdmin"}, {"dependency": "after:3"}]
+)
+def test_a_task_that_is_held_does_not_keep_the_rest_of_its_array_waiting(
+    held: dict[str, Any],
+) -> None:
+    rest = {"array_job_id": 7, "array_task_string": "1-9", "array_max_tasks": 1}
+    task = {"job_id": 8, "array_job_id": 7, "array_task_id": 0}
+    assert [job.name for job in seen(rest, task)] == ["7_0"]
+    assert [(job.name, bool(job.waits_for)) for job in seen(rest, {**task, **held})] == [
+        ("7_1", False), ("7_0", True)
+    ]  # fmt: skip
+
+
 def test_a_start_sets_the_size_which_running_jobs_refuse_then_nodes_and_then_releases() -> None:
     driver, tools = made(
         {"node_count": 2, "cpus": 8, "comment": "rota:checkpointable=yes,min_nodes=1,max_nodes=3"}
@@ -265,7 +298,7 @@ def test_a_start_sets_the_size_which_running_jobs_refuse_then_nodes_and_then_rel
     answer = driver.carry_out("start", job, (("n1", 1, 0), ("n3", 1, 0), ("n2", 1, 0)))
     size, where, release = tools.given
     assert answer.outcome == "done"
-    assert size == ("scontrol", "update", "jobid=7", f"AdminComment={HELD} nodelist=",
+    assert size == ("scontrol", "update", "jobid=7", f"AdminComment={HELD} nodelist= nodes=2/3",
                     "NumNodes=3-3", "NumCPUs=12")  # fmt: skip
     assert where == ("scontrol", "update", "jobid=7", "ReqNodeList=n1,n3,n2", "StartTime=now")
     assert release == ("scontrol", "release", "7")
@@ -520,6 +553,73 @@ def test_hints_of_one_end_of_the_sizes_agree_with_what_was_submitted(
     (job,) = seen({"comment": f"rota:{hints}", "node_count": nodes}, nodes=8)
     request = job.request
     assert (request.workers, request.min_workers, request.max_workers) == sizes
+
+
+def test_a_job_that_was_resized_remembers_with_how_many_nodes_it_was_submitted() -> None:
+    hints = {"comment": "rota:checkpointable=yes,max_nodes=8", "max_nodes": 2, "node_count": 2}
+    driver, tools = made({**hints, "cpus": 8, "tasks": 4, "tasks_per_node": 2}, nodes=8)
+    (job,) = driver.observe().jobs
+    driver.carry_out("start", job, tuple((f"n{k}", 1, 0) for k in range(1, 7)))
+    mark = f"{HELD} nodelist= nodes=2/6"
+    assert tools.given[0] == (
+        "scontrol", "update", "jobid=7", f"AdminComment={mark}", "NumNodes=6-6", "NumCPUs=24",
+        "NumTasks=12",
+    )  # fmt: skip
+    grown = {**hints, "admin_comment": mark, "node_count": 6, "max_nodes": 6, "cpus": 24}
+    running = {**grown, "job_state": "RUNNING", "nodes": "n[1-6]", "start_time": NOW_S}
+    driver, tools = made(running, nodes=8)
+    (job,) = driver.observe().jobs
+    request = job.request
+    assert (request.workers, request.min_workers, request.max_workers) == (2, 2, 8)
+    assert request.cpus_per_worker == 4.0
+    driver.carry_out("stop", job, ())
+    assert tools.given[0] == ("scontrol", "update", "jobid=7", f"AdminComment={mark}")
+    (job,) = seen({**grown, "node_count": 3, "max_nodes": 3})  # its user has changed it since
+    assert (job.request.workers, job.request.min_workers) == (3, 3)
+
+
+def test_a_job_whose_gpus_are_asked_for_in_all_keeps_its_size() -> None:
+    said: list[str] = []
+    asked = {"tres_per_node": "", "tres_per_job": "gres:gpu:8", "tasks": 1, "max_nodes": 0}
+    hints = "rota:checkpointable=yes,min_nodes=1,max_nodes=4"
+    (job,) = seen({**asked, "comment": hints}, say=said.append)
+    request = job.request
+    assert (request.workers, request.min_workers, request.max_workers) == (2, 2, 2)
+    assert request.stoppable
+    assert "its GPUs are asked for in all" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "nodes", "cpus"),
+    [
+        ({"node_count": 2, "tasks": 1, "cpus": 2}, 1, 2.0),  # -c2
+        ({"node_count": 2, "tasks": 4, "cpus": 16}, 1, 16.0),  # -n4 -c4
+        ({"node_count": 3, "max_nodes": 2, "tasks": 3, "cpus": 24}, 2, 12.0),  # -n3 -c8 -N2
+        ({"node_count": 2, "max_nodes": 4, "tasks": 4, "cpus": 16}, 2, 8.0),  # -N2-4
+        ({"node_count": 2, "tasks": 4, "cpus": 64}, 2, 32.0),  # -n4 -c16 on nodes of 32
+        ({"node_count": 2, "tasks": 3, "cpus": 60}, 3, 20.0),  # -n3 -c20: none has room for two
+        ({"node_count": 2, "tasks": 40, "cpus": 40}, 2, 20.0),
+        ({"node_count": 4, "tasks": 8, "cpus": 8, "tasks_per_node": 2}, 4, 2.0),
+        ({"node_count": 4, "tasks": 4, "cpus": 4}, 4, 1.0),  # scontrol update NumNodes=4
+        ({"node_count": 3, "tasks": 2, "cpus": 8, "memory_per_cpu": 12288}, 2, 4.0),
+    ],
+)  # fmt: skip
+def test_a_job_of_tasks_gets_no_more_nodes_than_it_asks_for_whatever_slurm_guesses(
+    fields: dict[str, Any], nodes: int, cpus: float
+) -> None:
+    """A waiting job's number of nodes is Slurm's guess, by how full nodes were at submission."""
+    asked = {"max_nodes": 0, "memory_per_node": 1024, **fields}
+    if "memory_per_cpu" in fields:
+        del asked["memory_per_node"]
+    (job,) = seen(asked, nodes=4, select="CR_CORE_MEMORY")
+    request = job.request
+    assert (request.workers, request.cpus_per_worker) == (nodes, cpus)
+
+
+def test_gpus_in_all_are_laid_out_whatever_slurm_guesses() -> None:
+    asked = {"tres_per_node": "", "tres_per_job": "gres:gpu:4", "tasks": 4, "cpus": 16}
+    (job,) = seen({"node_count": 2, "max_nodes": 0, **asked})
+    assert (job.managed, job.request.workers, job.request.gpus_per_worker) == (True, 1, 4)
 
 
 YES, ENDS = st.sampled_from(["yes", "no"]), st.integers(0, 9)

@@ -148,6 +148,15 @@ def test_what_is_no_answer_is_said_to_be_none(text: str) -> None:
         read_jobs(text)
 
 
+def test_an_answer_without_a_controller_does_not_say_that_there_is_nothing() -> None:
+    """What squeue and sinfo of 22.05 print, with exit code 0, when slurmctld does not answer."""
+    errors = '"errors": [{"error": "Unspecified error", "error_number": -1}]'
+    with pytest.raises(BackendError, match=r"listed no jobs.*Unspecified error"):
+        read_jobs(f'{{{errors}, "jobs": []}}')
+    with pytest.raises(BackendError, match=r"listed no nodes.*Unspecified error"):
+        read_nodes(f'{{{errors}, "nodes": []}}')
+
+
 def test_a_job_that_is_described_strangely_is_named() -> None:
     for wrong in ({"nodes": "n[1-"}, {"cpus": "many"}, {"job_state": None, "gres_detail": 3}):
         with pytest.raises(BackendError, match="job 7"):

@@ -175,6 +175,10 @@ class Lab:
         """Let the controller die; what has changed in the last 5 seconds may be lost."""
         self._kill("slurmctld")
 
+    def pause_ctld(self, *, pause: bool = True) -> None:
+        """Let the controller hang, or go on: it accepts connections, and answers nobody."""
+        self._daemons["slurmctld"].send_signal(signal.SIGSTOP if pause else signal.SIGCONT)
+
     def end_ctld(self) -> None:
         """End the controller in good order: it saves everything."""
         self._daemons["slurmctld"].send_signal(signal.SIGTERM)

@@ -13,6 +13,7 @@ from lab import NOBODY
 
 from rota.backends.slurm.slurm_driver import SlurmDriver
 from rota.backends.slurm.tools import SlurmTools
+from rota.errors import BackendError
 from rota.run.reader import read_journal
 from rota.testing import check_driver
 
@@ -108,6 +109,42 @@ def test_a_job_is_resized_by_a_requeue(lab: Lab) -> None:
     assert len(runs(lab, job)) >= 2
 
 
+def test_jobs_of_tasks_get_the_nodes_that_they_need_and_no_more(lab: Lab) -> None:
+    asked = {"-n1 -c2": 1, "-n4 -c4": 1, "-n3 -c8 -N2": 2, "-n3 -c20": 3, "-n4": 1}
+    with daemon(lab, "fifo-skip"):
+        jobs = {lab.submit(COUNTING.format(steps=3), "--gres=gpu:1", *words.split()): count
+                for words, count in asked.items()}  # fmt: skip
+        lab.until(lambda: all_over(lab, *jobs), "all are over")
+    assert {job: lab.jobs()[job]["node_count"] for job in jobs} == jobs
+
+
+def test_a_job_that_slurm_never_starts_does_not_keep_nodes_from_others(lab: Lab) -> None:
+    whole = ("-N8", "--gres=gpu:4")
+    lab.run("scontrol", "update", "partitionname=rota", "maxtime=10")
+    try:
+        with daemon(lab, "fifo") as rota:
+            first = lab.submit(SLEEP.format(seconds=1000), *whole, "-t", "100")
+            other = lab.submit(COUNTING.format(steps=3), *whole, "-t", "1")
+            lab.until(lambda: all_over(lab, other), "the other one is over")
+            assert "Slurm does not start it (PartitionTimeLimit)" in rota.said
+            lab.run("scontrol", "update", f"jobid={first}", "timelimit=5")
+            lab.until(lambda: state_of(lab, first) == "RUNNING", "the first one runs")
+    finally:
+        lab.run("scontrol", "update", "partitionname=rota", "maxtime=infinite")
+
+
+def test_a_job_with_tasks_per_node_that_has_grown_shrinks_to_what_it_was(lab: Lab) -> None:
+    hints = "--comment=rota:checkpointable=yes,max_nodes=8,estimate=10m,restart=1s"
+    script = COUNTING.format(steps=100_000)
+    job = lab.submit(script, "-N2", "--ntasks-per-node=2", "--gres=gpu:4", hints)
+    with daemon(lab, "las+elastic", "--min-run", "2s"):
+        lab.until(lambda: "n[1-8]" in runs(lab, job), "it has all nodes")
+        rigid = [lab.submit(COUNTING.format(steps=40), "-N3", "--gres=gpu:4") for _ in range(2)]
+        lab.until(lambda: all(runs(lab, one) for one in rigid), "it has made room for both")
+        lab.until(lambda: all_over(lab, *rigid), "both are over")
+    assert ledger(lab, job)[-1][0] != "ended"
+
+
 def test_a_killed_daemon_is_followed_by_one_that_goes_on(lab: Lab) -> None:
     with daemon(lab, "srtf", name="killed") as rota:
         jobs = [
@@ -183,6 +220,19 @@ def test_what_is_asked_for_wrongly_is_said_clearly(lab: Lab) -> None:
     assert done.returncode != 0
     assert "gpuu" in done.stderr
     assert json.loads(lab.run("squeue", "--json"))["errors"] == []
+
+
+def test_a_controller_that_hangs_is_not_taken_for_one_without_jobs(lab: Lab) -> None:
+    job = lab.submit(SLEEP.format(seconds=1000), "--gres=gpu:1")
+    driver = SlurmDriver(SlurmTools(lab.env), frozenset({"rota"}))
+    assert str(job) in [one.name for one in driver.observe().jobs]
+    lab.pause_ctld()
+    try:
+        with pytest.raises(BackendError, match="listed no nodes"):
+            driver.observe()
+    finally:
+        lab.pause_ctld(pause=False)
+    assert str(job) in [one.name for one in driver.observe().jobs]
 
 
 def test_the_driver_keeps_the_contract_of_drivers(lab: Lab) -> None:

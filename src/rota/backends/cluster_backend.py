@@ -276,7 +276,7 @@ class ClusterBackend:
         lost = any((share and not now[uid]) or (self.passive and share != now[uid])
                    for uid, share in before.items())  # fmt: skip
         if not self.passive:
-            late = crowded_out(self.roll, self._nodes, self._mind)
+            late = [*crowded_out(self.roll, self._nodes, self._mind), *self.roll.refused()]
             self._keep([*self.roll.to_hold(), *map(self._mind.giving_up, late)])
         self._news |= bool(came or over or changed or lost)
 

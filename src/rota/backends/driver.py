@@ -84,6 +84,8 @@ class JobSight:
     """Whether it is ours to start and stop; room that others take is seen all the same."""
     waits_for: str = ""
     """What it waits for beside room, so that no policy is asked about it yet."""
+    refused: str = ""
+    """Why its cluster does not start it, though it was told to and its nodes are free."""
     progress: Progress | None = None
     end: str = ""
     """`done`, `failed` or `cancelled`; "": it is not over."""

@@ -150,6 +150,11 @@ class JobRoll:
                     found.append(replace(intent, share=()))
         return found
 
+    def refused(self) -> list[int]:
+        """Jobs that shall start, and that their cluster does not start."""
+        found = [job.uid for job in self.ours() if job.sight.refused and job.uid in self._mind]
+        return [uid for uid in found if self._mind.share(uid)]
+
     # What a look finds.
 
     def see(

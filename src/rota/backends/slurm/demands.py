@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from math import isfinite, nan
+from dataclasses import dataclass, field, replace
+from math import ceil, isfinite, nan
 from typing import TYPE_CHECKING, Final
 
 from rota.backends.driver import JobRequest
@@ -22,6 +22,11 @@ MOST_GPUS: Final = 1024
 """On one node; a job that asks for more is left to Slurm, which knows no such node either."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
 _NODELIST: Final = re.compile(r"\bnodelist=(\S*)")
+_SIZE: Final = re.compile(r" nodes=(\d{1,7})/(\d{1,7})\b")
+_IN_ALL: Final = (
+    "min_nodes and max_nodes are ignored: its GPUs are asked for in all; ask for them per node, as "
+    "with --gres"
+)
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ class Demand:
     left: str = ""
     ignored: tuple[str, ...] = ()
     """Hints that were not understood."""
+    asked: int = 1
+    """Nodes that it was submitted with."""
 
 
 @dataclass
@@ -50,7 +57,8 @@ class Demands:
 
     def see(self, nodes: Sequence[SlurmNode]) -> None:
         """Take in the nodes on which jobs may be."""
-        facts = [(one.name, one.gpus, one.gpu_type, one.features, one.partitions) for one in nodes]
+        facts = [(one.name, one.gpus, one.gpu_type, one.cpus, one.memory_mb, one.features,
+                  one.partitions) for one in nodes]  # fmt: skip
         if facts == self._facts:
             return
         self._nodes, self._facts, self._most = nodes, facts, {"": 0}
@@ -63,9 +71,11 @@ class Demands:
     def of(self, job: SlurmJob) -> Demand:
         """What a job asks for."""
         key = (job.comment, job.gpus_per_node, job.gpus_per_job, job.gpus_other,
-               job.least_nodes, job.most_nodes, job.cpus, job.memory_mb, job.features, job.excluded,
-               own_nodes(job), job.partition, job.user, job.time_limit_s, job.requeue, job.batch,
-               job.het_id, job.reservation, job.exclusive, job.licenses)  # fmt: skip
+               job.least_nodes, job.most_nodes, job.sized, job.tasks, job.tasks_per_node, job.cpus,
+               job.memory_mb, job.cpu_memory_mb, job.features, job.excluded,
+               own_nodes(job), own_size(job), job.partition, job.user, job.time_limit_s,
+               job.requeue, job.batch, job.het_id, job.reservation, job.exclusive,
+               job.contiguous, job.licenses)  # fmt: skip
         if key not in self._known:
             if len(self._known) > 100_000:
                 self._known.clear()
@@ -80,9 +90,15 @@ class Demands:
 
     def _read(self, job: SlurmJob) -> Demand:
         hints, ignored = read_hints(job.comment)
-        kind, each, nodes, left = self._gpus(job)
-        workers, least, most = _sizes(nodes, hints, resizes=hints.checkpointable and job.requeue)
         only_on, strange = self._only_on(job)
+        if not job.sized:
+            job = self._sized(job, only_on)
+        kind, each, nodes, left = self._gpus(job)
+        if job.gpus_per_job and (hints.min_nodes or hints.max_nodes) and not hints.elastic:
+            ignored.append(_IN_ALL)
+            hints = replace(hints, min_nodes=0, max_nodes=0)
+        asked = nodes if job.gpus_per_job else own_size(job)
+        workers, least, most = _sizes(asked, hints, resizes=hints.checkpointable and job.requeue)
         # Policies and what is learned of speed have a place for each size that a job may have.
         places = len(self._nodes if only_on is None else only_on)
         most = max(workers, least, min(most, places))
@@ -96,7 +112,7 @@ class Demands:
             notice_s=hints.grace_s if hints.signal else 0.0, only_on=only_on,
             must_have=frozenset(own_nodes(job)), apart=True, in_place=hints.elastic,
         )  # fmt: skip
-        return Demand(request, hints, self._left(job) or left or strange, tuple(ignored))
+        return Demand(request, hints, self._left(job) or left or strange, tuple(ignored), asked)
 
     def _left(self, job: SlurmJob) -> str:
         """Why rota does not place a job like this, if it does not."""
@@ -108,11 +124,32 @@ class Demands:
                 (job.reservation, "it has a reservation"),
                 (job.licenses, "it needs licenses"),
                 (job.exclusive, "it wants its nodes for itself or its user alone"),
+                (job.contiguous, "it wants nodes that are neighbours"),
                 (self.counts_memory and not job.memory_mb > 0, "it wants all memory of its nodes"),
                 (not job.batch, "it is interactive"),
                 (job.least_nodes > MOST_NODES, f"it asks for {job.least_nodes} nodes"),
             ) if holds), "",
         )  # fmt: skip
+
+    def _sized(self, job: SlurmJob, only_on: frozenset[str] | None) -> SlurmJob:
+        """A job that asks for tasks, on as few nodes as have room for them.
+
+        Slurm 22.05 guesses one node too many where tasks want several CPUs, two for a single task.
+        """
+        each, fit = ceil(job.cpus / job.tasks), 1
+        for node in self._nodes:
+            if only_on is None or node.name in only_on:
+                here = node.cpus // each
+                if self.counts_memory and job.cpu_memory_mb > 0:
+                    here = int(min(here, node.memory_mb // (job.cpu_memory_mb * each)))
+                fit = max(fit, here)
+        if job.tasks_per_node > 0:
+            fit = min(fit, job.tasks_per_node)
+        nodes = max(ceil(job.tasks / fit), job.least_nodes - (each > 1))
+        memory_mb = job.memory_mb
+        if job.cpu_memory_mb > 0:
+            memory_mb = job.cpu_memory_mb * ceil(job.cpus / nodes)
+        return replace(job, least_nodes=nodes, most_nodes=nodes, memory_mb=memory_mb)
 
     def _memory_gb(self, job: SlurmJob) -> float:
         return job.memory_mb / 1024 if self.counts_memory and job.memory_mb > 0 else 0.0
@@ -209,6 +246,19 @@ def is_user_held(job: SlurmJob) -> bool:
     return job.comment.split(" ", 1)[0] == USER_HELD
 
 
-def held_mark(job: SlurmJob) -> str:
-    """The mark with which a job waits for rota; it remembers the nodes that its user has named."""
-    return f"{HELD} nodelist={','.join(filter(_NAME.fullmatch, own_nodes(job)))}"
+def own_size(job: SlurmJob) -> int:
+    """The nodes that a job was submitted with, however many rota has given it since.
+
+    What somebody else has set since rota did counts as asked for.
+    """
+    found = _SIZE.search(job.mark)
+    return int(found[1]) if found and int(found[2]) == job.least_nodes else job.least_nodes
+
+
+def held_mark(job: SlurmJob, asked: int, given: int) -> str:
+    """The mark with which a job waits for rota; it remembers the nodes that its user has named.
+
+    And how many it was submitted with, if it has been given others.
+    """
+    size = f" nodes={asked}/{given}" if asked != given else ""
+    return f"{HELD} nodelist={','.join(filter(_NAME.fullmatch, own_nodes(job)))}{size}"

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from pathlib import PurePath
 
 HELD: Final = "rota:held"
-"""AdminComment of a job that waits for rota; ` nodelist=…` may follow, its user's own node list."""
+"""AdminComment of a job that waits for rota; ` nodelist=…` may follow, its user's own node list,
+and ` nodes=A/G`: it was submitted with A nodes, and rota has given it G.
+"""
 LET_GO: Final = "rota:let-go"
 """AdminComment of a job that the watchdog has given back to Slurm."""
 USER_HELD: Final = "rota:user-held"

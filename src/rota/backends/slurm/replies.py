@@ -67,15 +67,26 @@ class SlurmJob:
     """Its admin comment."""
     least_nodes: int = 1
     most_nodes: int = 1
+    sized: bool = True
+    """Whether it was said how many nodes it may have at most, or it has them; else `least_nodes` is
+    Slurm's guess.
+    """
+    tasks: int = 1
+    tasks_per_node: int = 0
+    """0: as many as fit."""
     cpus: int = 1
     memory_mb: float = 0.0
     """On each node; 0: nothing was said, or all of it."""
+    cpu_memory_mb: float = 0.0
+    """For each CPU, where it was asked for so."""
     time_limit_s: float = inf
     restarts: int = 0
     requeue: bool = True
     batch: bool = True
     exclusive: bool = False
     """It wants its nodes for itself, or for its user, alone."""
+    contiguous: bool = False
+    """It wants nodes that are neighbours."""
     work_dir: str = ""
     gpus_per_node: str = ""
     """As it was asked for, such as `gres:gpu:a100:2`."""
@@ -143,9 +154,9 @@ def _parsed(text: str, command: str) -> Any:
 
 
 def _rows(answer: Any, key: str, asked: str) -> list[dict[str, Any]]:
-    rows = answer.get(key) if isinstance(answer, dict) else None
-    if not isinstance(rows, list):
-        wrong = answer.get("errors") if isinstance(answer, dict) else None
+    rows, wrong = (answer.get(key), answer.get("errors")) if isinstance(answer, dict) else (None, 0)
+    # Where no controller answers, squeue and sinfo of 22.05 list nothing and end with code 0.
+    if wrong or not isinstance(rows, list):
         raise BackendError(f"{asked} listed no {key}{f': {wrong}' if wrong else ''}.")
     if strange := [row for row in rows if not isinstance(row, dict)]:
         raise BackendError(f"{asked} listed {strange[0]!r} among its {key}.")
@@ -166,7 +177,9 @@ def _job_of(row: dict[str, Any]) -> SlurmJob:
     array = number(row["array_job_id"], 0)
     task = number(row.get("array_task_id"), -1)
     tasks = _text(row.get("array_task_string"))
-    least = max(1, int(number(row.get("node_count"), 1)))
+    least, most = (int(number(row.get(key), 0)) for key in ("node_count", "max_nodes"))
+    # Of a waiting job Slurm tells a guess (22.05), at times one more than was asked for.
+    least = max(1, min(least, most) if most > 0 else least)
     start_s, end_s = number(row.get("start_time"), 0), number(row.get("end_time"), 0)
     restarts = int(number(row.get("restart_cnt"), 0))
     others = [_text(row.get(f"tres_per_{what}")) for what in ("task", "socket")]
@@ -191,14 +204,17 @@ def _job_of(row: dict[str, Any]) -> SlurmJob:
         start_s=start_s if start_s > 0 else nan, end_s=end_s if end_s > 0 else nan,
         comment=_text(row.get("comment")), mark=_text(row.get("admin_comment")),
         least_nodes=least,
-        most_nodes=max(least, int(number(row.get("max_nodes"), 0))),
+        most_nodes=max(least, most),
+        sized=most > 0 or bool(row.get("nodes")) or "tasks" not in row,
+        tasks=max(1, int(number(row.get("tasks"), 1))),
+        tasks_per_node=int(number(row.get("tasks_per_node"), 0)),
         cpus=max(1, int(number(row.get("cpus"), 1))),
-        memory_mb=_memory_mb(row, least),
+        memory_mb=_memory_mb(row, least), cpu_memory_mb=number(row.get("memory_per_cpu"), 0),
         time_limit_s=60.0 * number(row.get("time_limit"), inf),
         restarts=restarts, requeue=bool(row.get("requeue", True)),
         # Requeued jobs may seem to have no script (22.05); but those without are never requeued.
         batch=bool(row.get("batch_flag", True)) or restarts > 0,
-        exclusive=_exclusive(row.get("shared")),
+        exclusive=_exclusive(row.get("shared")), contiguous=bool(row.get("contiguous")),
         work_dir=_text(row.get("current_working_directory")),
         gpus_per_node=_text(row.get("tres_per_node")), gpus_per_job=_text(row.get("tres_per_job")),
         gpus_other=" ".join(filter(None, others)),

@@ -20,10 +20,12 @@ from rota.backends.slurm.said_once import SaidOnce
 from rota.backends.slurm.satellites import grown, misfit, sort_out, steps_to
 from rota.backends.slurm.slurm_reader import SlurmReader
 from rota.backends.slurm.topology import racks
+from rota.backends.slurm.unstarted import Unstarted
+from rota.backends.slurm.waiting import Waiting
 from rota.errors import BackendError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from rota.backends.driver import Place
     from rota.backends.reconciler import Action, Phase
@@ -40,7 +42,6 @@ _SHUT: Final = re.compile(
 )
 FRESH_S: Final = 60.0
 """Since a requeue, which a job is given as its time of submission; its old run may take as long."""
-LAUNCH_FAILED: Final = "launch failed requeued held"
 NOTICED_S: Final = 3600.0
 """Seconds for which it is remembered that a job which is not listed was given notice."""
 MOST_TASKS: Final = 64
@@ -69,7 +70,8 @@ class SlurmDriver:
         self._racks: dict[str, int] | None = None
         self._left: list[SlurmJob] = []  # jobs of our partitions that Slurm is to start itself
         self._why_left: dict[str, str] = {}
-        self._runs = ForgottenRuns()
+        self._runs, self._unstarted = ForgottenRuns(), Unstarted(self._said.about_job)
+        self._waiting = Waiting()
         self._satellites: dict[int, list[SlurmJob]] = {}  # by the number of the job they follow
         self._orphans: list[SlurmJob] = []
 
@@ -98,21 +100,25 @@ class SlurmDriver:
             self._tools.cancel(job.call)
         for job in self._left:
             if job.priority == 0 and job.mark.startswith(HELD):
-                said = self._tools.update(job.call, {"AdminComment": LET_GO, "StartTime": "now"})
+                said = self._tools.update(job.call, {"StartTime": "now"})
                 if said.code == 0:
-                    self._tools.control(("release",), job.call)
+                    said = self._tools.control(("release",), job.call)
+                if said.code == 0:  # last: until then it is tried again
+                    self._tools.update(job.call, {"AdminComment": LET_GO})
 
     def sight(self, jobs: list[SlurmJob], nodes: list[SlurmNode], now_s: float) -> ClusterSight:
         """What these answers say."""
         ours = [node for node in nodes if node.partitions & self.demands.partitions]
         self.demands.see(ours)
         names = {node.name for node in ours}
-        active = _active_tasks(jobs)
         found: list[JobSight] = []
         seen: dict[str, SlurmJob] = {}
         self._left, self._why_left = [], {}
         self._said.astray(ours)
         self._runs.see(jobs, _RUNS, now_s)
+        self._unstarted.see(jobs, now_s)
+        self._waiting.see(jobs)
+        active = _active_tasks(job for job in jobs if not self._is_put_off(job, now_s))
         parted = sort_out(jobs, self.demands.satellite_of, self._misfit, self._said.about_job)
         self._satellites, self._orphans = parted.by_main, parted.orphans
         strays = {job.job_id for job in parted.strays}
@@ -176,13 +182,19 @@ class SlurmDriver:
             saved=saved_s is not None and saved_s >= self._noticed.get(job.call, inf),
             managed=managed, progress=progress, end=end, end_s=job.end_s if end else inf,
             waits_for=self._waits_for(job, now_s) if phase == "waiting" and not end else "",
+            refused=self._unstarted.why(job, now_s) if phase == "starting" else "",
         )  # fmt: skip
 
     def _waits_for(self, job: SlurmJob, now_s: float) -> str:
         """What a waiting job waits for beside room; "" if for nothing else."""
         if self._runs.may_go_on(job):
             return "Slurm has forgotten that it ran a moment ago; it may still run"
-        return _waits_for(job, now_s)
+        return self._waiting.why(job, now_s) or self._unstarted.why(job, now_s)
+
+    def _is_put_off(self, job: SlurmJob, now_s: float) -> bool:
+        """Whether a job waits for something that rota cannot give it."""
+        held = job.state == "PENDING" and job.priority == 0
+        return held and bool(self._waiting.why(job, now_s) or self._unstarted.why(job, now_s))
 
     def _phase(self, job: SlurmJob) -> Phase:
         if job.state == "PENDING" or job.state.startswith(("REQUEUE", "SPECIAL")):
@@ -198,7 +210,7 @@ class SlurmDriver:
         said = list(demand.ignored)
         if self._is_left(job, demand):
             said.append(f"it is left to Slurm: {demand.left}")
-        elif not demand.left and job.state == "PENDING" and _is_held_by_others(job):
+        elif not demand.left and job.state == "PENDING" and self._waiting.is_held_by_others(job):
             said.append("it is held, and not by rota: `scontrol release` it; jobs that rota's hook "
                         "holds are marked (`rota setup` writes it)")  # fmt: skip
         for text in said:
@@ -270,9 +282,15 @@ class SlurmDriver:
             own = own_nodes(slurm_job)
             nodes.sort(key=lambda name: name not in own)
             nodes = nodes[: max(job.request.min_workers, len(own))]
-        size = {"AdminComment": held_mark(slurm_job), "NumNodes": f"{len(nodes)}-{len(nodes)}"}
+        mark = held_mark(slurm_job, self.demands.of(slurm_job).asked, len(nodes))
+        size = {"AdminComment": mark, "NumNodes": f"{len(nodes)}-{len(nodes)}"}
         if len(nodes) != slurm_job.least_nodes:
-            size["NumCPUs"] = str(round(job.request.cpus_per_worker * len(nodes)))
+            cpus = job.request.cpus_per_worker * len(nodes)
+            size["NumCPUs"] = str(round(cpus))
+            # As many tasks on each node as before: Slurm never starts a job whose tasks do not fit.
+            tasks = round(slurm_job.tasks * cpus / slurm_job.cpus)
+            if tasks > len(nodes):
+                size["NumTasks"] = str(tasks)
         said = self._tools.update(slurm_job.call, size)
         if said.code == 0:
             # Right after a requeue a node takes a new start for the old one, and the job fails.
@@ -283,11 +301,13 @@ class SlurmDriver:
             said = self._tools.update(slurm_job.call, where)
         if said.code == 0:
             said = self._tools.control(("release",), slurm_job.call)
+            self._unstarted.told(slurm_job)
         return _answer(said)
 
     def _in_turn(self, job: SlurmJob, verb: tuple[str, ...]) -> Answer:
         """Mark a job as held by rota first: without the mark, nobody would ever release it."""
-        said = self._tools.update(job.call, {"AdminComment": held_mark(job)})
+        mark = held_mark(job, self.demands.of(job).asked, job.least_nodes)
+        said = self._tools.update(job.call, {"AdminComment": mark})
         if said.code == 0:
             said = self._tools.control(verb, job.call)
         return _answer(said)
@@ -299,8 +319,8 @@ def _answer(said: Said) -> Answer:
     return Answer("unknown" if said.unanswered else "refused", said.line)
 
 
-def _active_tasks(jobs: list[SlurmJob]) -> dict[int, int]:
-    """Tasks of every array that were split off and are not over."""
+def _active_tasks(jobs: Iterable[SlurmJob]) -> dict[int, int]:
+    """Tasks of every array that were split off and are not over, among these jobs."""
     found: dict[int, int] = {}
     for job in jobs:
         if job.array_task >= 0 and job.state not in ENDS:
@@ -316,28 +336,6 @@ def _split(job: SlurmJob, active: int) -> Iterator[SlurmJob]:
     most = min(MOST_TASKS, max(0, job.array_most - active) if job.array_most else MOST_TASKS)
     for task in islice(array_tasks(job.array_tasks), most):
         yield replace(job, array_task=task, array_tasks="")
-
-
-def _waits_for(job: SlurmJob, now_s: float) -> str:
-    """What a waiting job waits for beside room; "" if for nothing else."""
-    if job.dependency:
-        return f"it depends on {job.dependency}"
-    if job.eligible_s > now_s + 1 and not job.restarts:
-        return "its begin time has not come"
-    if job.priority == 0 and is_user_held(job):
-        return "its user holds it"
-    if _is_held_by_others(job):
-        return "it is held, and not by rota"
-    return ""
-
-
-def _is_held_by_others(job: SlurmJob) -> bool:
-    """Whether it is held by neither rota's hook nor its user: by an administrator, say.
-
-    Slurm itself holds what it could not launch; where rota starts jobs, it tries again elsewhere.
-    """
-    ours = job.mark.startswith(HELD) or job.said == LAUNCH_FAILED
-    return job.priority == 0 and not ours and not is_user_held(job)
 
 
 def _node(node: SlurmNode, racks: Mapping[str, int], shut: Collection[str]) -> NodeSight:
