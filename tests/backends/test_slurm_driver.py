@@ -98,10 +98,32 @@ def test_without_an_estimate_the_time_limit_counts_and_none_is_none() -> None:
         ({"eligible_time": 2 * NOW_S}, "its begin time has not come"),
         ({"comment": f"{USER_HELD} mine"}, "its user holds it"),
         ({"admin_comment": ""}, "it is held, and not by rota"),
+        ({"state_reason": "JobHeldAdmin"}, "an administrator holds it"),
+        ({"admin_comment": "", "state_reason": "JobHeldAdmin"}, "an administrator holds it"),
     ],
 )  # fmt: skip
 def test_what_a_job_waits_for_beside_room_is_said(fields: dict[str, Any], why: str) -> None:
     assert seen(fields)[0].waits_for == why
+
+
+@pytest.mark.parametrize(
+    "hold", [{"state_reason": "JobHeldAdmin"}, {"comment": USER_HELD}, {"admin_comment": ""}]
+)
+def test_a_start_decided_before_somebody_else_held_the_job_does_not_release_it(
+    hold: dict[str, Any],
+) -> None:
+    driver, tools = made({"state_reason": "JobHeldUser"})
+    driver.observe()
+    tools.jobs[0] |= hold
+    (job,) = driver.observe().jobs
+    assert driver.carry_out("start", job, (("n1", 1, 0),)).outcome == "refused"
+    assert tools.given == []
+
+
+def test_a_job_that_an_administrator_holds_is_not_given_back_to_slurm() -> None:
+    driver, tools = made({"exclusive": "1", "resv_name": "maint", "state_reason": "JobHeldAdmin"})
+    driver.observe()
+    assert tools.given == []
 
 
 @pytest.mark.parametrize("mark", ["", "rota:let-go", HELD])

@@ -192,3 +192,18 @@ def test_the_driver_keeps_the_contract_of_drivers(lab: Lab) -> None:
         return str(lab.submit(COUNTING.format(steps=100_000), "--gres=gpu:1", hints))
 
     check_driver(driver, submit, patience_s=300.0)
+
+
+def test_a_job_that_an_administrator_holds_waits_until_he_releases_it(lab: Lab) -> None:
+    filler = lab.submit(SLEEP.format(seconds=600), "-N8", "--gres=gpu:4")
+    with daemon(lab, "srtf") as rota:
+        lab.until(lambda: state_of(lab, filler) == "RUNNING", "all nodes are full")
+        job = lab.submit(SLEEP.format(seconds=1), "--gres=gpu:1", uid=NOBODY)
+        other = lab.submit(SLEEP.format(seconds=1), "--gres=gpu:1", uid=NOBODY)
+        lab.run("scontrol", "hold", str(job))
+        lab.run("scancel", str(filler))
+        lab.until(lambda: all_over(lab, other), "the other one is over")
+        assert state_of(lab, job) == "PENDING"
+        assert f"job {job}: start" not in rota.said
+        lab.run("scontrol", "release", str(job))
+        lab.until(lambda: all_over(lab, job), "the released job is over")

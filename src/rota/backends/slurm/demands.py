@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rota.backends.driver import JobRequest
 from rota.backends.slurm.hints import read_hints
-from rota.backends.slurm.hook import HELD, USER_HELD
+from rota.backends.slurm.hook import HELD
 from rota.backends.slurm.replies import MOST_NODES, gpus
 
 if TYPE_CHECKING:
@@ -193,11 +193,6 @@ def own_nodes(job: SlurmJob) -> tuple[str, ...]:
 def is_touched(job: SlurmJob) -> bool:
     """Whether its list of nodes was written by rota."""
     return _NODELIST.search(job.mark) is not None
-
-
-def is_user_held(job: SlurmJob) -> bool:
-    """Whether its user has put it on hold; the hook writes that into its comment."""
-    return job.comment.split(" ", 1)[0] == USER_HELD
 
 
 def held_mark(job: SlurmJob) -> str:

@@ -10,7 +10,7 @@ from time import time
 from typing import TYPE_CHECKING, Final
 
 from rota.backends.driver import Answer, ClusterSight, JobSight, NodeSight
-from rota.backends.slurm.demands import Demands, held_mark, is_touched, is_user_held, own_nodes
+from rota.backends.slurm.demands import Demands, held_mark, is_touched, own_nodes
 from rota.backends.slurm.foreign_jobs import foreign_share
 from rota.backends.slurm.forgotten_runs import ForgottenRuns
 from rota.backends.slurm.heartbeat import read_heartbeat
@@ -18,6 +18,7 @@ from rota.backends.slurm.hook import HELD, LET_GO
 from rota.backends.slurm.replies import ENDS, array_tasks
 from rota.backends.slurm.said_once import SaidOnce
 from rota.backends.slurm.satellites import grown, sort_out, steps_to
+from rota.backends.slurm.slurm_holds import held_by, is_held_on_purpose, is_held_unmarked
 from rota.backends.slurm.slurm_reader import SlurmReader
 from rota.backends.slurm.topology import racks
 from rota.errors import BackendError
@@ -40,7 +41,6 @@ _SHUT: Final = re.compile(
 )
 FRESH_S: Final = 60.0
 """Since a requeue, which a job is given as its time of submission; its old run may take as long."""
-LAUNCH_FAILED: Final = "launch failed requeued held"
 NOTICED_S: Final = 3600.0
 """Seconds for which it is remembered that a job which is not listed was given notice."""
 MOST_TASKS: Final = 64
@@ -191,14 +191,15 @@ class SlurmDriver:
 
     def _is_left(self, job: SlurmJob, demand: Demand) -> bool:
         ours = not self.demands.partitions.isdisjoint(job.partition.split(","))
-        return ours and bool(demand.left) and job.state == "PENDING" and not is_user_held(job)
+        waits = job.state == "PENDING" and not is_held_on_purpose(job)
+        return ours and bool(demand.left) and waits
 
     def _tell(self, job: SlurmJob, demand: Demand) -> None:
         """Say once what was ignored of a job's hints, and why a job is left to Slurm."""
         said = list(demand.ignored)
         if self._is_left(job, demand):
             said.append(f"it is left to Slurm: {demand.left}")
-        elif not demand.left and job.state == "PENDING" and _is_held_by_others(job):
+        elif not demand.left and job.state == "PENDING" and is_held_unmarked(job):
             said.append("it is held, and not by rota: `scontrol release` it; jobs that rota's hook "
                         "holds are marked (`rota setup` writes it)")  # fmt: skip
         for text in said:
@@ -228,6 +229,8 @@ class SlurmDriver:
         if slurm_job is None or slurm_job.submit_s != job.submit_s:
             return Answer("unknown", "Slurm does not list it any more")
         if action == "start":
+            if held := held_by(slurm_job):  # since the decision: a start would release it
+                return Answer("refused", held)
             return self._start(slurm_job, job, place)
         if action == "withdraw":
             # Not `hold`: what an administrator holds, the watchdog leaves alone.
@@ -325,20 +328,7 @@ def _waits_for(job: SlurmJob, now_s: float) -> str:
         return f"it depends on {job.dependency}"
     if job.eligible_s > now_s + 1 and not job.restarts:
         return "its begin time has not come"
-    if job.priority == 0 and is_user_held(job):
-        return "its user holds it"
-    if _is_held_by_others(job):
-        return "it is held, and not by rota"
-    return ""
-
-
-def _is_held_by_others(job: SlurmJob) -> bool:
-    """Whether it is held by neither rota's hook nor its user: by an administrator, say.
-
-    Slurm itself holds what it could not launch; where rota starts jobs, it tries again elsewhere.
-    """
-    ours = job.mark.startswith(HELD) or job.said == LAUNCH_FAILED
-    return job.priority == 0 and not ours and not is_user_held(job)
+    return held_by(job)
 
 
 def _node(node: SlurmNode, racks: Mapping[str, int]) -> NodeSight:
