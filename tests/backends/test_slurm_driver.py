@@ -86,6 +86,14 @@ def test_a_held_job_waits_with_what_it_asks_for() -> None:
     assert (request.estimate_s, request.stoppable, request.apart) == (300.0, False, True)
 
 
+def test_partitions_without_nodes_are_told_from_others() -> None:
+    driver, _ = made()
+    assert driver.demands.populated == set()
+    driver.demands.partitions |= {"gpuu"}
+    driver.observe()
+    assert driver.demands.populated == {"rota"}
+
+
 def test_without_an_estimate_the_time_limit_counts_and_none_is_none() -> None:
     assert seen({})[0].request.estimate_s == 600.0
     assert isnan(seen({"time_limit": None})[0].request.estimate_s)

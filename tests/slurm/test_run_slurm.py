@@ -181,6 +181,10 @@ def test_what_is_asked_for_wrongly_is_said_clearly(lab: Lab) -> None:
                        str(lab.state / "x"))  # fmt: skip
     assert done.returncode != 0
     assert "gpuu" in done.stderr
+    done = lab.attempt(sys.executable, "-m", *words, "--partition", "rota", "--partition", "gpuu",
+                       "--state", str(lab.state / "x"))  # fmt: skip
+    assert done.returncode != 0
+    assert "Slurm has no nodes in gpuu;" in done.stderr
     assert json.loads(lab.run("squeue", "--json"))["errors"] == []
 
 

@@ -185,10 +185,9 @@ def _first_sight(driver: SlurmDriver, partitions: frozenset[str], say: Speaker) 
                 said = str(error)
                 say(f"{said}; asked again every {AGAIN_S:g} s", trouble=True)
             sleep(AGAIN_S)
-    if not sight.nodes:
+    if empty := sorted(partitions - driver.demands.populated):
         raise ConfigError(
-            f"Slurm has no nodes in {', '.join(sorted(partitions))}; `sinfo -s` lists its "
-            "partitions."
+            f"Slurm has no nodes in {', '.join(empty)}; `sinfo -s` lists its partitions."
         )
     return sight
 

@@ -59,6 +59,11 @@ class Demands:
         self._known.clear()
         self._places.clear()
 
+    @property
+    def populated(self) -> frozenset[str]:
+        """Those of our partitions that have nodes."""
+        return self.partitions & frozenset[str]().union(*(one.partitions for one in self._nodes))
+
     def of(self, job: SlurmJob) -> Demand:
         """What a job asks for."""
         key = (job.comment, job.gpus_per_node, job.gpus_per_job, job.gpus_other,
