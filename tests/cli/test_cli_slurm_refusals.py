@@ -47,3 +47,25 @@ def test_a_cluster_is_kept_out_of_the_state_of_this_machine(
     assert run([*SLURM, "--state", str(state)]) == 2
     assert "give the jobs of Slurm another --state" in capsys.readouterr().err
     assert not (state / "journal.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "--partition", "gpu"), "--partition is for --backend slurm, but the backend is"),
+        (("run", "--heartbeat", "beat"), "--heartbeat is for --backend slurm"),
+        (("run", "--preempt-rate", "3"), "--preempt-rate is for --backend slurm"),
+        ((*SLURM, "--nodes", "4"), "--nodes is for --backend local, but the backend is slurm"),
+        ((*SLURM, "--profile", "p.json"), "--profile is for --backend local"),
+        ((*SLURM, "--keep-jobs", "9"), "--keep-jobs is for --backend local"),
+        (("run", "--backend", "slurm:a=1"), "--backend slurm takes no settings, so not 'a=1'"),
+        (("run", "--backend", "slurmm"), "Did you mean 'slurm'?"),
+        ((*SLURM, "--deadline", "99999999d"), "--deadline 8.64e+12 is too long; give 1d or less"),
+    ],
+)
+def test_options_that_would_count_for_nothing_are_refused(
+    tmp_path: Path, words: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*words, "--state", str(tmp_path / "state")]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "state").exists()
