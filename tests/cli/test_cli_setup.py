@@ -50,7 +50,15 @@ def test_the_command_of_the_unit_is_one_that_rota_knows(tmp_path: Path) -> None:
     (start,) = [line for line in text.splitlines() if line.startswith("ExecStart=")]
     words = start.partition("=")[2].split()
     told = CliRunner().invoke(app, [*words[words.index("run") :], "--every", "0"])
-    assert "--interval 0 is too short" in f"{told.stderr}{told.exception}"  # all else was understood
+    # All else was understood.
+    assert "--interval 0 is too short" in f"{told.stderr}{told.exception}"
+
+
+def test_the_check_that_it_prints_is_of_the_daemon_that_it_has_set_up(tmp_path: Path) -> None:
+    words = ("--partition", "gpu", "--state", "/srv/rota/state", "--heartbeat", "/srv/rota/beat")
+    _, _, err = run(*words, "--out", tmp_path)
+    (check,) = [line for line in err.splitlines() if "rota doctor" in line]
+    assert check.endswith("--partition gpu --state /srv/rota/state --heartbeat /srv/rota/beat")
 
 
 def test_files_that_are_there_are_kept(tmp_path: Path) -> None:
