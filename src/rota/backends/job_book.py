@@ -14,7 +14,7 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.backends.reconciler import Intent
-from rota.errors import JournalError
+from rota.errors import BackendError, JournalError
 from rota.run.journal_file import reason
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class JobBook:
                 if self._db.execute("SELECT time_s FROM origin").fetchone() is None:
                     self._db.execute("INSERT INTO origin VALUES (?)", (now_s,))
             self.origin_s = read_origin(self._db)
+            self._file = _identity(path)
         except sqlite3.Error as error:
             raise JournalError(f"Cannot go on with {path}: {reason(error)}.") from error
 
@@ -109,6 +110,14 @@ class JobBook:
             self._db.execute("ALTER TABLE names ADD COLUMN over INTEGER NOT NULL DEFAULT 0")
             self._db.execute("UPDATE names SET over = is_over(facts)")
             self._db.execute("DELETE FROM intents WHERE uid IN (SELECT uid FROM names WHERE over)")
+
+    def check_file(self) -> None:
+        """BackendError if the file is gone: SQLite would go on with one that nobody can read."""
+        if _identity(self.path) != self._file:
+            raise BackendError(
+                f"{self.path} was removed or replaced while rota kept in it what jobs shall hold. "
+                "Start rota again: it begins a new journal, and takes the jobs as they are."
+            )
 
     def close(self) -> None:
         """Close the file."""
@@ -242,6 +251,15 @@ class JobBook:
                 "UPDATE commands SET outcome = ?, said = ?, took_s = ? WHERE id = ?",
                 (outcome, said, took_s, number),
             )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another one in its place; None if there is none."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino
 
 
 def read_origin(db: sqlite3.Connection) -> float:
