@@ -97,6 +97,8 @@ def test_partitions_without_nodes_are_told_from_others() -> None:
 def test_without_an_estimate_the_time_limit_counts_and_none_is_none() -> None:
     assert seen({})[0].request.estimate_s == 600.0
     assert isnan(seen({"time_limit": None})[0].request.estimate_s)
+    backfilled = {"time_limit": 525_600, "job_state": "RUNNING", "nodes": "n1"}
+    assert isnan(seen(backfilled)[0].request.estimate_s)
 
 
 @pytest.mark.parametrize(

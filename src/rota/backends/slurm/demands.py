@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MOST_GPUS: Final = 1024
 """On one node; a job that asks for more is left to Slurm, which knows no such node either."""
+NO_LIMIT_S: Final = 365 * 86400.0
+"""Slurm's backfill scheduler gives this limit to a job without any when it starts it."""
 _NODELIST: Final = re.compile(r"\bnodelist=(\S*)")
 
 
@@ -82,7 +84,7 @@ class Demands:
         kind, each, nodes, left = self._gpus(job)
         workers, least, most = _sizes(nodes, hints, resizes=hints.checkpointable and job.requeue)
         only_on, strange = self._only_on(job)
-        limit_s = max(0.0, job.time_limit_s) if isfinite(job.time_limit_s) else nan
+        limit_s = max(0.0, job.time_limit_s) if job.time_limit_s < NO_LIMIT_S else nan
         request = JobRequest(
             user=job.user, model=hints.model, workers=workers, min_workers=least, max_workers=most,
             gpus_per_worker=each, cpus_per_worker=job.cpus / max(1, nodes), gpu_type=kind,
