@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from daemon import COUNTING, SAVES, SLEEP, all_over, daemon, ledger, runs, state_of
+from daemon import COUNTING, SAVES, SLEEP, all_over, daemon, ledger, rota_command, runs, state_of
 from lab import NOBODY
 
 from rota.backends.slurm.slurm_driver import SlurmDriver
@@ -211,3 +211,15 @@ def test_a_job_that_an_administrator_holds_waits_until_he_releases_it(lab: Lab) 
         assert f"job {job}: start" not in rota.said
         lab.run("scontrol", "release", str(job))
         lab.until(lambda: all_over(lab, job), "the released job is over")
+
+
+def test_a_second_daemon_with_another_state_is_refused(lab: Lab) -> None:
+    with daemon(lab, "srtf", name="first"):
+        other = rota_command(lab, "fifo", state=lab.state / "second")
+        done = lab.attempt(*other)
+        assert done.returncode == 2
+        assert f"Another rota gives signs of life at {lab.heartbeat}" in done.stderr
+        with daemon(lab, "srtf", "--shadow", name="beside") as shadow:
+            assert shadow.stop() == 0
+    with daemon(lab, "fifo", name="second") as after:
+        assert after.stop() == 0

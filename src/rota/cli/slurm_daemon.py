@@ -80,6 +80,7 @@ def _schedule(
     say: Speaker,
 ) -> None:  # fmt: skip
     """Schedule until a signal comes; all that matters is in the files below `root`."""
+    from rota.backends.heartbeat_file import claimed
     from rota.backends.local.daemon_lock import locked
     from rota.backends.local.state_dir import JOURNAL
 
@@ -89,6 +90,8 @@ def _schedule(
     with ExitStack() as stack:
         gpus = sum(node.gpus for node in sight.nodes)
         stack.enter_context(locked(root, policy=options.policy, gpus=gpus))
+        if sign is not None:
+            stack.enter_context(claimed(sign))
         cluster = _cluster(sight)
         columns = {
             name: getattr(cluster, name)
