@@ -787,6 +787,26 @@ def test_a_daemon_whose_journal_is_taken_away_ends_and_says_so(
     elif instead == "a copy":
         path.write_bytes(moved.read_bytes())
     with pytest.raises(
-        BackendError, match=r"journal\.db was removed or replaced .* Start rota again"
+        BackendError, match=r"journal\.db was removed, replaced or .* Start rota again"
     ):
         backend.wait(inf)
+
+
+def test_a_daemon_whose_journal_is_damaged_ends_in_place_of_waiting_for_ever(
+    make: Callable[..., ClusterBackend], tmp_path: Path
+) -> None:
+    cluster = FakeCluster(nodes(2))
+    backend = make(cluster, every_s=0.1)
+
+    def go_on() -> None:
+        for _ in range(100):
+            backend.wait(inf)
+
+    assert backend.wait(inf)
+    path = tmp_path / "journal.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    path.write_bytes(b"no database" * 1000)
+    cluster.submit("1", gpus_per_worker=1)
+    with pytest.raises(BackendError, match=r"journal\.db was removed, replaced or damaged"):
+        go_on()
