@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from time import time
 from typing import TYPE_CHECKING, Any
 
@@ -103,6 +104,9 @@ def test_a_job_that_never_fits_says_what_it_asks_and_what_there_is(
 ) -> None:
     full.submit("wide", workers=3, min_workers=3, max_workers=3, gpus_per_worker=1, apart=True)
     full.submit("fat", gpus_per_worker=5)
+    full.nodes = [replace(node, cpus=32.0) for node in full.nodes]
+    full.submit("cores", cpus_per_worker=64.0, apart=True)
+    full.submit("tasks", workers=3, min_workers=3, max_workers=3, cpus_per_worker=30.0, apart=True)
     full.submit("picky", gpus_per_worker=1, must_have=frozenset({"n9"}))
     full.submit("kind", gpus_per_worker=1, gpu_type="h100")
     full.submit("shut", gpus_per_worker=1, only_on=frozenset({"n1"}), must_have=frozenset({"n2"}))
@@ -112,7 +116,10 @@ def test_a_job_that_never_fits_says_what_it_asks_and_what_there_is(
         "fat": "it asks for 1 worker with 5 GPUs; 0 of 2 nodes have that and may be used, the "
         "largest has 4 GPUs",
         "picky": "it names node n9, which is not among the nodes that rota schedules",
-        "kind": "it asks for 1 worker with 1 GPU; 0 of 2 nodes have that and may be used, the "
+        "cores": "it asks for 1 node with 64 CPUs; 0 of 2 nodes have that and may be used, the "
+        "largest has 32 CPUs",
+        "tasks": "it asks for 3 nodes with 30 CPUs each; 2 of 2 nodes have that and may be used",
+        "kind": "it asks for 1 worker with 1 h100 GPU; 0 of 2 nodes have that and may be used, the "
         "largest has 4 GPUs",
         "shut": "it names node n2, which it may not use or which is too small for it",
     }
