@@ -22,7 +22,7 @@ from rota.backends.preemption_limits import PreemptionLimits
 from rota.backends.reconciler import Intent, JobOrder
 from rota.backends.restart_costs import ASSUMED_S
 from rota.core import Draft
-from rota.errors import JournalError
+from rota.errors import BackendError, JournalError
 from rota.policies.catalogue import make_policy
 from rota.run.guard import Guard
 from rota.run.journal import Journal
@@ -836,3 +836,41 @@ def test_what_jobs_of_one_user_report_says_nothing_of_anothers(
     rows = until(make(cluster), lambda snapshot: len(snapshot.jobs) == 3).jobs.rows
     assert rows["model"][0] == rows["model"][2] != rows["model"][1]
     assert (rows["model"] >= 0).all()
+
+
+@pytest.mark.parametrize("instead", ["nothing", "a directory", "a copy"])
+def test_a_daemon_whose_journal_is_taken_away_ends_and_says_so(
+    make: Callable[..., ClusterBackend], tmp_path: Path, instead: str
+) -> None:
+    backend = make(FakeCluster(nodes(2)))
+    assert backend.wait(inf)
+    path, moved = tmp_path / "journal.db", tmp_path / "moved.db"
+    path.rename(moved)
+    if instead == "a directory":
+        path.mkdir()
+    elif instead == "a copy":
+        path.write_bytes(moved.read_bytes())
+    with pytest.raises(
+        BackendError, match=r"journal\.db was removed, replaced or .* Start rota again"
+    ):
+        backend.wait(inf)
+
+
+def test_a_daemon_whose_journal_is_damaged_ends_in_place_of_waiting_for_ever(
+    make: Callable[..., ClusterBackend], tmp_path: Path
+) -> None:
+    cluster = FakeCluster(nodes(2))
+    backend = make(cluster, every_s=0.1)
+
+    def go_on() -> None:
+        for _ in range(100):
+            backend.wait(inf)
+
+    assert backend.wait(inf)
+    path = tmp_path / "journal.db"
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    path.write_bytes(b"no database" * 1000)
+    cluster.submit("1", gpus_per_worker=1)
+    with pytest.raises(BackendError, match=r"journal\.db was removed, replaced or damaged"):
+        go_on()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
+from time import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -102,6 +104,9 @@ def test_a_job_that_never_fits_says_what_it_asks_and_what_there_is(
 ) -> None:
     full.submit("wide", workers=3, min_workers=3, max_workers=3, gpus_per_worker=1, apart=True)
     full.submit("fat", gpus_per_worker=5)
+    full.nodes = [replace(node, cpus=32.0) for node in full.nodes]
+    full.submit("cores", cpus_per_worker=64.0, apart=True)
+    full.submit("tasks", workers=3, min_workers=3, max_workers=3, cpus_per_worker=30.0, apart=True)
     full.submit("picky", gpus_per_worker=1, must_have=frozenset({"n9"}))
     full.submit("kind", gpus_per_worker=1, gpu_type="h100")
     full.submit("shut", gpus_per_worker=1, only_on=frozenset({"n1"}), must_have=frozenset({"n2"}))
@@ -111,7 +116,10 @@ def test_a_job_that_never_fits_says_what_it_asks_and_what_there_is(
         "fat": "it asks for 1 worker with 5 GPUs; 0 of 2 nodes have that and may be used, the "
         "largest has 4 GPUs",
         "picky": "it names node n9, which is not among the nodes that rota schedules",
-        "kind": "it asks for 1 worker with 1 GPU; 0 of 2 nodes have that and may be used, the "
+        "cores": "it asks for 1 node with 64 CPUs; 0 of 2 nodes have that and may be used, the "
+        "largest has 32 CPUs",
+        "tasks": "it asks for 3 nodes with 30 CPUs each; 2 of 2 nodes have that and may be used",
+        "kind": "it asks for 1 worker with 1 h100 GPU; 0 of 2 nodes have that and may be used, the "
         "largest has 4 GPUs",
         "shut": "it names node n2, which it may not use or which is too small for it",
     }
@@ -179,6 +187,42 @@ def test_a_job_that_is_left_to_its_cluster_says_why(tmp_path: Path, full: FakeCl
     found = explained(tmp_path, "30")
     assert (found.state, found.uid, tier(found)) == ("left", None, ("left", 4))
     assert "it has a reservation" in found.text
+
+
+@pytest.mark.parametrize("passive", [False, True])
+def test_what_others_have_started_is_not_said_to_be_started_by_a_policy(
+    tmp_path: Path, full: FakeCluster, *, passive: bool
+) -> None:
+    root = tmp_path / "state"
+    root.mkdir()
+    full.submit("theirs", gpus_per_worker=1)
+    full.see("theirs", managed=passive, phase="running", place=(("n1", 1, 0),), start_s=time())
+    play(root, full, rounds=3, passive=passive, watches=passive)
+    found = explained(root, "theirs")
+    assert found.state == "running"
+    assert [(step.what, step.by) for step in found.steps] == [("submitted", ""), ("started", "")]
+    assert " by " not in found.text
+
+
+def test_a_start_that_was_taken_back_is_not_taken_for_a_run(
+    tmp_path: Path, full: FakeCluster
+) -> None:
+    full.jobs["17"].length_s = 0.0
+    play(tmp_path, full, rounds=3)
+    full.lazy = True
+    full.submit("late", gpus_per_worker=4)
+    play(tmp_path, full)
+    assert explained(tmp_path, "late").state == "starting"
+    full.submit("theirs", gpus_per_worker=4)  # takes the node before the job is there
+    full.see("theirs", managed=False, phase="running", place=(("n1", 1, 0),), start_s=time())
+    full.nodes = nodes(1)
+    full.see("late", phase="waiting", place=())
+    play(tmp_path, full, rounds=4)
+    found = explained(tmp_path, "late")
+    assert found.state == "waiting"
+    assert [step.what for step in found.steps] == ["submitted", "started", "taken back"]
+    assert [why.tier for why in found.reasons] == ["full"]
+    assert (found.waited_s, found.ran_s) == (None, None)
 
 
 def test_a_stopped_job_says_by_whom_and_for_which(tmp_path: Path, full: FakeCluster) -> None:

@@ -86,9 +86,19 @@ def test_a_held_job_waits_with_what_it_asks_for() -> None:
     assert (request.estimate_s, request.stoppable, request.apart) == (300.0, False, True)
 
 
+def test_partitions_without_nodes_are_told_from_others() -> None:
+    driver, _ = made()
+    assert driver.demands.populated == set()
+    driver.demands.partitions |= {"gpuu"}
+    driver.observe()
+    assert driver.demands.populated == {"rota"}
+
+
 def test_without_an_estimate_the_time_limit_counts_and_none_is_none() -> None:
     assert seen({})[0].request.estimate_s == 600.0
     assert isnan(seen({"time_limit": None})[0].request.estimate_s)
+    backfilled = {"time_limit": 525_600, "job_state": "RUNNING", "nodes": "n1"}
+    assert isnan(seen(backfilled)[0].request.estimate_s)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +108,8 @@ def test_without_an_estimate_the_time_limit_counts_and_none_is_none() -> None:
         ({"eligible_time": 2 * NOW_S}, "its begin time has not come"),
         ({"comment": f"{USER_HELD} mine"}, "its user holds it"),
         ({"admin_comment": ""}, "it is held, and not by rota"),
-        ({"state_reason": "JobHeldAdmin"}, "it is held, and not by rota"),
+        ({"state_reason": "JobHeldAdmin"}, "an administrator holds it"),
+        ({"admin_comment": "", "state_reason": "JobHeldAdmin"}, "an administrator holds it"),
     ],
 )  # fmt: skip
 def test_what_a_job_waits_for_beside_room_is_said(fields: dict[str, Any], why: str) -> None:
@@ -115,7 +126,27 @@ def test_a_job_whose_failed_dependency_was_dropped_is_not_taken_for_held_by_some
     tools.jobs[0]["state_reason"] = "JobHeldUser"
     driver.observe()
     tools.jobs[0]["state_reason"] = "JobHeldAdmin"
-    assert driver.observe().jobs[0].waits_for == "it is held, and not by rota"
+    assert driver.observe().jobs[0].waits_for == "an administrator holds it"
+
+
+@pytest.mark.parametrize(
+    "hold", [{"state_reason": "JobHeldAdmin"}, {"comment": USER_HELD}, {"admin_comment": ""}]
+)
+def test_a_start_decided_before_somebody_else_held_the_job_does_not_release_it(
+    hold: dict[str, Any],
+) -> None:
+    driver, tools = made({"state_reason": "JobHeldUser"})
+    driver.observe()
+    tools.jobs[0] |= hold
+    (job,) = driver.observe().jobs
+    assert driver.carry_out("start", job, (("n1", 1, 0),)).outcome == "refused"
+    assert tools.given == []
+
+
+def test_a_job_that_an_administrator_holds_is_not_given_back_to_slurm() -> None:
+    driver, tools = made({"exclusive": "1", "resv_name": "maint", "state_reason": "JobHeldAdmin"})
+    driver.observe()
+    assert tools.given == []
 
 
 @pytest.mark.parametrize("mark", ["", "rota:let-go", HELD])

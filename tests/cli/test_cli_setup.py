@@ -54,6 +54,13 @@ def test_the_command_of_the_unit_is_one_that_rota_knows(tmp_path: Path) -> None:
     assert "--interval 0 is too short" in f"{told.stderr}{told.exception}"
 
 
+def test_the_check_that_it_prints_is_of_the_daemon_that_it_has_set_up(tmp_path: Path) -> None:
+    words = ("--partition", "gpu", "--state", "/srv/rota/state", "--heartbeat", "/srv/rota/beat")
+    _, _, err = run(*words, "--out", tmp_path)
+    (check,) = [line for line in err.splitlines() if "rota doctor" in line]
+    assert check.endswith("--partition gpu --state /srv/rota/state --heartbeat /srv/rota/beat")
+
+
 def test_files_that_are_there_are_kept(tmp_path: Path) -> None:
     (tmp_path / "job_submit.lua").write_text("-- mine")
     code, _, err = run("--partition", "gpu", "--out", tmp_path)

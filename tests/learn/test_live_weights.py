@@ -132,6 +132,18 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path, damage: str) -> N
     assert not path.exists()
 
 
+def test_what_cannot_even_be_put_aside_is_named_once(tmp_path: Path) -> None:
+    heard = Heard()
+    running = live(tmp_path, heard)
+    (tmp_path / REFUSED).touch()
+    (tmp_path / OFFERED).mkdir()
+    for _ in range(3):
+        running.refresh()
+    (said,) = heard.said
+    assert "is not taken" in said
+    assert "taken.ckpt cannot be put aside: Not a directory; remove it" in said
+
+
 def test_a_kill_between_two_renames_leaves_old_weights_and_the_new_are_taken_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

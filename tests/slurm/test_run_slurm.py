@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from daemon import COUNTING, SAVES, SLEEP, all_over, daemon, ledger, runs, state_of
+from daemon import COUNTING, SAVES, SLEEP, all_over, daemon, ledger, rota_command, runs, state_of
 from lab import NOBODY
 
 from rota.backends.slurm.slurm_driver import SlurmDriver
@@ -219,6 +219,10 @@ def test_what_is_asked_for_wrongly_is_said_clearly(lab: Lab) -> None:
                        str(lab.state / "x"))  # fmt: skip
     assert done.returncode != 0
     assert "gpuu" in done.stderr
+    done = lab.attempt(sys.executable, "-m", *words, "--partition", "rota", "--partition", "gpuu",
+                       "--state", str(lab.state / "x"))  # fmt: skip
+    assert done.returncode != 0
+    assert "Slurm has no nodes in gpuu;" in done.stderr
     assert json.loads(lab.run("squeue", "--json"))["errors"] == []
 
 
@@ -256,3 +260,30 @@ def test_a_list_of_nodes_that_a_user_writes_oddly_stops_nobodys_job(
         other = lab.submit(COUNTING.format(steps=2))
         lab.until(lambda: all_over(lab, job, other), "both are over")
     assert runs(lab, job)[0] not in nodes
+
+
+def test_a_job_that_an_administrator_holds_waits_until_he_releases_it(lab: Lab) -> None:
+    filler = lab.submit(SLEEP.format(seconds=600), "-N8", "--gres=gpu:4")
+    with daemon(lab, "srtf") as rota:
+        lab.until(lambda: state_of(lab, filler) == "RUNNING", "all nodes are full")
+        job = lab.submit(SLEEP.format(seconds=1), "--gres=gpu:1", uid=NOBODY)
+        other = lab.submit(SLEEP.format(seconds=1), "--gres=gpu:1", uid=NOBODY)
+        lab.run("scontrol", "hold", str(job))
+        lab.run("scancel", str(filler))
+        lab.until(lambda: all_over(lab, other), "the other one is over")
+        assert state_of(lab, job) == "PENDING"
+        assert f"job {job}: start" not in rota.said
+        lab.run("scontrol", "release", str(job))
+        lab.until(lambda: all_over(lab, job), "the released job is over")
+
+
+def test_a_second_daemon_with_another_state_is_refused(lab: Lab) -> None:
+    with daemon(lab, "srtf", name="first"):
+        other = rota_command(lab, "fifo", state=lab.state / "second")
+        done = lab.attempt(*other)
+        assert done.returncode == 2
+        assert f"Another rota gives signs of life at {lab.heartbeat}" in done.stderr
+        with daemon(lab, "srtf", "--shadow", name="beside") as shadow:
+            assert shadow.stop() == 0
+    with daemon(lab, "fifo", name="second") as after:
+        assert after.stop() == 0

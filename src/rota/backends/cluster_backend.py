@@ -166,6 +166,7 @@ class ClusterBackend:
     def wait(self, wake_s: float) -> bool:
         """Until something happens that calls for a decision, or `wake_s`; False when it is over."""
         while not self.stopped:
+            self.book.check_file()
             self._serve()
             now_s = self.now_s
             if not self._blind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +36,8 @@ MOST_NAMES: Final = 1000
 """Names among which one that is not known is looked for."""
 MOST_DIGITS: Final = 18
 """Of a number that a table can hold."""
+TAKEN_BACK: Final = "taken back"
+"""What happened to a start that never came about."""
 _SHAPED: Final = "any node with room is taken to do, whatever jobs ask of nodes"
 
 
@@ -47,7 +50,9 @@ class ClusterExplainer:
     ) -> None:  # fmt: skip
         self._book = book
         self._kept = WrittenDown(root, make, book.origin_s, self._call)
-        if (last := self._kept.last) is not None and last.deciders.watches:
+        last = self._kept.last
+        self._watches = last is not None and last.deciders.watches
+        if self._watches:
             self._kept.notes.append(
                 "rota only watches here (--shadow): the cluster's own scheduler starts jobs, and "
                 "what is said of policies is what they would do"
@@ -112,14 +117,14 @@ class ClusterExplainer:
 
     def _told(self, known: KnownJob) -> Explanation:
         story = self._kept.story(known.uid)
-        steps = self._kept.steps(story, self._book.nodes)
+        steps = self._steps(known, self._kept.steps(story, self._book.nodes))
         commands = self._book.commands(known.uid)
         said = commands[-1][3] if commands and commands[-1][2] == "refused" else ""
         about: dict[str, Any] = {
             "job": known.name, "uid": known.uid, "asks": asks_for(known.listing), "steps": steps,
             "said": said, "as_of": self._kept.as_of, "daemon": self._kept.daemon,
-            "waited_s": finite(story.waited_s) if story else None,
-            "ran_s": story.ran_s if story else None,
+            "waited_s": finite(story.waited_s) if story and not _never_ran(known) else None,
+            "ran_s": story.ran_s if story and not _never_ran(known) else None,
         }  # fmt: skip
         if known.end:
             about |= {"state": "over", "text": self._over(known, steps)}
@@ -129,6 +134,20 @@ class ClusterExplainer:
         else:
             about |= self._waiting(known.uid, steps)
         return Explanation(**about, notes=tuple(self._kept.notes))
+
+    def _steps(self, known: KnownJob, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        """What happened, without what the journal, which keeps what jobs shall hold, cannot know:
+        that others started a job, and that a start was taken back before it came about.
+        """
+        if not known.ours or self._watches:
+            steps = tuple(replace(step, by="", why="", gainers=()) for step in steps)
+        if _never_ran(known):
+            steps = tuple(
+                replace(step, what=TAKEN_BACK, why="it had not begun")
+                if step.what == "stopped" else step
+                for step in steps
+            )  # fmt: skip
+        return steps
 
     def _over(self, known: KnownJob, steps: tuple[Step, ...]) -> str:
         stopped = told_of(steps)
@@ -142,6 +161,11 @@ class ClusterExplainer:
                                "It goes on when it is given nodes again."))  # fmt: skip
         return {"state": "waiting", "text": reason.text, "reasons": tuple(reasons),
                 "expected": expected}  # fmt: skip
+
+
+def _never_ran(known: KnownJob) -> bool:
+    """Whether a job has been seen in no run; of one that is over, a short one may be missing."""
+    return known.started_s is None and not known.end
 
 
 def asks_for(listing: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rota.backends.driver import JobRequest
     from rota.backends.job_roll import ClusterJob, JobRoll
     from rota.backends.node_table import NodeTable
+    from rota.core.cluster import Cluster
     from rota.core.plan import Share
     from rota.core.types import Floats
 
@@ -76,10 +77,10 @@ class ClusterWaits:
             return f"it names node {low[0]}, which it may not use or which is too small for it"
         if (len(may) if request.apart else room.sum()) >= least:
             return ""
-        each = f"{request.gpus_per_worker} GPU{'s' * (request.gpus_per_worker != 1)}"
         unit = "node" if request.apart else "worker"
-        asks = f"it asks for {least} {unit}{'s' * (least > 1)} with {each}{' each' * (least > 1)}"
-        most = "" if may else f", the largest has {cluster.gpus.max()} GPUs"
+        asks = f"it asks for {least} {unit}{'s' * (least > 1)} with {_each(request)}"
+        asks += " each" * (least > 1)
+        most = "" if may else f", the largest has {_largest(request, cluster)}"
         return f"{asks}; {len(may)} of {len(cluster)} nodes have that and may be used{most}"
 
     def _room(self, request: JobRequest) -> Floats:
@@ -118,3 +119,24 @@ class ClusterWaits:
             "unplaced", "; ".join([text, ", ".join(named)] if named else [text]), _AGAIN,
             tuple(holders), "GPUs",
         )  # fmt: skip
+
+
+def _each(request: JobRequest) -> str:
+    """What one worker asks for, in words."""
+    gpus, kind = request.gpus_per_worker, request.gpu_type
+    told = [f"{gpus} {kind}{' ' * bool(kind)}GPU{'s' * (gpus != 1)}"] if gpus else []
+    if request.cpus_per_worker > 0:
+        told.append(f"{request.cpus_per_worker:g} CPU{'s' * (request.cpus_per_worker != 1)}")
+    if request.memory_gb_per_worker > 0:
+        told.append(f"{request.memory_gb_per_worker:g} GB of memory")
+    return ", ".join(told) or "nothing"
+
+
+def _largest(request: JobRequest, cluster: Cluster) -> str:
+    """The most that any node has of what a job asks for."""
+    told = [f"{cluster.gpus.max()} GPUs"] if request.gpus_per_worker else []
+    if request.cpus_per_worker > 0 and np.isfinite(cluster.cpus.max()):
+        told.append(f"{cluster.cpus.max():g} CPUs")
+    if request.memory_gb_per_worker > 0 and np.isfinite(cluster.memory_gb.max()):
+        told.append(f"{cluster.memory_gb.max():g} GB of memory")
+    return ", ".join(told) or "no more"

@@ -14,7 +14,7 @@ from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 from rota.backends.reconciler import Intent
-from rota.errors import JournalError
+from rota.errors import BackendError, JournalError
 from rota.run.journal_file import reason
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ COMMANDS_S: Final = 7 * 86400.0
 """Seconds for which commands are kept once their job is over."""
 _DROPPED: Final = 10
 """Old commands that give way to each new one, at most."""
+_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 COLUMNS: Final = "uid, name, submit_s, facts"
 """What `known_job` takes."""
 
@@ -86,6 +87,8 @@ class JobBook:
     def __init__(self, path: Path, now_s: float) -> None:
         """`now_s` is the Unix time from which a new book counts seconds."""
         self.path = path
+        self._file: tuple[int, int] | None = None
+        """None: not to be used any more."""
         try:
             self._db = sqlite3.connect(
                 path, timeout=WAIT_S, isolation_level=None, check_same_thread=False
@@ -98,7 +101,7 @@ class JobBook:
                     self._db.execute(f"CREATE INDEX IF NOT EXISTS {index}")
                 if self._db.execute("SELECT time_s FROM origin").fetchone() is None:
                     self._db.execute("INSERT INTO origin VALUES (?)", (now_s,))
-            self.origin_s = read_origin(self._db)
+            self.origin_s, self._file = read_origin(self._db), _identity(path)
         except sqlite3.Error as error:
             raise JournalError(f"Cannot go on with {path}: {reason(error)}.") from error
 
@@ -109,6 +112,15 @@ class JobBook:
             self._db.execute("ALTER TABLE names ADD COLUMN over INTEGER NOT NULL DEFAULT 0")
             self._db.execute("UPDATE names SET over = is_over(facts)")
             self._db.execute("DELETE FROM intents WHERE uid IN (SELECT uid FROM names WHERE over)")
+
+    def check_file(self) -> None:
+        """BackendError if the file is gone, where SQLite would go on with it, or damaged."""
+        if self._file is None or _identity(self.path) != self._file:
+            raise BackendError(
+                f"{self.path} was removed, replaced or damaged while rota kept in it what jobs "
+                "shall hold. Start rota again: it begins a new journal, and takes the jobs as they "
+                "are."
+            )
 
     def close(self) -> None:
         """Close the file."""
@@ -127,6 +139,8 @@ class JobBook:
         except sqlite3.Error as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
+            if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED:
+                self._file = None
             raise JournalError(f"Cannot write to {self.path}: {reason(error)}.") from error
 
     def try_out(self) -> None:
@@ -242,6 +256,15 @@ class JobBook:
                 "UPDATE commands SET outcome = ?, said = ?, took_s = ? WHERE id = ?",
                 (outcome, said, took_s, number),
             )
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another one in its place; None if there is none."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_dev, facts.st_ino
 
 
 def read_origin(db: sqlite3.Connection) -> float:

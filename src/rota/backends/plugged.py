@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.errors import InputError, RotaError
+from rota.errors import InputError, RotaError, UnknownNameError
 from rota.plugins import Registry, resolve
 from rota.policies.settings import read_settings, settings_of
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rota.core.seams import Backend
     from rota.plugins import Plugin
 
+SLURM: Final = "slurm"
+"""Made by `rota run` alone, which has a loop of its own for it."""
 LOCAL: Final = "rota.backends.local.local_backend:LocalBackend"
 SEAM: Final = ("observe", "apply", "wait")
 
@@ -36,6 +38,8 @@ BACKENDS: Final[Registry[Callable[..., Backend]]] = Registry(
 def make_backend(text: str) -> Backend:
     """The backend that `NAME[:setting=value,…]` names, made with these settings."""
     name, _, wanted = text.partition(":")
+    if name not in BACKENDS:
+        raise UnknownNameError("backend", name, {*BACKENDS.names(), SLURM})
     make = BACKENDS.get(name)
     settings = read_settings(name, wanted, settings_of(make), kind="Backend")
     who = f"The backend {name!r} of package {BACKENDS.package(name)!r}"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path  # noqa: TC003
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -33,6 +33,12 @@ if TYPE_CHECKING:
     from rota.core import Cluster
     from rota.perf.job_laws import JobLaws
     from rota.run.last_round import Deciders
+
+
+LONGEST_DEADLINE_S: Final = 86400.0
+_OF_SLURM: Final = ("partition", "slurmrestd", "heartbeat", "preempt_rate", "preempt_budget")
+_OF_LOCAL: Final = ("nodes", "gpus", "keep", "keep_jobs", "warm", "profile")
+"""Options that another backend would pass over in silence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +112,24 @@ class DaemonOptions:
         ):  # fmt: skip
             if not given >= least:
                 raise ConfigError(f"{name} {given:g} is too short; give {least:g}s or more.")
+        if self.deadline > LONGEST_DEADLINE_S:  # later, no alarm could be set for it
+            raise ConfigError(f"--deadline {self.deadline:g} is too long; give 1d or less.")
+        self._check_backend()
+
+    def _check_backend(self) -> None:
+        """Refuse options that mean nothing to the backend, such as a partition to this machine."""
+        kind, _, settings = self.backend.partition(":")
+        if kind == "slurm" and settings:
+            raise ConfigError(
+                f"--backend slurm takes no settings, so not {settings!r}: see --help."
+            )
+        wrong, takes = (_OF_LOCAL, "local") if kind == "slurm" else (_OF_SLURM, "slurm")
+        for field in fields(self):
+            if field.name in wrong and getattr(self, field.name) != field.default:
+                raise ConfigError(
+                    f"--{field.name.replace('_', '-')} is for --backend {takes}, but the backend "
+                    f"is {kind}; say --backend {takes}, or leave it out."
+                )
 
     @property
     def deciders(self) -> Deciders:

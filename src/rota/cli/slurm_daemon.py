@@ -61,7 +61,7 @@ def run_on_slurm(options: DaemonOptions, policy: Policy, guard: Guard, say: Spea
     if options.shadow:
         # The backend does nothing at all: then the journal says who decided, the fallback as well.
         guard = replace(guard, shadow=False)
-    _check_journal(root / JOURNAL, shadow=options.shadow)
+    _check_state(root, shadow=options.shadow)
     driver = SlurmDriver(
         SlurmTools(), partitions, passive=options.shadow, rest=rest, say=say
     )  # fmt: skip
@@ -80,6 +80,7 @@ def _schedule(
     say: Speaker,
 ) -> None:  # fmt: skip
     """Schedule until a signal comes; all that matters is in the files below `root`."""
+    from rota.backends.heartbeat_file import claimed
     from rota.backends.local.daemon_lock import locked
     from rota.backends.local.state_dir import JOURNAL
 
@@ -89,6 +90,8 @@ def _schedule(
     with ExitStack() as stack:
         gpus = sum(node.gpus for node in sight.nodes)
         stack.enter_context(locked(root, policy=options.policy, gpus=gpus))
+        if sign is not None:
+            stack.enter_context(claimed(sign))
         cluster = _cluster(sight)
         columns = {
             name: getattr(cluster, name)
@@ -113,17 +116,25 @@ def _schedule(
             say(f"leaves {jobs} to Slurm; the next `rota run` knows them again")
 
 
-def _check_journal(path: Path, *, shadow: bool) -> None:
-    """Refuse to mix, in one journal, what rota did with what Slurm did by itself."""
+def _check_state(root: Path, *, shadow: bool) -> None:
+    """Refuse to mix, in one journal, what rota did with what Slurm did, or with jobs from here."""
+    from rota.backends.book_reader import read_book
+    from rota.backends.local.state_dir import JOURNAL, ORIGIN
     from rota.run.reader import read_journal
 
-    if not path.exists():
-        return
+    path, before = root / JOURNAL, shadow
     try:
-        with read_journal(path) as view:
-            before = bool(view.meta.get("shadow"))
+        is_book = path.is_file() and read_book(path) is not None
+        if path.is_file():
+            with read_journal(path) as view:
+                before = bool(view.meta.get("shadow"))
     except JournalError:
         return  # it is put aside
+    if (root / ORIGIN).exists() and not is_book:
+        raise ConfigError(
+            f"{root} is the state of `rota submit` and `rota run` on this machine; give the jobs "
+            "of Slurm another --state."
+        )
     if before != shadow:
         raise ConfigError(
             f"{path} was begun {'with' if before else 'without'} --shadow; give "
@@ -177,10 +188,9 @@ def _first_sight(driver: SlurmDriver, partitions: frozenset[str], say: Speaker) 
                 said = str(error)
                 say(f"{said}; asked again every {AGAIN_S:g} s", trouble=True)
             sleep(AGAIN_S)
-    if not sight.nodes:
+    if empty := sorted(partitions - driver.demands.populated):
         raise ConfigError(
-            f"Slurm has no nodes in {', '.join(sorted(partitions))}; `sinfo -s` lists its "
-            "partitions."
+            f"Slurm has no nodes in {', '.join(empty)}; `sinfo -s` lists its partitions."
         )
     return sight
 

@@ -26,7 +26,7 @@ Next, on the host of slurmctld (docs/slurm.md has the whole story):
   3. install -D {out}/failopen.sh {watchdog}
      cp {out}/*.service {out}/*.timer /etc/systemd/system; systemctl daemon-reload
   4. systemctl enable --now rota-failopen.timer rota-slurm.service
-  5. rota doctor --backend slurm{partitions}"""
+  5. as {user}: rota doctor --backend slurm{partitions}{where}"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +99,9 @@ def setup(options: SetupOptions) -> None:
     for name in made:
         typer.echo(options.out / name)
     named = "".join(f" --partition {name}" for name in partitions)
+    where = f" --state {options.state} --heartbeat {options.heartbeat}"
     typer.echo(STEPS.format(user=options.user, out=options.out, watchdog=WATCHDOG,
-                            partitions=named), err=True)  # fmt: skip
+                            partitions=named, where=where), err=True)  # fmt: skip
 
 
 def _rota() -> list[str]:

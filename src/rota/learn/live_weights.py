@@ -93,11 +93,12 @@ class LiveWeights:
 
     def _refuse(self, taken: Path, why: str) -> None:
         refused = self._folder / REFUSED
-        self._tell(f"{OFFERED} is not taken: {why}; {self.weights} goes on deciding ({refused})")
+        where = f"({refused})"
         try:
             taken.replace(refused)
         except OSError as error:
-            self._tell(f"{taken} cannot be put aside: {error.strerror}; remove it")
+            where = f"({taken} cannot be put aside: {error.strerror}; remove it)"
+        self._tell(f"{OFFERED} is not taken: {why}; {self.weights} goes on deciding {where}")
 
     def _tell(self, words: str) -> None:
         """Say what is wrong, once."""

@@ -35,12 +35,13 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
+from rota.backends.book_reader import read_book
 from rota.backends.local.daemon_lock import daemon_of, locked, seize
 from rota.backends.local.held import Ended, Held
 from rota.backends.local.history import History
 from rota.backends.local.private import make_private
 from rota.backends.local.request import Request
-from rota.errors import ConfigError, DamagedError, JobError
+from rota.errors import ConfigError, DamagedError, JobError, JournalError
 from rota.files import (
     decode_as,
     is_count,
@@ -64,6 +65,19 @@ SUBMIT_S: Final = 30.0
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,14}")
 
 
+def _refuse_clusters(root: Path) -> None:
+    """Refuse the state of a daemon beside a cluster that others run: its jobs are the cluster's."""
+    if (root / ORIGIN).exists() or not (root / JOURNAL).is_file():
+        return
+    with suppress(JournalError):  # a damaged one is told of by those who read it
+        if read_book(root / JOURNAL) is not None:
+            raise ConfigError(
+                f"{root} belongs to `rota run --backend slurm`: its jobs are those of the cluster. "
+                "`rota explain JOB` tells of them, squeue lists them, sbatch submits; for jobs of "
+                "this machine choose another --state."
+            )
+
+
 class StateDir:
     """A state directory, shared by submitters, one daemon and commands that show it."""
 
@@ -84,6 +98,7 @@ class StateDir:
                 raise ConfigError(
                     f"There is no state directory {self.root}; is --state what it was with submit?"
                 )
+            _refuse_clusters(self.root)
             make_private(self.root, self.root / ORIGIN)
             if create:
                 for folder in (self.jobs, self.over, self.asked):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rota.backends.driver import JobRequest
 from rota.backends.slurm.hints import read_hints
-from rota.backends.slurm.hook import HELD, USER_HELD
+from rota.backends.slurm.hook import HELD
 from rota.backends.slurm.replies import MOST_NODES, gpus
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 MOST_GPUS: Final = 1024
 """On one node; a job that asks for more is left to Slurm, which knows no such node either."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]+")
+NO_LIMIT_S: Final = 365 * 86400.0
+"""Slurm's backfill scheduler gives this limit to a job without any when it starts it."""
 _NODELIST: Final = re.compile(r"\bnodelist=(\S*)")
 _SIZE: Final = re.compile(r" nodes=(\d{1,7})/(\d{1,7})\b")
 _IN_ALL: Final = (
@@ -68,6 +70,11 @@ class Demands:
         self._known.clear()
         self._places.clear()
 
+    @property
+    def populated(self) -> frozenset[str]:
+        """Those of our partitions that have nodes."""
+        return self.partitions & frozenset[str]().union(*(one.partitions for one in self._nodes))
+
     def of(self, job: SlurmJob) -> Demand:
         """What a job asks for."""
         key = (job.comment, job.gpus_per_node, job.gpus_per_job, job.gpus_other,
@@ -102,7 +109,7 @@ class Demands:
         # Policies and what is learned of speed have a place for each size that a job may have.
         places = len(self._nodes if only_on is None else only_on)
         most = max(workers, least, min(most, places))
-        limit_s = max(0.0, job.time_limit_s) if isfinite(job.time_limit_s) else nan
+        limit_s = max(0.0, job.time_limit_s) if job.time_limit_s < NO_LIMIT_S else nan
         request = JobRequest(
             user=job.user, model=hints.model, workers=workers, min_workers=least, max_workers=most,
             gpus_per_worker=each, cpus_per_worker=job.cpus / max(1, nodes), gpu_type=kind,
@@ -239,11 +246,6 @@ def own_nodes(job: SlurmJob) -> tuple[str, ...]:
 def is_touched(job: SlurmJob) -> bool:
     """Whether its list of nodes was written by rota."""
     return _NODELIST.search(job.mark) is not None
-
-
-def is_user_held(job: SlurmJob) -> bool:
-    """Whether its user has put it on hold; the hook writes that into its comment."""
-    return job.comment.split(" ", 1)[0] == USER_HELD
 
 
 def own_size(job: SlurmJob) -> int:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import TYPE_CHECKING, Final, Literal
 
-from rota.backends.slurm.demands import is_user_held
 from rota.backends.slurm.hook import HELD
 from rota.backends.slurm.replies import ENDS
+from rota.backends.slurm.slurm_holds import is_held_on_purpose
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -146,7 +146,7 @@ def steps_to(
     missing, idle = [node for node in wanted if node not in base], []
     for one in satellites:
         if one.state == "PENDING" and one.priority == 0:
-            if one.mark.startswith(HELD) and not is_user_held(one):
+            if one.mark.startswith(HELD) and not is_held_on_purpose(one):
                 idle.append(one)
             continue
         waits = one.state == "PENDING"

@@ -10,7 +10,8 @@ from time import time
 from typing import TYPE_CHECKING, Final
 
 from rota.backends.driver import Answer, ClusterSight, JobSight, NodeSight
-from rota.backends.slurm.demands import Demands, held_mark, is_touched, is_user_held, own_nodes
+from rota.backends.slurm.demands import Demands, held_mark, is_touched, own_nodes
+from rota.backends.slurm.failed_dependencies import FailedDependencies
 from rota.backends.slurm.foreign_jobs import foreign_share, shut_nodes
 from rota.backends.slurm.forgotten_runs import ForgottenRuns
 from rota.backends.slurm.heartbeat import read_heartbeat
@@ -18,10 +19,15 @@ from rota.backends.slurm.hook import HELD, LET_GO
 from rota.backends.slurm.replies import ENDS, array_tasks
 from rota.backends.slurm.said_once import SaidOnce
 from rota.backends.slurm.satellites import grown, misfit, sort_out, steps_to
+from rota.backends.slurm.slurm_holds import (
+    held_by,
+    is_held_on_purpose,
+    is_held_unmarked,
+    waits_for,
+)
 from rota.backends.slurm.slurm_reader import SlurmReader
 from rota.backends.slurm.topology import racks
 from rota.backends.slurm.unstarted import Unstarted
-from rota.backends.slurm.waiting import Waiting
 from rota.errors import BackendError
 
 if TYPE_CHECKING:
@@ -71,7 +77,7 @@ class SlurmDriver:
         self._left: list[SlurmJob] = []  # jobs of our partitions that Slurm is to start itself
         self._why_left: dict[str, str] = {}
         self._runs, self._unstarted = ForgottenRuns(), Unstarted(self._said.about_job)
-        self._waiting = Waiting()
+        self._dependencies = FailedDependencies()
         self._satellites: dict[int, list[SlurmJob]] = {}  # by the number of the job they follow
         self._orphans: list[SlurmJob] = []
 
@@ -108,6 +114,7 @@ class SlurmDriver:
 
     def sight(self, jobs: list[SlurmJob], nodes: list[SlurmNode], now_s: float) -> ClusterSight:
         """What these answers say."""
+        jobs = self._dependencies.told(jobs)
         ours = [node for node in nodes if node.partitions & self.demands.partitions]
         self.demands.see(ours)
         names = {node.name for node in ours}
@@ -117,7 +124,6 @@ class SlurmDriver:
         self._said.astray(ours)
         self._runs.see(jobs, _RUNS, now_s)
         self._unstarted.see(jobs, now_s)
-        self._waiting.see(jobs)
         active = _active_tasks(job for job in jobs if not self._is_put_off(job, now_s))
         parted = sort_out(jobs, self.demands.satellite_of, self._misfit, self._said.about_job)
         self._satellites, self._orphans = parted.by_main, parted.orphans
@@ -189,12 +195,12 @@ class SlurmDriver:
         """What a waiting job waits for beside room; "" if for nothing else."""
         if self._runs.may_go_on(job):
             return "Slurm has forgotten that it ran a moment ago; it may still run"
-        return self._waiting.why(job, now_s) or self._unstarted.why(job, now_s)
+        return waits_for(job, now_s) or self._unstarted.why(job, now_s)
 
     def _is_put_off(self, job: SlurmJob, now_s: float) -> bool:
         """Whether a job waits for something that rota cannot give it."""
         held = job.state == "PENDING" and job.priority == 0
-        return held and bool(self._waiting.why(job, now_s) or self._unstarted.why(job, now_s))
+        return held and bool(waits_for(job, now_s) or self._unstarted.why(job, now_s))
 
     def _phase(self, job: SlurmJob) -> Phase:
         if job.state == "PENDING" or job.state.startswith(("REQUEUE", "SPECIAL")):
@@ -203,14 +209,15 @@ class SlurmDriver:
 
     def _is_left(self, job: SlurmJob, demand: Demand) -> bool:
         ours = not self.demands.partitions.isdisjoint(job.partition.split(","))
-        return ours and bool(demand.left) and job.state == "PENDING" and not is_user_held(job)
+        waits = job.state == "PENDING" and not is_held_on_purpose(job)
+        return ours and bool(demand.left) and waits
 
     def _tell(self, job: SlurmJob, demand: Demand) -> None:
         """Say once what was ignored of a job's hints, and why a job is left to Slurm."""
         said = list(demand.ignored)
         if self._is_left(job, demand):
             said.append(f"it is left to Slurm: {demand.left}")
-        elif not demand.left and job.state == "PENDING" and self._waiting.is_held_by_others(job):
+        elif not demand.left and job.state == "PENDING" and is_held_unmarked(job):
             said.append("it is held, and not by rota: `scontrol release` it; jobs that rota's hook "
                         "holds are marked (`rota setup` writes it)")  # fmt: skip
         for text in said:
@@ -239,6 +246,8 @@ class SlurmDriver:
         if slurm_job is None or slurm_job.submit_s != job.submit_s:
             return Answer("unknown", "Slurm does not list it any more")
         if action == "start":
+            if held := held_by(slurm_job):  # since the decision: a start would release it
+                return Answer("refused", held)
             return self._start(slurm_job, job, place)
         if action == "withdraw":
             # Not `hold`: what an administrator holds, the watchdog leaves alone.
