@@ -7,19 +7,18 @@ from contextlib import closing
 from dataclasses import replace
 from math import inf
 from time import monotonic, time
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from tests.backends.fake_cluster import FakeCluster, nodes
 
-from rota.backends import cluster_calls, slow_starts
+from rota.backends import cluster_calls
 from rota.backends.cluster_backend import ClusterBackend
-from rota.backends.driver import ClusterSight, JobRequest, JobSight, NodeSight, Progress
+from rota.backends.driver import NodeSight, Progress
 from rota.backends.job_book import JobBook
 from rota.backends.preemption_limits import PreemptionLimits
-from rota.backends.reconciler import Intent, JobOrder
+from rota.backends.reconciler import JobOrder
 from rota.backends.restart_costs import ASSUMED_S
 from rota.core import Draft
 from rota.errors import BackendError, JournalError
@@ -267,47 +266,6 @@ def test_a_job_that_nobody_has_started_is_taken_back(make: Callable[..., Cluster
     cluster.see("j1", phase="starting")
     backend = make(cluster)
     until(backend, lambda _: cluster.jobs["j1"].sight.phase == "waiting")
-
-
-def test_others_go_first_when_a_cluster_does_not_start_what_it_was_told_to(
-    make: Callable[..., ClusterBackend], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slow_starts, "FIRST_S", 1.0)
-    cluster = FakeCluster(nodes(1))
-    for name, user in (("j1", "eve"), ("j2", "eve"), ("j3", "ann")):
-        cluster.submit(name, gpus_per_worker=4, user=user)
-    cluster.lazy = True  # what is started does not run
-    backend = make(cluster)
-    backend._mind.start_s = 0.2
-    decide(backend, j1=((0, 1, 0),))
-    snapshot = until(backend, lambda _: not backend._mind.share(1))
-    assert snapshot.jobs.uid.tolist() == [3]  # j2 asks for the same as j1
-    until(backend, lambda _: cluster.jobs["j1"].sight.phase == "waiting")
-    assert "it, or one like it, had nodes" in backend.roll.jobs[2].sight.waits_for
-    assert make_policy("fifo").decide(snapshot).diff(snapshot).job.tolist() == [0]
-    until(backend, lambda s: s.jobs.uid.tolist() == [1, 2, 3])
-
-
-def test_each_time_that_a_job_is_not_started_it_is_set_aside_for_longer() -> None:
-    slow, request = slow_starts.SlowStarts(), JobRequest(user="eve")
-    one = JobSight(name="1", submit_s=0.0, request=request)
-    jobs: Any = {1: SimpleNamespace(sight=replace(one, phase="starting"))}
-
-    def waits(now_s: float, **facts: Any) -> bool:
-        return bool(
-            slow.told(ClusterSight(now_s, [replace(one, **facts)], []), now_s).jobs[0].waits_for
-        )
-
-    assert not waits(0.0)
-    for begins_s, lasts_s in [(0.0, 300.0), (600.0, 600.0), (1500.0, 1200.0), (3000.0, 2400.0),
-                              (6000.0, 3600.0), (10_000.0, 3600.0)]:  # fmt: skip
-        slow.note([Intent(1, ())] * 2, jobs, begins_s)
-        assert waits(begins_s + lasts_s - 1.0)
-        assert not waits(begins_s + lasts_s)
-    slow.note([Intent(1, ())], jobs, 14_000.0)
-    waits(14_001.0, phase="running")  # it has been started after all
-    slow.note([Intent(1, ())], jobs, 14_002.0)
-    assert not waits(14_302.0)
 
 
 def test_a_watcher_does_nothing(make: Callable[..., ClusterBackend]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rota.backends.slurm.replies import SlurmJob
+from rota.backends.slurm.slurm_holds import MOST_PAUSE_S, waits_for
 from rota.backends.slurm.unstarted import (
     AGAIN_S,
     LONGEST_S,
@@ -103,3 +104,36 @@ def test_what_others_start_or_what_runs_is_not_watched() -> None:
     assert not tried(seen, replace(released("PartitionDown"), mark="rota:let-go"), NOW_S, SURE_S)
     assert not tried(seen, replace(released(""), state="RUNNING"), NOW_S, LONGEST_S)
     assert not seen._tries
+
+
+def test_jobs_of_one_user_that_ask_for_the_same_do_not_keep_nodes_empty_in_turn() -> None:
+    seen = Unstarted(lambda _job, _text: None)
+    first = replace(released("Resources"), user_id=5, time_limit_s=60.0)
+    alike, longer = (replace(HELD, job_id=8, user_id=5, time_limit_s=t) for t in (60.0, 90.0))
+    others = replace(HELD, job_id=9, user_id=6, time_limit_s=60.0)
+    for now_s in (NOW_S, NOW_S + LONGEST_S):
+        seen.see([first, alike, longer, others], now_s)
+    late_s = NOW_S + LONGEST_S
+    assert [bool(seen.why(one, late_s)) for one in (alike, longer, others)] == [True, False, False]
+    assert not seen.why(alike, late_s + LONGEST_S * MOST_PART)
+    runs = replace(first, priority=5.0, state="RUNNING", nodes=("n1",))
+    seen.see([runs, alike], late_s + 1)
+    assert not seen.why(alike, late_s + 1)
+
+
+def test_a_reason_that_slurm_names_puts_off_that_job_alone() -> None:
+    seen = Unstarted(lambda _job, _text: None)
+    alike = replace(HELD, job_id=8)
+    for now_s in (NOW_S, NOW_S + SURE_S):
+        seen.see([released("QOSMaxJobsPerUserLimit"), alike], now_s)
+    assert not seen.why(alike, NOW_S + SURE_S)
+
+
+@pytest.mark.parametrize(("restarts", "pause_s"), [(2, 4), (4, 16), (9, 512), (40, MOST_PAUSE_S)])
+def test_a_job_that_no_node_can_launch_is_tried_less_and_less_often(
+    restarts: int, pause_s: float
+) -> None:
+    job = replace(HELD, said="launch failed requeued held", restarts=restarts, submit_s=NOW_S)
+    assert "could not launch it" in waits_for(job, NOW_S + pause_s - 1)
+    assert waits_for(job, NOW_S + pause_s) == ""
+    assert waits_for(replace(job, restarts=1), NOW_S) == ""

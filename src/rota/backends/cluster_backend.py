@@ -23,7 +23,6 @@ from rota.backends.job_roll import JobRoll, measures, traits_of
 from rota.backends.node_table import NodeTable
 from rota.backends.preemption_limits import HOUR_S, PreemptionLimits
 from rota.backends.reconciler import Reconciler
-from rota.backends.slow_starts import SlowStarts
 from rota.backends.waits_file import WAITS, WaitsFile
 from rota.errors import RotaError
 
@@ -87,7 +86,7 @@ class ClusterBackend:
         self._fitter = Fitter(self._nodes)
         self._intents = book.intents()
         self._waits = None if root is None else WaitsFile(root)
-        self._why, self._unplaced, self._slow = ClusterWaits(self._nodes), set[int](), SlowStarts()
+        self._why, self._unplaced = ClusterWaits(self._nodes), set[int]()
         self._fits: Mapping[int, Share] = {}  # what the last plan has come to, on paper if passive
         self._left: Mapping[str, str] = {}
         self._heartbeat = heartbeat
@@ -249,7 +248,7 @@ class ClusterBackend:
             return
         if self._said.pop("look", None):
             self._say("the cluster answers again")
-        self._see(event.number, self._slow.told(sight, self.now_s))
+        self._see(event.number, sight)
         self._blind = False
         self._keeper.write()
 
@@ -284,7 +283,6 @@ class ClusterBackend:
     def _order(self) -> None:
         """Carry out what is to be done, as far as calls are left and all is written down."""
         late = self._mind.overdue(self.now_s)
-        self._slow.note(late, self.roll.jobs, self.now_s)
         self._keep(late)
         self._news |= bool(late)
         if not self._keeper.write():

@@ -35,7 +35,6 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
-from rota.backends.book_reader import read_book
 from rota.backends.local.daemon_lock import daemon_of, locked, seize
 from rota.backends.local.held import Ended, Held
 from rota.backends.local.history import History
@@ -69,6 +68,8 @@ def _refuse_clusters(root: Path) -> None:
     """Refuse the state of a daemon beside a cluster that others run: its jobs are the cluster's."""
     if (root / ORIGIN).exists() or not (root / JOURNAL).is_file():
         return
+    from rota.backends.book_reader import read_book  # imports numpy, which to submit needs not
+
     with suppress(JournalError):  # a damaged one is told of by those who read it
         if read_book(root / JOURNAL) is not None:
             raise ConfigError(

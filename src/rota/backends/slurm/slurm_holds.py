@@ -14,6 +14,9 @@ ADMIN: Final = "JobHeldAdmin"
 _LAUNCH_FAILED: Final = "launch failed requeued held"
 """Slurm itself holds what it could not launch; where rota starts jobs, it tries again elsewhere."""
 
+MOST_PAUSE_S: Final = 600.0
+"""Between two tries with a job that no node can launch."""
+
 
 def waits_for(job: SlurmJob, now_s: float) -> str:
     """What a waiting job waits for beside room; "" if for nothing else."""
@@ -21,7 +24,14 @@ def waits_for(job: SlurmJob, now_s: float) -> str:
         return f"it depends on {job.dependency}"
     if job.eligible_s > now_s + 1 and not job.restarts:
         return "its begin time has not come"
+    if job.said == _LAUNCH_FAILED and now_s < job.submit_s + _pause_s(job):
+        return "nodes could not launch it; it is tried again after a while"
     return held_by(job)
+
+
+def _pause_s(job: SlurmJob) -> float:
+    """Seconds from when a job was put back in line until it is launched again."""
+    return min(2.0 ** min(job.restarts, 20), MOST_PAUSE_S) if job.restarts > 1 else 0.0
 
 
 def held_by(job: SlurmJob) -> str:

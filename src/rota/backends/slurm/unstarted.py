@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rota.backends.slurm.demands import is_touched
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
 
     from rota.backends.slurm.replies import SlurmJob
 
@@ -56,7 +56,8 @@ class Unstarted:
     say: Callable[[SlurmJob, str], None]
     _told: set[str] = field(default_factory=set)  # jobs that were released since they were seen
     _tries: dict[str, _Try] = field(default_factory=dict)
-    _arrays: dict[int, _Try] = field(default_factory=dict)  # what the last task that failed has met
+    _alike: dict[object, _Try] = field(default_factory=dict)
+    """What was tried last with one of several jobs that ask for the same."""
 
     def told(self, job: SlurmJob) -> None:
         """A job was released; Slurm may hold it again before anybody looks."""
@@ -66,8 +67,10 @@ class Unstarted:
         """These jobs are listed; one that runs, is gone or asks for something else begins anew."""
         before, self._tries = self._tries, {}
         self._told.intersection_update({job.call for job in jobs})
-        tried = {job.array_id for job in jobs} - {job.array_id for job in jobs if job.nodes}
-        self._arrays = {number: one for number, one in self._arrays.items() if number in tried}
+        if self._alike:
+            run = {group for job in jobs if job.nodes for group in _groups(job)}
+            listed = {group for job in jobs for group in _groups(job)}
+            self._alike = {g: one for g, one in self._alike.items() if g in listed - run}
         for job in jobs:
             found = before.get(job.call)
             if job.state != "PENDING":
@@ -75,9 +78,8 @@ class Unstarted:
                 continue
             if found is None and not _is_released(job) and job.call not in self._told:
                 continue
-            shape = (job.partition, job.time_limit_s, job.features, job.excluded, job.cpus)
-            if found is None or found.shape != shape:
-                found = _Try(shape)
+            if found is None or found.shape != _shape(job):
+                found = _Try(_shape(job))
             self._tries[job.call] = found
             self._follow(found, job, now_s)
 
@@ -92,6 +94,8 @@ class Unstarted:
         late = now_s - found.since_s >= LONGEST_S
         if now_s < found.again_s or not (late or now_s - found.barred_s >= SURE_S):
             return
+        if late:  # for a reason that Slurm does not name
+            self._alike[job.user_id, *_shape(job)] = found
         self._put_off(found, job, now_s, now_s - found.since_s)
 
     def _put_off(self, found: _Try, job: SlurmJob, now_s: float, took_s: float) -> None:
@@ -99,7 +103,7 @@ class Unstarted:
         self._told.discard(job.call)
         found.reason = job.said or job.reason
         if job.array_id:
-            self._arrays[job.array_id] = found
+            self._alike[job.array_id] = found
         pause_s = min(AGAIN_S * 2**found.tries, MOST_AGAIN_S)
         found.again_s = now_s + max(took_s * MOST_PART, pause_s)
         found.tries = min(found.tries + 1, 10)
@@ -109,14 +113,30 @@ class Unstarted:
     def why(self, job: SlurmJob, now_s: float) -> str:
         """Why a job shall not be started now; "" if nothing speaks against it.
 
-        The tasks of an array ask for the same: what one has met stands in the way of all that wait.
+        What one task of an array has met stands in the way of all that wait. So it is with jobs of
+        one user that ask for the same, if nodes were kept empty for one of them for minutes: else
+        many such jobs would keep them empty in turn.
         """
-        found = self._tries.get(job.call)
-        if job.priority == 0 and (found is None or now_s >= found.again_s):
-            found = self._arrays.get(job.array_id)
-        if found is None or now_s >= found.again_s:
-            return ""
-        return f"Slurm did not start it ({found.reason}); it is tried again after a while"
+        tries = [self._tries.get(job.call)]
+        if job.priority == 0:
+            tries += [self._alike.get(group) for group in _groups(job)]
+        for found in tries:
+            if found is not None and now_s < found.again_s:
+                return f"Slurm did not start it ({found.reason}); it is tried again after a while"
+        return ""
+
+
+def _shape(job: SlurmJob) -> tuple[object, ...]:
+    """What a job asks for, as far as that may be why it is not started."""
+    return (job.partition, job.time_limit_s, job.features, job.excluded, job.cpus,
+            job.gpus_per_node, job.gpus_per_job, job.memory_mb)  # fmt: skip
+
+
+def _groups(job: SlurmJob) -> Iterator[object]:
+    """Those in which jobs ask for the same."""
+    if job.array_id:
+        yield job.array_id
+    yield job.user_id, *_shape(job)
 
 
 def _is_released(job: SlurmJob) -> bool:
