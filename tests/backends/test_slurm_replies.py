@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rota.backends.slurm.node_lists import expanded, natural
 from rota.backends.slurm.replies import (
     array_tasks,
-    expanded,
     gpus,
-    natural,
     number,
     read_jobs,
     read_nodes,

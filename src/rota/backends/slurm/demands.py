@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 from rota.backends.driver import JobRequest
 from rota.backends.slurm.hints import read_hints
 from rota.backends.slurm.hook import HELD
-from rota.backends.slurm.replies import MOST_NODES, gpus
+from rota.backends.slurm.node_lists import MOST_NODES
+from rota.backends.slurm.replies import gpus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

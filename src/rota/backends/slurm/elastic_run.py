@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Final
 
 from rota.backends.slurm.elastic_member import gpus_here, names_of
 from rota.backends.slurm.heartbeat import heartbeat_name
-from rota.backends.slurm.replies import expanded, read_jobs
+from rota.backends.slurm.node_lists import expanded
+from rota.backends.slurm.replies import read_jobs
 from rota.backends.slurm.satellite_jobs import SatelliteJobs, folder_name
 from rota.elastic.job import AGENT_KILLED, ElasticJob
 from rota.elastic.member_forkserver import die_with_parent

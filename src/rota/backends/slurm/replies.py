@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from math import inf, isfinite, nan
 from typing import TYPE_CHECKING, Any, Final
 
+from rota.backends.slurm.node_lists import expanded, named, natural
 from rota.errors import BackendError
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 NO_VALUES: Final = (0xFFFFFFFE, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFE, 0xFFFFFFFFFFFFFFFF, 0xFFFE, 0xFFFF)
 """What Slurm writes where nothing is set, or where there is no limit."""
-MOST_NODES: Final = 1 << 20
-"""Names that one list of nodes may stand for."""
 ENDS: Final = {
     "COMPLETED": "done", "CANCELLED": "cancelled", "PREEMPTED": "cancelled", "REVOKED": "cancelled",
     "FAILED": "failed", "TIMEOUT": "failed", "NODE_FAIL": "failed", "BOOT_FAIL": "failed",
@@ -27,7 +25,6 @@ ENDS: Final = {
 _ALONE: Final = frozenset(("none", "user", "mcs"))
 """Ways to share nodes that keep some or all others from them."""
 _GPU: Final = re.compile(r"gpu(?::(?P<kind>[A-Za-z0-9_.-]+?))?(?::(?P<count>\d+))?(?:\([^)]*\))?")
-_NODES: Final = re.compile(r"(?:[^\[\],]|\[[0-9]+(?:-[0-9]*)?(?:,[0-9]+(?:-[0-9]*)?)*\])*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,8 +193,8 @@ def _job_of(row: dict[str, Any]) -> SlurmJob:
         priority=number(row.get("priority"), 0),
         partition=_text(row.get("partition")),
         nodes=expanded(_text(row.get("nodes"))),
-        required=_named(_text(row.get("required_nodes"))),
-        excluded=_named(_text(row.get("excluded_nodes"))), features=_text(row.get("features")),
+        required=named(_text(row.get("required_nodes"))),
+        excluded=named(_text(row.get("excluded_nodes"))), features=_text(row.get("features")),
         dependency=_text(row.get("dependency")), reservation=_text(row.get("resv_name")),
         licenses=_text(row.get("licenses")),
         submit_s=number(row.get("submit_time"), 0), eligible_s=number(row.get("eligible_time"), 0),
@@ -300,55 +297,6 @@ def gpus(text: str) -> dict[str, int]:
             kind, count = "", kind
         found[kind] = found.get(kind, 0) + (1 if count is None else int(count))
     return found
-
-
-def _named(text: str) -> tuple[str, ...]:
-    """The nodes that a job's user names; what cannot be read is a node that is not there.
-
-    Users' words must not make the answer about all jobs unreadable.
-    """
-    try:
-        return expanded(text)
-    except ValueError:
-        return (text,)
-
-
-@lru_cache(maxsize=65536)
-def expanded(text: str) -> tuple[str, ...]:
-    """The nodes that a list such as `n[1-3,07],r[1-2]m[1-4]` names.
-
-    Slurm also takes blanks for commas, and `n[1-]` for `n1`; what a user changes stays written so.
-    """
-    found: list[str] = []
-    for part in filter(None, re.split(r"[,\s](?![^\[]*\])", text)):
-        if not _NODES.fullmatch(part):
-            raise ValueError(f"no list of nodes: {text!r}")
-        names = [""]
-        for before, ranges in re.findall(r"([^\[]*)(?:\[([^\]]*)\])?", part):
-            most = (MOST_NODES - len(found)) // max(1, len(names))
-            if (ends := _counted(ranges, most) if ranges else [""]) is None:
-                raise ValueError(f"too many nodes in {text!r}")
-            names = [f"{name}{before}{end}" for name in names for end in ends]
-        found += names
-    return tuple(found)
-
-
-def _counted(ranges: str, most: int) -> list[str] | None:
-    """The numbers that ranges such as `08-11,20` stand for; None if they are more than `most`."""
-    found: list[str] = []
-    for one in ranges.split(","):
-        low, _, high = one.partition("-")
-        last = int(high or low)
-        if last - int(low) + len(found) > most:
-            return None
-        found += [f"{k:0{len(low)}d}" for k in range(int(low), last + 1)]
-    return found
-
-
-def natural(name: str) -> tuple[Any, ...]:
-    """A key by which n2 comes before n10."""
-    parts = re.split(r"(\d+)", name)
-    return tuple((int(part), "") if part.isdecimal() else (-1, part) for part in parts)
 
 
 def array_tasks(text: str) -> Iterator[int]:

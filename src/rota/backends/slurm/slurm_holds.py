@@ -24,14 +24,10 @@ def waits_for(job: SlurmJob, now_s: float) -> str:
         return f"it depends on {job.dependency}"
     if job.eligible_s > now_s + 1 and not job.restarts:
         return "its begin time has not come"
-    if job.said == _LAUNCH_FAILED and now_s < job.submit_s + _pause_s(job):
+    again = job.said == _LAUNCH_FAILED and job.restarts > 1
+    if again and now_s < job.submit_s + min(2.0 ** min(job.restarts, 20), MOST_PAUSE_S):
         return "nodes could not launch it; it is tried again after a while"
     return held_by(job)
-
-
-def _pause_s(job: SlurmJob) -> float:
-    """Seconds from when a job was put back in line until it is launched again."""
-    return min(2.0 ** min(job.restarts, 20), MOST_PAUSE_S) if job.restarts > 1 else 0.0
 
 
 def held_by(job: SlurmJob) -> str:

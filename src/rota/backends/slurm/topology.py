@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from rota.backends.slurm.replies import expanded
+from rota.backends.slurm.node_lists import expanded
 
 _LEAF: Final = re.compile(r"^(?:SwitchName=\S+ Level=0|BlockName=\S+) .*?Nodes=(\S+)")
 
