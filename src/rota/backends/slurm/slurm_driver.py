@@ -9,13 +9,14 @@ from math import inf, nan
 from time import time
 from typing import TYPE_CHECKING, Final
 
-from rota.backends.driver import Answer, ClusterSight, JobSight, NodeSight
+from rota.backends.driver import Answer, ClusterSight, JobSight
 from rota.backends.slurm.demands import Demands, held_mark, is_touched, own_nodes
 from rota.backends.slurm.failed_dependencies import FailedDependencies
 from rota.backends.slurm.foreign_jobs import foreign_share, shut_nodes
 from rota.backends.slurm.forgotten_runs import ForgottenRuns
 from rota.backends.slurm.heartbeat import read_heartbeat
 from rota.backends.slurm.hook import HELD, LET_GO
+from rota.backends.slurm.node_sights import node_sights
 from rota.backends.slurm.replies import ENDS, array_tasks
 from rota.backends.slurm.said_once import SaidOnce
 from rota.backends.slurm.satellites import grown, misfit, sort_out, steps_to
@@ -31,7 +32,7 @@ from rota.backends.slurm.unstarted import Unstarted
 from rota.errors import BackendError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from rota.backends.driver import Place
     from rota.backends.reconciler import Action, Phase
@@ -42,10 +43,6 @@ if TYPE_CHECKING:
 
 _RUNS: Final = ("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING",
                 "STAGE_OUT")  # fmt: skip
-_USABLE: Final = ("idle", "mixed", "allocated", "completing")
-_SHUT: Final = re.compile(
-    "drain|fail|maint|reserved|not_responding|power|down|invalid|reboot|unknown|planned|future"
-)
 FRESH_S: Final = 60.0
 """Since a requeue, which a job is given as its time of submission; its old run may take as long."""
 NOTICED_S: Final = 3600.0
@@ -148,8 +145,7 @@ class SlurmDriver:
         for call, at_s in list(self._noticed.items()):
             if call not in seen and now_s - at_s > NOTICED_S:
                 self._noticed.pop(call, None)
-        shut = shut_nodes(jobs)
-        nodes_seen = [_node(node, self._racks or {}, shut) for node in ours]
+        nodes_seen = node_sights(ours, self._racks or {}, shut_nodes(jobs))
         return ClusterSight(now_s, found, nodes_seen, self._why_left)
 
     def _job(self, job: SlurmJob, demand: Demand, now_s: float, names: set[str]) -> JobSight:
@@ -345,12 +341,3 @@ def _split(job: SlurmJob, active: int) -> Iterator[SlurmJob]:
     most = min(MOST_TASKS, max(0, job.array_most - active) if job.array_most else MOST_TASKS)
     for task in islice(array_tasks(job.array_tasks), most):
         yield replace(job, array_task=task, array_tasks="")
-
-
-def _node(node: SlurmNode, racks: Mapping[str, int], shut: Collection[str]) -> NodeSight:
-    closed = node.name in shut or any(_SHUT.search(flag) for flag in node.flags)
-    return NodeSight(
-        name=node.name, gpus=max(0, node.gpus - node.gpus_astray), gpu_type=node.gpu_type,
-        cpus=float(node.cpus), memory_gb=node.memory_mb / 1024, rack=racks.get(node.name, 0),
-        up=node.state in _USABLE and not closed,
-    )  # fmt: skip
