@@ -14,6 +14,7 @@ from worlds import cluster_of, examples, trace_of
 from rota.core import Cluster, Job, JobTable, Snapshot
 from rota.core.layout import RUNNING, SHARE
 from rota.core.speed import PAIRS, no_contention
+from rota.perf import curve_reach
 from rota.perf.estimate import Estimator
 from rota.perf.shape_pools import FIRST_SHAPE, terms
 from rota.policies import make_policy
@@ -360,3 +361,36 @@ def test_another_goes_on_with_what_was_packed(
             world.run(held)
         assert (one.curve() == other.curve()).all()
         assert (one.curve(1) == other.curve(1)).all()
+
+
+def test_one_huge_job_makes_no_huge_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curve_reach, "MOST_POINTS", 4000)
+    cluster = Cluster.uniform(1000, 4)
+    jobs = [Job(workers=900), *(Job(workers=2, min_workers=1, max_workers=900) for _ in range(9))]
+    estimator = Estimator(by_nodes=True)
+    snapshot = Snapshot.of(cluster, jobs)
+    seen = estimator.see(snapshot)
+    assert seen.curves is not None
+    assert seen.curves.speed.size <= 4000
+    assert seen.jobs.curve.tolist() == [-1, *range(1, 10)]
+    assert seen.curves.speed.shape[3] > 15  # and still reaches beyond what the others ask for
+    for name in ("srtf", "hull-greedy", "optimus", "gavel-min-jct", "pollux", "deepshare"):
+        decision = make_policy(name).decide(seen)
+        assert decision.share(0), name
+    # One job fewer than before is no reason for another table; without the huge one it fits whole.
+    few = Estimator(by_nodes=True)
+    assert few.see(Snapshot.of(cluster, jobs[1:2])).curves.speed.shape[2:] == (57, 57)
+
+
+def test_a_job_that_was_larger_than_curves_reach_is_followed_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World([Watched(np.ones(5), by_nodes=True)], by_nodes=True)
+    world.run([(4, 4)])
+    monkeypatch.setattr(curve_reach, "MOST_POINTS", 4)
+    world.run([(4, 4)])
+    assert world.seen.jobs.curve.tolist() == [-1]
+    world.run([(1, 1)])
+    world.run([(1, 1)])
+    assert world.curve().shape == (1, 1)
+    assert np.isfinite(world.curve()).all()

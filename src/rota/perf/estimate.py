@@ -14,6 +14,7 @@ from rota.core.jobs import JobTable
 from rota.core.layout import RUNNING
 from rota.core.speed import Curves
 from rota.errors import ConfigError
+from rota.perf.curve_reach import reach
 from rota.perf.shape_pools import LEAST, TERMS, ShapePools, learn, shape, terms, times
 
 if TYPE_CHECKING:
@@ -32,9 +33,8 @@ MOST_SIGHTS: Final = 100.0
 ANY_SCALE: Final = 1.0
 """How far a job's speed at the size it asks for may be from its reference."""
 
-MORE_WORKERS: Final = 1024
-MORE_SERVERS: Final = 64
-"""Curves end where a job has this many more than it asks for, whatever its limits say."""
+PART: Final = 64
+"""Curves that are computed at a time."""
 
 BOOK: Final = np.dtype(
     [
@@ -95,11 +95,12 @@ class Estimator:
     def see(self, snapshot: Snapshot) -> Snapshot:
         """The same snapshot, with what can be known of speed by now; JOB.curve is the job's row."""
         rows = snapshot.jobs.rows
-        self._stretch(snapshot)
+        stretched = self._stretch(snapshot)
         same_jobs = self._line_up(rows)
         able = (rows["max_servers"] > 0) | self.by_nodes
+        able &= np.maximum(rows["workers"], rows["held_workers"]) < self.grid.shape[1]
         due = self._watch(rows, able, snapshot.time_s)
-        if due.size or not same_jobs or self.curves is None:
+        if due.size or stretched or not same_jobs or self.curves is None:
             reference = self._reference(snapshot)
             if due.size:
                 self._fit(due, reference[due])
@@ -141,7 +142,8 @@ class Estimator:
         precision = np.linalg.inv(self.book["doubt"])
         for j, job in enumerate(self.book):
             for (a, w), (run_s, _) in self._cells_of(job).items():
-                x = self.grid[a, w] / (self.grid[a, w] @ job["prior"])
+                x = terms(self.by_nodes, a, w)
+                x /= x @ job["prior"]
                 precision[j] += _sights(run_s) / self.noise**2 * np.outer(x, x)
         step_s = self.book["prior"] @ self.grid[1:, 1:].reshape(-1, TERMS).T
         x = self.grid[1:, 1:].reshape(1, -1, TERMS) / step_s[:, :, None]  # (J, points, TERMS)
@@ -205,7 +207,7 @@ class Estimator:
     def _add(self, job: Records, sign: int) -> None:
         """Add the configuration that `job` is in to its sums, or take it out."""
         n = sign * _sights(job["run_s"])
-        x = self.grid[job["a"], job["w"]] * (job["work_s"] / job["run_s"])
+        x = terms(self.by_nodes, job["a"], job["w"]) * (job["work_s"] / job["run_s"])
         job["G"] += n * np.outer(x, x)
         job["h"] += n * x
         job["sights"] += n
@@ -224,7 +226,7 @@ class Estimator:
         """Fit the curves of these jobs (D,) anew, and let others know."""
         job = self.book[due]
         n = _sights(job["run_s"])
-        x = self.grid[job["a"], job["w"]] * (job["work_s"] / job["run_s"])[:, None]
+        x = terms(self.by_nodes, job["a"], job["w"]) * (job["work_s"] / job["run_s"])[:, None]
         G = job["G"] + n[:, None, None] * x[:, :, None] * x[:, None, :]
         h = job["h"] + n[:, None] * x
         job["prior"], job["doubt"] = self._from_others(job["pool"], job["K"], job["r"])
@@ -272,44 +274,33 @@ class Estimator:
         """The terms (J, k) of each job at the size it asks for, where its pace should be near 1."""
         rows, most = snapshot.jobs.rows, max(int(snapshot.cluster.gpus.max()), 1)
         a = -(-rows["gpus"] // most) if self.by_nodes else rows["servers"]
-        asked: Floats = self.grid[np.clip(a, 1, len(self.grid) - 1), np.maximum(rows["workers"], 1)]
-        return asked
+        a = np.clip(a, 1, len(self.grid) - 1)
+        return terms(self.by_nodes, a, np.maximum(rows["workers"], 1))
 
-    def _stretch(self, snapshot: Snapshot) -> None:
-        """Have the terms of every size that these jobs can have."""
-        rows = snapshot.jobs.rows
-        most_w = int(_most_workers(snapshot).max(initial=1))
-        servers = np.minimum(rows["max_servers"], rows["servers"] + MORE_SERVERS)
-        most_a = max(1, int(np.maximum(servers, rows["held_servers"]).max(initial=1)))
-        if self.by_nodes:  # servers may sit on nodes of their own
-            most_a = min(len(snapshot.cluster), most_w + int(servers.max(initial=0)))
-        A, W = max(most_a + 1, self.grid.shape[0]), max(most_w + 1, self.grid.shape[1])
-        if self.grid.shape[:2] != (A, W):
-            self.grid = np.zeros((A, W, TERMS))
-            a, w = np.arange(1, A)[:, None], np.arange(1, W)[None, :]
-            self.grid[1:, 1:] = terms(self.by_nodes, a, w)
+    def _stretch(self, snapshot: Snapshot) -> bool:
+        """Have the terms of every size that curves reach to; True if these are others than before.
+
+        That is every size that the jobs can have, unless it makes too many points.
+        """
+        A, W = reach(snapshot, self.grid.shape[:2], by_nodes=self.by_nodes)
+        if self.grid.shape[:2] == (A, W):
+            return False
+        self.grid = np.zeros((A, W, TERMS))
+        a, w = np.arange(1, A)[:, None], np.arange(1, W)[None, :]
+        self.grid[1:, 1:] = terms(self.by_nodes, a, w)
+        return True
 
     def _curves(self, snapshot: Snapshot, able: Bools) -> Curves:
         rows, types = snapshot.jobs.rows, snapshot.cluster.gpu_types
         A, W = self.grid.shape[:2]
         speed = np.zeros((len(rows), len(types), A, W))
-        step_s = self.book["theta"] @ self.grid[1:, 1:].reshape(-1, TERMS).T
-        speed[:, :, 1:, 1:] = (able[:, None] / step_s).reshape(-1, 1, A - 1, W - 1)
+        x = self.grid[1:, 1:].reshape(-1, TERMS).T
+        for first in range(0, len(rows), PART):
+            part = slice(first, first + PART)
+            step_s = self.book["theta"][part] @ x
+            speed[part, :, 1:, 1:] = (able[part, None] / step_s).reshape(-1, 1, A - 1, W - 1)
         names = tuple(map(str, rows["uid"].tolist()))
         return Curves(names, types, speed, self.by_nodes, self.book["measured"].copy())
-
-
-def _most_workers(snapshot: Snapshot) -> Ints:
-    """The most workers each job (J,) can have: its limit, or less where there is no room."""
-    rows, cluster = snapshot.jobs.rows, snapshot.cluster
-    room = rows["workers"] + float(MORE_WORKERS)
-    for name, has in (("gpus", cluster.gpus), ("cpus", cluster.cpus)):
-        each = rows[f"{name}_per_worker"]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            np.minimum(room, np.where(each > 0, has.sum() / each + 1e-9, np.inf), out=room)
-    known = np.maximum(rows["workers"], rows["held_workers"])
-    most: Ints = np.maximum(np.minimum(rows["max_workers"], room), known).astype(np.int64)
-    return most
 
 
 def _sights(run_s: Floats | float) -> Floats:
