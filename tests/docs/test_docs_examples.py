@@ -49,7 +49,8 @@ VERBS_WITH_ARGUMENTS = (
 FOREIGN = {
     "--parsable2", "--logdir", "--editable", "--hypothesis-profile", "--exclusive", "--help",
     "--version", "--debug", "--nodes", "--gres", "--comment", "--begin", "--constraint",
-    "--exclude", "--gpus-per-task", "--nodelist", "--requeue", "--signal", "--system",
+    "--exclude", "--gpus", "--gpus-per-task", "--nodelist", "--requeue", "--signal", "--switches",
+    "--system", "--tmp",
 }  # fmt: skip
 """Options of others, and those of every command."""
 
