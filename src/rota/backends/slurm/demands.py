@@ -131,7 +131,7 @@ class Demands:
                 (job.het_id, "it is part of a heterogeneous job"),
                 (job.reservation, "it has a reservation"),
                 (job.licenses, "it needs licenses"),
-                (job.exclusive, "it wants its nodes for itself or its user alone"),
+                (job.exclusive, "it wants its nodes for itself alone, or for its user"),
                 (job.contiguous, "it wants nodes that are neighbours"),
                 (self.counts_memory and not job.memory_mb > 0, "it wants all memory of its nodes"),
                 (not job.batch, "it is interactive"),
