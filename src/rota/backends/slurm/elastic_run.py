@@ -19,6 +19,7 @@ import socket
 import stat
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import count
 from math import nan
@@ -174,7 +175,8 @@ class ElasticRun:
         if result.error == AGENT_KILLED:
             agent.kill()  # if its folder was removed it lives, but nobody would hear how it ends
         # What scripts do after the training, such as saving the network, belongs to the job.
-        members.wait(GRACE_S if self._stopping else None)
+        with suppress(subprocess.TimeoutExpired):  # they end with this process
+            members.wait(GRACE_S if self._stopping else None)
         return result
 
     def _is_alone(self, status: Status | None) -> bool:
